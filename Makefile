@@ -1,0 +1,54 @@
+# One command does everything: `make test` sets up its own virtual environment, checks and tests.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help install check format test bench soak demo docs clean
+
+help:
+	@echo "make test   set up if needed, then lint, type-check and run every test"
+	@echo "make check  lint, types and layers only"
+	@echo "make format rewrite the sources in the house style"
+	@echo "make bench  print the benchmark tables, each a ratio against a peer in the same run"
+	@echo "make soak   the long fuzz, chaos and comparison runs"
+	@echo "make docs   build the documentation site"
+	@echo "make demo   show the whole of Ottla at work"
+
+install: $(STAMP)
+
+# Reinstalls only when what is installed could have changed.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Ottla needs Python 3.11 or later; name one with: make PYTHON=python3.11 ..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+check: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: install
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: check
+	$(BIN)/python -m pytest --cov --cov-report=term
+
+bench: install
+	@for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
+
+soak: install
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q
+
+docs:
+	@echo "The documentation site comes with the first release; until then read README.md and docs/."
+
+demo:
+	@echo "The demo comes with the first release; until then 'make test' and 'make bench' show what is built."
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist site htmlcov .coverage

@@ -1,0 +1,152 @@
+"""What can be wrong with bytes from outside, one exception type each.
+
+Every error carries the same three facts: what was expected, what came instead, and where. They
+are positional, so that an error survives pickling on its way back from a worker process.
+"""
+
+
+class WireError(ValueError):
+    """Bytes that break the protocol."""
+
+    summary = "malformed data"
+
+    def __init__(self, expected: object, got: object, where: str) -> None:
+        super().__init__(expected, got, where)
+        self.expected = expected
+        self.got = got
+        self.where = where
+
+    def __str__(self) -> str:
+        return f"{self.summary} in {self.where}: expected {self.expected}, got {self.got}"
+
+
+class FrameError(WireError):
+    """The length prefix of a frame cannot be honoured; the connection cannot go on."""
+
+    summary = "bad frame"
+
+
+class FrameTooLarge(FrameError):
+    """The announced size is above the limit; nothing was allocated for it."""
+
+    summary = "frame too large"
+
+
+class FrameTooShort(FrameError):
+    """The announced size cannot hold even the smallest header."""
+
+    summary = "frame too short"
+
+
+class NegativeFrameLength(FrameError):
+    """The announced size is negative."""
+
+    summary = "negative frame length"
+
+
+class MessageError(WireError):
+    """A frame whose content is not a message that can be read."""
+
+    summary = "bad message"
+
+
+class UnknownApiKey(MessageError):
+    """No API has this key."""
+
+    summary = "unknown API key"
+
+
+class UnsupportedVersion(MessageError):
+    """The API exists, the asked version of it does not."""
+
+    summary = "unsupported API version"
+
+
+class MalformedMessage(MessageError):
+    """The body ends early, has an impossible length, or holds text that is not UTF-8."""
+
+    summary = "malformed message"
+
+
+class TrailingBytes(MessageError):
+    """The body was read whole, and bytes are left over."""
+
+    summary = "trailing bytes after the message"
+
+
+class BatchError(WireError):
+    """A record batch that cannot be used."""
+
+    summary = "bad record batch"
+
+
+class TruncatedBatch(BatchError):
+    """The buffer ends inside the batch."""
+
+    summary = "truncated record batch"
+
+
+class InvalidBatchLength(BatchError):
+    """The length field is too small to hold a header (or negative)."""
+
+    summary = "invalid record batch length"
+
+
+class UnsupportedMagic(BatchError):
+    """Message formats v0 and v1 (magic 0 and 1) are not read; Kafka 4 dropped them too."""
+
+    summary = "unsupported message format"
+
+
+class CrcMismatch(BatchError):
+    """The CRC-32C over attributes and records does not match the stored one."""
+
+    summary = "CRC mismatch"
+
+
+class UnknownCodec(BatchError):
+    """The attributes name a compression codec that does not exist."""
+
+    summary = "unknown compression codec"
+
+
+class DecompressionFailed(BatchError):
+    """The compressed block is not valid for its codec."""
+
+    summary = "decompression failed"
+
+
+class DecompressedTooLarge(BatchError):
+    """The block grows past the limit: a bomb, or a limit set too low."""
+
+    summary = "decompressed size over the limit"
+
+
+class RecordError(BatchError):
+    """The header is sound, a record inside the batch is not."""
+
+    summary = "bad record"
+
+
+class InvalidVarint(RecordError):
+    """A varint is longer than its type allows or does not end."""
+
+    summary = "invalid varint"
+
+
+class NegativeLength(RecordError):
+    """A length that may not be negative is, or is below the -1 that means null."""
+
+    summary = "negative length"
+
+
+class LengthPastEnd(RecordError):
+    """A length points past the end of its record or of the batch."""
+
+    summary = "length past the end"
+
+
+class RecordCountMismatch(RecordError):
+    """The batch holds more or fewer records than its header says."""
+
+    summary = "record count mismatch"
