@@ -11,7 +11,8 @@ from ottla.wire.records import BatchBuilder, ControlType, build_control_batch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.log.partition import PartitionLog, ReadResult
+    from ottla.log.partition import PartitionLog
+    from ottla.log.reading import ReadResult
 
 
 def batch_of(

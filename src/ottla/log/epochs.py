@@ -9,12 +9,10 @@ from bisect import bisect_right
 from operator import itemgetter
 from typing import Final
 
+from ottla.log.checkpoints import CorruptCheckpoint
+
 FILE_NAME: Final = "leader-epoch-checkpoint"
 _VERSION: Final = "0"
-
-
-class CorruptCheckpoint(ValueError):
-    """A checkpoint file that is not one."""
 
 
 class LeaderEpochs:

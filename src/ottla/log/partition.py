@@ -14,14 +14,15 @@ because after a failed sync nobody knows what the disk holds.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.log import reading
 from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
-from ottla.log.errors import LogError, OffsetOutOfRange, StorageFailure
+from ottla.log.errors import LogError, OffsetOutOfRange, PolicyViolation, StorageFailure
 from ottla.log.producer_state import Origin, Producer
+from ottla.log.reading import ReadResult, TimestampOffset
 from ottla.log.recovery import LogLoader
+from ottla.log.retention import SegmentBin, expired_segments
 from ottla.log.segment import SNAPSHOT, CorruptSegment, Segment, segment_path
 from ottla.log.storage import OsStorage
 from ottla.log.tail import DEFAULT_TAIL_BYTES, TailCache
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 _PATCHED = struct.Struct(">qii")  # base offset, length, leader epoch: what precedes the magic
 NO_TIMESTAMP: Final = -1
-_by_base = attrgetter("base_offset")
+DELETE_TO_HIGH_WATERMARK: Final = -1
 
 
 class AppendResult(NamedTuple):
@@ -49,13 +50,6 @@ class AppendResult(NamedTuple):
     log_append_time_ms: int
     log_start_offset: int
     duplicate: bool
-
-
-class ReadResult(NamedTuple):
-    """Whole batches in order. `chunks` go to the transport as they are."""
-
-    chunks: Sequence[bytes | memoryview]
-    size: int
 
 
 class _Staged(NamedTuple):
@@ -96,6 +90,7 @@ class PartitionLog:
         self.recovery_point = min(recovery_point, self.log_end_offset)
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
         self._tail = TailCache(tail_bytes)
+        self._bin = SegmentBin()
         self._failure: BaseException | None = None
         self._directory_changes = 1  # grows with every file made; what flush has to sync
         self._directory_synced = 0
@@ -308,45 +303,36 @@ class PartitionLog:
         )
         if chunks is None:
             try:
-                chunks = self._read_segments(
-                    offset, max_bytes, upper_bound_offset, at_least_one=min_one_message
+                chunks = reading.read_segments(
+                    self._segments,
+                    offset,
+                    max_bytes,
+                    upper_bound_offset,
+                    at_least_one=min_one_message,
                 )
             except (OSError, CorruptSegment) as error:
                 raise self._fail(error) from error
         return ReadResult(chunks, sum(map(len, chunks)))
 
-    def _read_segments(
-        self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool
-    ) -> list[bytes | memoryview]:
-        chunks: list[bytes | memoryview] = []
-        left = max_bytes
-        segments = self._segments
-        first = bisect_right(segments, offset, key=_by_base) - 1
-        for segment in segments[first:]:
-            data, ended = segment.read(
-                max(offset, segment.base_offset),
-                left,
-                upper_bound,
-                at_least_one=at_least_one and not chunks,
-            )
-            if data:
-                chunks.append(data)
-                left -= len(data)
-            # Only a segment read to its end may be followed by the next one.
-            if not ended or left <= 0:
-                break
-        return chunks
-
     def aborted_transactions(self, first: int, end: int) -> list[AbortedTransaction]:
         """Those that touch offsets `first` to `end` (exclusive), ascending by first offset."""
-        found = [
-            aborted
-            for segment in self._segments
-            if segment.next_offset > first
-            for aborted in segment.aborted
-            if aborted.last_offset >= first and aborted.first_offset < end
-        ]
-        return sorted(found, key=attrgetter("first_offset"))
+        return reading.aborted_transactions(self._segments, first, end)
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record not older than `timestamp`, exact inside its batch. Blocks."""
+        self._require_online()
+        try:
+            return reading.offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
+        except (OSError, CorruptSegment) as error:
+            raise self._fail(error) from error
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp. Blocks."""
+        self._require_online()
+        try:
+            return reading.max_timestamp_offset(self._segments, self.log_start_offset)
+        except (OSError, CorruptSegment) as error:
+            raise self._fail(error) from error
 
     # Durability
 
@@ -401,6 +387,60 @@ class PartitionLog:
         for segment in self._segments:
             segment.file.close()
         self._tail.clear()
+
+    # Shrinking
+
+    def delete_records_before(self, offset: int) -> int:
+        """Move the log start to `offset` (-1 = high watermark); the new log start.
+
+        Nothing is served below it any more; whole segments below it go with `apply_retention`.
+        """
+        self._require_online()
+        if not self.config.deletes:
+            raise PolicyViolation("records of a topic that is only compacted cannot be deleted")
+        if offset == DELETE_TO_HIGH_WATERMARK:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            raise OffsetOutOfRange(
+                f"cannot delete to {offset}, the high watermark is {self.high_watermark}"
+            )
+        self._raise_log_start(offset)
+        return self.log_start_offset
+
+    def _raise_log_start(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_start(offset)
+            self._producers.truncate_start(offset)
+
+    def apply_retention(self, now_ms: int) -> list[Segment]:
+        """Let expired segments go; those that went. Their files stay until `purge`."""
+        self._require_online()
+        try:
+            count = expired_segments(
+                self._segments,
+                self.config,
+                now_ms=now_ms,
+                log_start_offset=self.log_start_offset,
+                high_watermark=self.high_watermark,
+            )
+            if count == len(self._segments):
+                self._roll(now_ms)
+            gone = self._segments[:count]
+            self._segments = self._segments[count:]
+            self._raise_log_start(self._segments[0].base_offset)
+            for segment in gone:
+                self._bin.discard(segment, now_ms, self.config.file_delete_delay_ms)
+        except OSError as error:
+            raise self._fail(error) from error
+        return list(gone)
+
+    def purge(self, now_ms: int) -> int:
+        """Unlink segments that went file.delete.delay.ms ago; how many. Blocks, any thread."""
+        try:
+            return self._bin.purge(now_ms)
+        except OSError as error:
+            raise self._fail(error) from error
 
     # Failing
 

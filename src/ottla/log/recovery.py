@@ -12,8 +12,9 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.log.checkpoints import CorruptCheckpoint
 from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
-from ottla.log.epochs import CorruptCheckpoint, LeaderEpochs
+from ottla.log.epochs import LeaderEpochs
 from ottla.log.producer_state import CorruptSnapshot, ProducerStates
 from ottla.log.segment import (
     LOG,
@@ -120,6 +121,11 @@ class LogLoader:
         for name in self._names():
             if name.endswith(_LEFTOVERS):
                 self._storage.unlink(self._directory / name)
+        logs = set(self._bases(LOG))
+        for kind in SEGMENT_SUFFIXES:
+            for base in self._bases(kind):
+                if base not in logs:
+                    self._storage.unlink(segment_path(self._directory, base, kind))
 
     def _unlink_segment(self, base: int) -> None:
         for kind in (*SEGMENT_SUFFIXES, SNAPSHOT):
