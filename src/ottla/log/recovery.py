@@ -183,7 +183,7 @@ class LogLoader:
         """
         end = segments[-1].next_offset
         newest = min([end, *self._recovered])
-        start, producers = self._newest_snapshot(newest)
+        start, producers = self._newest_snapshot(newest, segments[0].base_offset)
         keep = {segment.base_offset for segment in segments} | {start}
         for base in self._bases(SNAPSHOT):
             if base > newest or base not in keep:
@@ -196,7 +196,7 @@ class LogLoader:
                 self._replay_segment(segment, start, producers, epochs)
         return producers
 
-    def _newest_snapshot(self, limit: int) -> tuple[int, ProducerStates]:
+    def _newest_snapshot(self, limit: int, log_base: int) -> tuple[int, ProducerStates]:
         for base in reversed(self._bases(SNAPSHOT)):
             if base <= limit:
                 path = segment_path(self._directory, base, SNAPSHOT)
@@ -204,7 +204,7 @@ class LogLoader:
                     return base, ProducerStates.decode(self._storage.read_file(path))
                 except CorruptSnapshot:
                     self._storage.unlink(path)
-        return -1, ProducerStates()
+        return log_base, ProducerStates()
 
     def _write_snapshot(self, offset: int, producers: ProducerStates) -> None:
         path = segment_path(self._directory, offset, SNAPSHOT)
