@@ -431,6 +431,7 @@ class PartitionLog:
             self._raise_log_start(self._segments[0].base_offset)
             for segment in gone:
                 self._bin.discard(segment, now_ms, self.config.file_delete_delay_ms)
+                self._directory_changes += 1
         except OSError as error:
             raise self._fail(error) from error
         return list(gone)

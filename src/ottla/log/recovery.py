@@ -9,6 +9,7 @@ first. Every call here blocks.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,6 +21,7 @@ from ottla.log.segment import (
     LOG,
     SEGMENT_SUFFIXES,
     SNAPSHOT,
+    TXN_INDEX,
     CorruptSegment,
     Segment,
     segment_path,
@@ -140,24 +142,26 @@ class LogLoader:
             segment = Segment(self._storage, self._directory, base, self._config, self._now_ms)
             segments.append(segment)
             if not self._load_segment(segment, next_base):
-                for later in bases:
-                    if later > base:
-                        self._unlink_segment(later)
+                self._cut_after(base, bases)
                 segment.sealed = False
                 break
         return segments
 
+    def _cut_after(self, last: int, bases: list[int]) -> None:
+        """Newest first, so that a crash leaves no gap; durable, so that none comes back."""
+        for base in reversed(bases):
+            if base > last:
+                self._unlink_segment(base)
+        self._storage.fsync_dir(self._directory)
+
     def _load_segment(self, segment: Segment, next_base: int | None) -> bool:
         """Whether the log goes on after this segment."""
-        trusted = self._clean or (next_base is not None and next_base < self._recovery_point)
-        if trusted:
-            try:
+        if self._clean or (next_base is not None and next_base < self._recovery_point):
+            with suppress(CorruptSegment):
                 segment.load(sealed=next_base is not None)
-            except CorruptSegment:
-                trusted = False
-            else:
                 return True
         self._recovered.add(segment.base_offset)
+        self._storage.unlink(segment.path(TXN_INDEX))
         whole = recover_segment(segment)
         if next_base is None:
             return True
