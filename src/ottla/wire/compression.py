@@ -100,7 +100,7 @@ def compress(codec: Codec, data: ReadableBuffer, *, level: int | None = None) ->
     if codec is Codec.ZSTD:
         return memoryview(cramjam.zstd.compress(data, level=chosen))
     frame = cramjam.lz4.Compressor(level=chosen, content_checksum=False, block_linked=False)
-    frame.compress(data)
+    frame.compress(bytes(data))  # this one call takes bytes and nothing like them
     return memoryview(frame.finish())
 
 
@@ -158,15 +158,16 @@ def _xerial_blocks(view: memoryview, where: str) -> list[memoryview]:
     while position < len(view):
         # Streams may follow each other. The two version numbers are not looked at: some producers
         # write them in the wrong byte order.
-        if _starts_with(view, XERIAL_MAGIC, position):
-            position += len(XERIAL_HEADER)
+        starts_stream = _starts_with(view, XERIAL_MAGIC, position)
+        head = len(XERIAL_HEADER) if starts_stream else _I32.size
+        left = len(view) - position - head
+        if left < 0:
+            raise DecompressionFailed(f"{-left} bytes more of a xerial header", "the end", where)
+        position += head
+        if starts_stream:
             continue
-        if len(view) - position < _I32.size:
-            raise DecompressionFailed("a snappy block length", "the end of the block", where)
-        (length,) = _I32.unpack_from(view, position)
-        position += _I32.size
-        if not 0 <= length <= len(view) - position:
-            left = len(view) - position
+        (length,) = _I32.unpack_from(view, position - head)
+        if not 0 <= length <= left:
             raise DecompressionFailed(f"a snappy block length of 0 to {left}", length, where)
         blocks.append(view[position : position + length])
         position += length
