@@ -9,7 +9,8 @@ Rules:
   last frame are an error.
 - A block never grows past `decompressed_limit`. A size that a frame announces is held against
   that limit, and against what its input could credibly grow to, before anything is allocated for
-  it; a frame that announces none starts small and grows geometrically.
+  it; a frame that announces none starts small and grows geometrically. (zstd keeps a window beside
+  its output, never larger than what it has written: at worst the same bytes once more.)
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ottla.wire.batch import CODEC_MASK
 from ottla.wire.errors import DecompressedTooLarge, DecompressionFailed, UnknownCodec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from _typeshed import ReadableBuffer
 
@@ -138,22 +139,22 @@ def _compress_xerial(data: memoryview) -> bytes:
 
 
 def _decompress_snappy(view: memoryview, cap: int, where: str) -> memoryview:
-    # No bare block can start with the magic: it would copy from before its own beginning.
-    blocks = _xerial_blocks(view, where) if _starts_with(view, XERIAL_MAGIC) else [view]
-    sizes = [_snappy_size(block, where) for block in blocks]
-    size = sum(sizes)
+    # Two walks instead of a list: blocks may be a few bytes each, and there may be millions.
+    size = sum(_snappy_size(block, where) for block in _snappy_blocks(view, where))
     if size > cap:
         raise DecompressedTooLarge(f"at most {cap} bytes", f"{size} bytes announced", where)
     output = memoryview(bytearray(size))
     position = 0
-    for block, block_size in zip(blocks, sizes, strict=True):
-        cramjam.snappy.decompress_raw_into(block, output[position : position + block_size])
-        position += block_size
+    for block in _snappy_blocks(view, where):
+        position += cramjam.snappy.decompress_raw_into(block, output[position:])
     return output
 
 
-def _xerial_blocks(view: memoryview, where: str) -> list[memoryview]:
-    blocks: list[memoryview] = []
+def _snappy_blocks(view: memoryview, where: str) -> Iterator[memoryview]:
+    # No bare block can start with the magic: it would copy from before its own beginning.
+    if not _starts_with(view, XERIAL_MAGIC):
+        yield view
+        return
     position = 0
     while position < len(view):
         # Streams may follow each other. The two version numbers are not looked at: some producers
@@ -169,9 +170,8 @@ def _xerial_blocks(view: memoryview, where: str) -> list[memoryview]:
         (length,) = _I32.unpack_from(view, position - head)
         if not 0 <= length <= left:
             raise DecompressionFailed(f"a snappy block length of 0 to {left}", length, where)
-        blocks.append(view[position : position + length])
+        yield view[position : position + length]
         position += length
-    return blocks
 
 
 def _snappy_size(block: memoryview, where: str) -> int:
