@@ -156,7 +156,7 @@ LIES = {
     "value length below null": (record(START + varint(-1) + varint(-2) + b"\0"), NegativeLength),
     "value past the record": (record(START + varint(-1) + varint(2) + b"\0"), LengthPastEnd),
     "value into the next record": (
-        record(START + varint(-1) + varint(9)) + record(EMPTY),
+        record(START + varint(-1) + varint(3)) + record(EMPTY),
         LengthPastEnd,
     ),
     "header count missing": (record(EMPTY[:-1]), InvalidVarint),
