@@ -13,8 +13,6 @@ from typing import Final
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.batches import opened, record_lists
-from tests.support.foreign import LIBRARIES, Library, Producer, records_of
 
 from ottla.wire.compression import Codec
 from ottla.wire.records import (
@@ -25,6 +23,8 @@ from ottla.wire.records import (
     iter_records,
     read_control_record,
 )
+from tests.support.batches import opened, record_lists
+from tests.support.foreign import LIBRARIES, Library, Producer, records_of
 
 EXAMPLES: Final = max(1_000, settings().max_examples)
 

@@ -7,7 +7,6 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.batches import opened, record_lists
 
 from ottla.wire.batch import (
     CRC_START,
@@ -27,6 +26,7 @@ from ottla.wire.errors import (
     UnsupportedMagic,
 )
 from ottla.wire.records import BatchBuilder, Record, build_batch, iter_records
+from tests.support.batches import opened, record_lists
 
 TWO = [
     Record(0, 1_000, b"k", b"first", (("h", b"1"),)),

@@ -12,7 +12,6 @@ from kio.schema.request_header.v2.header import RequestHeader as KioHeaderV2
 from kio.schema.response_header.v0.header import ResponseHeader as KioResponseHeaderV0
 from kio.serial import entity_writer
 from kio.static.primitive import i16, i32
-from tests.support.kio_twins import kio_class
 
 from ottla.wire.errors import (
     MalformedMessage,
@@ -34,6 +33,7 @@ from ottla.wire.messages import (
 from ottla.wire.schema import API_NAMES
 from ottla.wire.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.schema.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.kio_twins import kio_class
 
 METADATA = 3
 

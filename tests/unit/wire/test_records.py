@@ -9,7 +9,6 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.batches import opened, record_lists
 
 from ottla.wire.batch import HEADER_SIZE, read_batch
 from ottla.wire.compression import Codec, compress
@@ -35,6 +34,7 @@ from ottla.wire.records import (
     iter_records,
     read_control_record,
 )
+from tests.support.batches import opened, record_lists
 
 SAMPLE = [
     Record(0, 1_000, b"key", b"value", (("a", b"1"), ("a", None), ("", b""))),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.kio_twins import entities, every_message, kio_bytes, kio_class, twin
 
 from ottla.wire.errors import MalformedMessage, UnsupportedVersion
 from ottla.wire.messages import message
@@ -22,6 +21,7 @@ from ottla.wire.schema.produce import PRODUCE_REQUEST, PartitionProduceData, Top
 from ottla.wire.schema.produce import ProduceRequest as Produce
 from ottla.wire.schema.sasl_handshake import SASL_HANDSHAKE_REQUEST, SaslHandshakeRequest
 from ottla.wire.writers import UnwritableValue, compile_writer
+from tests.support.kio_twins import entities, every_message, kio_bytes, kio_class, twin
 
 EXAMPLES_PER_VERSION = 15
 
