@@ -1,4 +1,4 @@
-"""Write src/ottla/wire/schema/: one typed module per API, made from kio's per-version dataclasses.
+"""Write src/ottla/wire/schema/ and error_codes.py from what kio knows of the protocol.
 
 kio describes every version of a message by a class of its own, and importing them costs tens of
 milliseconds. A broker wants one class per message that spans its versions, and wants to start in a
@@ -17,6 +17,7 @@ import enum
 import keyword
 import subprocess
 import sys
+import tempfile
 import typing
 import uuid
 from collections import Counter
@@ -24,11 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from kio.index import load_entity_schema
+from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial._introspect import classify_field, is_optional
 from kio.static.constants import EntityType
 
-OUT = Path(__file__).parent.parent / "src" / "ottla" / "wire" / "schema"
+WIRE = Path(__file__).parent.parent / "src" / "ottla" / "wire"
 TIMES = {"timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64"}
 WIRE_TYPES = {**TIMES, "error_code": "int16"}
 PYTHON_TYPES = {
@@ -303,22 +305,46 @@ def index_source() -> str:
     )
 
 
-def main() -> int:
-    files = {"__init__.py": index_source()}
-    files |= {f"{name}.py": module_source(key, name) for key, name in api_key_map.items()}
-    OUT.mkdir(exist_ok=True)
-    check = "--check" in sys.argv
-    target = OUT.parent / "schema_check" if check else OUT
-    target.mkdir(exist_ok=True)
+def error_codes_source() -> str:
+    return "\n".join(
+        [
+            '"""Kafka\'s error codes. Made by scripts/generate_schema.py; do not edit."""',
+            "",
+            "from enum import IntEnum",
+            "",
+            "",
+            "class ErrorCode(IntEnum):",
+            *(f"    {code.name.upper()} = {code.value}" for code in ErrorCode),
+            "",
+        ]
+    )
+
+
+def sources() -> dict[str, str]:
+    """The generated files by their path below the wire room."""
+    files = {"error_codes.py": error_codes_source(), "schema/__init__.py": index_source()}
+    return files | {
+        f"schema/{name}.py": module_source(key, name) for key, name in api_key_map.items()
+    }
+
+
+def write(target: Path, files: dict[str, str]) -> None:
+    (target / "schema").mkdir(exist_ok=True)
     for file_name, source in files.items():
         (target / file_name).write_text(source)
-    subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", str(target)], check=True)
-    if not check:
+    paths = [str(target / file_name) for file_name in files]
+    subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", *paths], check=True)
+
+
+def main() -> int:
+    files = sources()
+    if "--check" not in sys.argv:
+        write(WIRE, files)
         return 0
-    stale = [f for f in files if (target / f).read_text() != (OUT / f).read_text()]
-    for path in target.iterdir():
-        path.unlink()
-    target.rmdir()
+    # Inside the project, so that the formatter finds its settings.
+    with tempfile.TemporaryDirectory(dir=WIRE) as scratch:
+        write(Path(scratch), files)
+        stale = [f for f in files if (Path(scratch) / f).read_text() != (WIRE / f).read_text()]
     for file_name in stale:
         print(f"out of date: {file_name}; run scripts/generate_schema.py")
     return 1 if stale else 0
