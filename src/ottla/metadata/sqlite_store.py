@@ -73,8 +73,15 @@ _SCHEMA: Final = (
 class SqliteMetadataStore:
     """A `MetadataStore`. A new file is given `cluster_id` or a random one, an old one keeps its."""
 
-    def __init__(self, path: Path | str, *, cluster_id: str | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        cluster_id: str | None = None,
+        snapshot_interval: int = SNAPSHOT_INTERVAL,
+    ) -> None:
         self._path = str(path)
+        self._snapshot_interval = snapshot_interval
         self._lock = threading.Lock()
         self._watchers: list[Watcher] = []
         self._image = MetadataImage()
@@ -215,12 +222,13 @@ class SqliteMetadataStore:
                 for version, change in enumerate(changes, before.version + 1)
             ),
         )
-        if before.version // SNAPSHOT_INTERVAL != after.version // SNAPSHOT_INTERVAL:
+        interval = self._snapshot_interval
+        if before.version // interval != after.version // interval:
             self._connection.execute(
                 "INSERT OR REPLACE INTO snapshot VALUES (1, ?)", (encode_image(after),)
             )
             self._connection.execute(
-                "DELETE FROM changes WHERE version <= ?", (after.version - SNAPSHOT_INTERVAL,)
+                "DELETE FROM changes WHERE version <= ?", (after.version - interval,)
             )
 
     def _move_to(self, after: MetadataImage) -> None:
@@ -245,10 +253,14 @@ class SqliteMetadataStore:
         """SQLite's errors by their meaning: try again, or the file is not what it should be."""
         try:
             yield
-        except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
-            raise StoreUnavailable("an open, writable database", error, self._path) from error
+        except sqlite3.ProgrammingError as error:
+            raise StoreUnavailable("an open database", error, self._path) from error
         except sqlite3.DatabaseError as error:
-            raise CorruptStore("a SQLite database", error, self._path) from error
+            # SQLITE_ERROR is a statement that does not fit the tables: ours always do.
+            generic = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_ERROR
+            if isinstance(error, sqlite3.OperationalError) and not generic:
+                raise StoreUnavailable("a writable database", error, self._path) from error
+            raise CorruptStore("a metadata store", error, self._path) from error
 
 
 def _check_version(image: MetadataImage, expected_version: int | None) -> None:
