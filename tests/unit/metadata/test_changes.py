@@ -120,6 +120,7 @@ def test_an_unregistered_broker_is_gone_and_its_partitions_wait_for_it() -> None
     gone = apply(BASE, UnregisterBroker(2))
     assert sorted(gone.brokers) == [1]
     assert leaders(gone) == [(1, 0), (NO_LEADER, 1), (1, 0)]
+    assert leaders(apply(gone, RegisterBroker(3, LISTENERS)))[1] == (NO_LEADER, 1)
     assert leaders(apply(gone, RegisterBroker(2, LISTENERS)))[1] == (2, 2)
 
 
@@ -203,6 +204,11 @@ def test_refusals(change: Change, error: type[ChangeRefused]) -> None:
     assert ": expected " in str(refused.value)
 
 
+def test_what_is_no_change_is_a_mistake_of_the_program() -> None:
+    with pytest.raises(TypeError, match="not a metadata change"):
+        apply(BASE, "drop everything")  # type: ignore[arg-type]  # the mistake under test
+
+
 def test_names_that_metrics_cannot_tell_apart_collide() -> None:
     image = apply(BASE, CreateTopic("a.b_c", OTHER, ((1,),)))
     with pytest.raises(TopicNameCollision, match=r"'a_b\.c' beside 'a\.b_c'"):
@@ -262,6 +268,14 @@ def test_a_change_survives_the_codec(change: Change) -> None:
 def test_an_image_survives_the_codec(steps: list[Change]) -> None:
     image = fold(steps)
     assert decode_image(encode_image(image)) == image
+
+
+def test_a_topic_made_anew_under_its_name_is_another() -> None:
+    after = apply_all(BASE, [DeleteTopic(ORDERS), CreateTopic("orders", OTHER, ((1,),))])
+    found = delta(BASE, after)
+    assert [topic.topic_id for topic in found.deleted] == [ORDERS]
+    assert [topic.topic_id for topic in found.created] == [OTHER]
+    assert found.changed == ()
 
 
 @given(st.lists(changes(), max_size=8), st.booleans())

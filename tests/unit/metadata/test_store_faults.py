@@ -25,6 +25,8 @@ from ottla.metadata.sqlite_store import MEMORY, SCHEMA_VERSION, SqliteMetadataSt
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ottla.metadata.store import MetadataStore
+
 KILLED = """
 import sys
 from ottla.metadata.changes import SetFeature
@@ -45,6 +47,8 @@ blocks = [store.allocate_producer_ids(int(sys.argv[2]), 10) for _ in range(20)]
 print(store.image.cluster_id, *(block.start for block in blocks))
 store.close()
 """
+
+BAD_ENUM = '{"change":"SetConfigs","resource_type":3,"name":"n","configs":{}}'
 
 
 def test_a_copy_taken_at_any_time_opens_to_a_prefix(tmp_path: Path) -> None:
@@ -130,7 +134,23 @@ def test_concurrent_compare_and_set_loses_no_update(tmp_path: Path) -> None:
         store.close()
 
 
-def test_a_watch_ends(tmp_path: Path) -> None:
+def test_old_changes_go_when_the_snapshot_has_them(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(tmp_path / "m.db", snapshot_interval=5)
+    for level in range(1, 50):
+        store.propose(SetFeature("f", level))
+        rows = store._connection.execute("SELECT count(*) FROM changes").fetchone()[0]
+        assert rows < 10
+    store.close()
+
+
+def test_every_proposal_is_synced(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(tmp_path / "m.db")
+    full = 2
+    assert store._connection.execute("PRAGMA synchronous").fetchone() == (full,)
+    store.close()
+
+
+def test_a_watch_ends() -> None:
     store = SqliteMetadataStore(MEMORY)
     seen: list[tuple[int, int]] = []
     end = store.watch(lambda before, after: seen.append((before.version, after.version)))
@@ -142,7 +162,8 @@ def test_a_watch_ends(tmp_path: Path) -> None:
 
 
 def test_ephemeral_stores_share_nothing() -> None:
-    one, other = SqliteMetadataStore(MEMORY), SqliteMetadataStore(MEMORY)
+    one: MetadataStore = SqliteMetadataStore(MEMORY)
+    other: MetadataStore = SqliteMetadataStore(MEMORY)
     one.propose(SetFeature("f", 1))
     assert other.poll().features == {}
     assert one.image.cluster_id != other.image.cluster_id
@@ -182,6 +203,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
         "UPDATE changes SET change = '[]' WHERE version = 3",
         "UPDATE changes SET change = 'f' WHERE version = 3",
         "UPDATE changes SET change = (SELECT min(change) FROM changes) WHERE version = 3",
+        "UPDATE changes SET change = '" + BAD_ENUM + "' WHERE version = 3",
         "DELETE FROM changes WHERE version = 3",
         "DELETE FROM changes WHERE version = 1",
         "INSERT INTO snapshot VALUES (1, '{}[')",
