@@ -241,6 +241,34 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
         SqliteMetadataStore(tmp_path / "missing" / "m.db")
 
 
+def test_a_full_disk_changes_nothing_and_can_be_tried_again(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(tmp_path / "m.db")
+    before = store.image
+    many = [CreateTopic(f"t{n}", random_topic_id(), ((1,),) * 100) for n in range(20)]
+    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreUnavailable, match="full"):
+        store.propose(*many)
+    assert store.image is before
+    assert store.poll() == before
+    store._connection.execute("PRAGMA max_page_count = 1000000")
+    assert len(store.propose(*many).topics_by_name) == 20
+    store.close()
+
+
+def test_a_lock_that_does_not_go_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(tmp_path / "m.db")
+    store._connection.execute("PRAGMA busy_timeout = 1")
+    stuck = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
+    stuck.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="locked"):
+        store.propose(SetFeature("f", 1))
+    stuck.execute("ROLLBACK")
+    stuck.close()
+    assert store.propose(SetFeature("f", 1)).features == {"f": 1}
+    store.close()
+
+
 def test_a_closed_store_says_so(tmp_path: Path) -> None:
     store = SqliteMetadataStore(tmp_path / "m.db")
     store.close()

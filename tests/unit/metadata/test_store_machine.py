@@ -111,4 +111,4 @@ class TwoNodesOneFile(RuleBasedStateMachine):
 
 
 TestTwoNodesOneFile = TwoNodesOneFile.TestCase
-TestTwoNodesOneFile.settings = settings(max_examples=60, stateful_step_count=25)
+TestTwoNodesOneFile.settings = settings(stateful_step_count=25)
