@@ -7,7 +7,6 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.metadata_changes import changes
 
 from ottla.metadata.changes import (
     MAX_PARTITIONS_PER_TOPIC,
@@ -55,6 +54,7 @@ from ottla.metadata.image import (
     ResourceType,
     TopicPartition,
 )
+from tests.support.metadata_changes import changes
 
 ORDERS = UUID(int=100)
 OTHER = UUID(int=101)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.support.metadata_changes import changes
 
 from ottla.metadata.changes import AllocateProducerIds, Change, SetClusterId, apply
 from ottla.metadata.errors import ChangeRefused, MetadataError, VersionConflict
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.sqlite_store import SqliteMetadataStore
+from tests.support.metadata_changes import changes
 
 _nodes = st.integers(0, 1)
 _proposals = st.lists(changes(), max_size=3)
