@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from ottla.wire.arrow.memory import allocate
+from ottla.wire.arrow import memory
 from ottla.wire.batch import RecordBatch, iter_batches
 from ottla.wire.compression import Codec, codec_of, decompress
 from ottla.wire.errors import BatchError
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ottla.wire.kernels.jit import I32, I64, U8
 
-    Buffers: TypeAlias = ReadableBuffer | list[ReadableBuffer] | tuple[ReadableBuffer, ...]
+    Buffers: TypeAlias = ReadableBuffer | Sequence[ReadableBuffer]
 
 HEADER_TYPE: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 SCHEMA: Final = pa.schema(
@@ -109,16 +109,18 @@ def batches_to_arrow(
             for batch in _data_batches(
                 _each_batch(buffers, partial_tail), aborted, verify_crc, decompressed_limit
             )
-            if batch.record_count and batch.last_offset >= start and batch.base_offset < end
+            if batch.last_offset >= start and batch.base_offset < end
         ]
         plan = _plan(batches, verify_crc, decompressed_limit)
         scanned = _scan(plan, start, end, columns)
     except BatchError as error:
         raise type(error)(error.expected, error.got, f"{where}: {error.where}") from None
-    return pa.RecordBatch.from_arrays(
-        [_column(name, scanned, topic, partition) for name in columns],
-        schema=pa.schema([SCHEMA.field(name) for name in columns]),
+    made = columns or ("partition",)  # a batch made of no columns would have no rows
+    rows = pa.RecordBatch.from_arrays(
+        [_column(name, scanned, topic, partition) for name in made],
+        schema=pa.schema([SCHEMA.field(name) for name in made]),
     )
+    return rows if columns else rows.select([])
 
 
 def next_offset(buffers: Buffers, *, partial_tail: bool = False) -> int | None:
@@ -180,7 +182,8 @@ def _plan(batches: list[RecordBatch], verify_crc: bool, decompressed_limit: int)
             batch.verify_crc()
         block = batch.payload
         codec = codec_of(batch.attributes)
-        if codec is not Codec.NONE:
+        # Compaction leaves bare headers, whatever codec their records had.
+        if codec is not Codec.NONE and len(block):
             block = decompress(codec, block, limit=budget, where=where)
             budget -= len(block)
         check_record_count(batch.record_count, len(block), where)
@@ -206,11 +209,11 @@ class _Pieces(NamedTuple):
 
     @classmethod
     def allocate(cls, count: int) -> _Pieces:
-        ends = allocate(count + 1, np.int32)
+        ends = memory.allocate(count + 1, np.int32)
         ends[0] = 0
-        valid = allocate(count // 8 + 1, np.uint8)
+        valid = memory.allocate(count // 8 + 1, np.uint8)
         valid.fill(0)
-        return cls(allocate(count, np.int64), ends, valid)
+        return cls(memory.allocate(count, np.int64), ends, valid)
 
     def addresses(self) -> decode.Pieces:
         return decode.Pieces(*(address_of(array) for array in self))
@@ -225,7 +228,7 @@ class _Scanned(NamedTuple):
 
 def _scan(plan: _Plan, start: int, end: int, columns: Sequence[str]) -> _Scanned:
     most = int(plan.rows[:, decode.COUNT].sum())
-    fixed = {name: allocate(most, _FIXED[name]) for name in columns if name in _FIXED}
+    fixed = {name: memory.allocate(most, _FIXED[name]) for name in columns if name in _FIXED}
     pieces = {name: _Pieces.allocate(most) for name in columns if name in _VARIABLE}
     status, batch, record, position, detail, rows = decode.scan(
         plan.rows,
@@ -272,7 +275,7 @@ def _headers(headers: _Pieces, rows: int) -> pa.Array:
 
 
 def _gathered(pieces: _Pieces, rows: int) -> pa.Array:
-    data = allocate(int(pieces.ends[rows]), np.uint8)
+    data = memory.allocate(int(pieces.ends[rows]), np.uint8)
     gather(pieces.sources, pieces.ends, rows, address_of(data))
     buffers = [pa.py_buffer(array) for array in (pieces.valid, pieces.ends, data)]
     return pa.Array.from_buffers(pa.binary(), rows, buffers)

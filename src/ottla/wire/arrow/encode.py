@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from ottla.wire.arrow.memory import allocate
+from ottla.wire.arrow import memory
 from ottla.wire.batch import (
     CRC_START,
     HEADER,
@@ -246,7 +246,7 @@ def _encode(
 ) -> list[memoryview]:
     rows = records.rows
     limit = min(max_batch_bytes, INT32_MAX) - HEADER_SIZE
-    sizes = allocate(rows, np.int32)
+    sizes = memory.allocate(rows, np.int32)
     starts, payloads, max_timestamps = (np.empty(rows, np.int64) for _ in range(3))
     columns = (
         records.timestamps,
@@ -262,7 +262,7 @@ def _encode(
         raise RecordTooLarge(
             f"row {sequence + row}: expected a record of at most {limit} bytes, got more"
         )
-    output = allocate(int(payloads[:count].sum()) + HEADER_SIZE * count, np.uint8)
+    output = memory.allocate(int(payloads[:count].sum()) + HEADER_SIZE * count, np.uint8)
     view = output.data
     target = address_of(output)
     batches = []
