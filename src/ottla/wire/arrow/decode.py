@@ -3,8 +3,8 @@
 Rules:
 
 - The values of uncompressed batches are copied once, from where they came in to the column.
-- Every batch that overlaps the asked offsets is checked whole (CRC, then each record), whatever
-  columns are asked for: which columns a reader selects does not change what it refuses.
+- Every batch that may give rows is checked whole (CRC, then each record), whatever columns are
+  asked for. Only a timestamp that has no value in microseconds is let pass where it is not read.
 - Control batches give no rows. Of aborted transactions, those named in `aborted` give none.
 - A row without headers has null headers; a header key that is not UTF-8 reads with U+FFFD where
   it is broken. Both as in Spark's own Kafka source.
@@ -234,7 +234,9 @@ def _scan(plan: _Plan, start: int, end: int, columns: Sequence[str]) -> _Scanned
         plan.rows,
         start,
         end,
-        decode.Fixed(*(address_of(fixed[name]) if name in fixed else 0 for name in _FIXED)),
+        decode.Fixed(
+            *(address_of(fixed[name]) if name in fixed else decode.NOT_WANTED for name in _FIXED)
+        ),
         *(pieces[name].addresses() if name in pieces else decode.Pieces() for name in _VARIABLE),
     )
     if status == decode.COLUMN_TOO_LARGE:

@@ -37,7 +37,7 @@ NOT_WANTED: Final = 0
 ADDRESS, SIZE, COUNT, BASE_OFFSET, BASE_TIMESTAMP, LOG_APPEND_TIME = range(6)
 PLAN_FIELDS: Final = 6
 
-# Status codes; `faults` gives each its exception.
+# Status codes; `validate.record_error` gives each its exception.
 OK: Final = 0
 BAD_VARINT: Final = 1
 NEGATIVE_LENGTH: Final = 2
@@ -56,7 +56,7 @@ MAX_TIMESTAMP_MS: Final = MAX_INT64 // MICROSECONDS
 
 
 class Record(NamedTuple):
-    """A record's parts by position in its payload.
+    """A record's parts by address.
 
     Unless the status is OK, `end` is where the fault is, `detail` what was found there, and the
     rest means nothing.
@@ -107,7 +107,7 @@ def _long_varint(position: int, end: int, bits: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         position += 1
         if byte < 0x80:
-            return ((value >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1), position
+            return ((value >> 1) & MAX_INT64) ^ -(value & 1), position
         shift += 7
     return 0, -1
 
