@@ -140,6 +140,15 @@ def test_fixed_size_and_null_columns_are_written() -> None:
     ]
 
 
+def test_headers_in_large_lists_and_in_another_order_are_written() -> None:
+    kind = pa.large_list(pa.struct([("value", pa.large_binary()), ("key", pa.large_string())]))
+    lists = [None, [{"key": "a", "value": b"1"}], [], [{"key": "b", "value": None}] * 2]
+    table = pa.record_batch({"value": pa.nulls(4), "headers": pa.array(lists, kind)}).slice(1)
+    (batch,) = arrow_to_batches(table, now_ms=NOW, headers="headers")
+    expected = [(("a", b"1"),), (), (("b", None), ("b", None))]
+    assert [row.headers for row in decode_batch(bytes(batch))] == expected
+
+
 def test_the_chunks_of_a_table_share_batches() -> None:
     chunks = [table_of([(None, bytes((n,)), None, n)]) for n in range(5)]
     table = pa.Table.from_batches(chunks)

@@ -219,14 +219,20 @@ def _offsets(array: pa.Array) -> I64:
         or types.is_large_string(array.type)
         or types.is_large_list(array.type)
     )
-    offsets = np.frombuffer(array.buffers()[1], np.int64 if large else np.int32)
-    in_view = offsets[array.offset : array.offset + len(array) + 1]
-    return in_view.astype(np.int64, copy=False)
+    in_view = slice(array.offset, array.offset + len(array) + 1)
+    offsets = array.buffers()[1]
+    if large:
+        return np.frombuffer(offsets, np.int64)[in_view]
+    wide = memory.allocate(len(array) + 1, np.int64)
+    np.copyto(wide, np.frombuffer(offsets, np.int32)[in_view])
+    return wide
 
 
 def _timestamps(chunk: pa.RecordBatch, name: str | None, now_ms: int) -> I64:
+    milliseconds = memory.allocate(chunk.num_rows, np.int64)
     if name is None:
-        return np.full(chunk.num_rows, now_ms, np.int64)
+        milliseconds.fill(now_ms)
+        return milliseconds
     array = chunk.column(name)
     if pa.types.is_timestamp(array.type):
         times, divided_by = _MILLISECONDS[array.type.unit]
@@ -235,7 +241,8 @@ def _timestamps(chunk: pa.RecordBatch, name: str | None, now_ms: int) -> I64:
     else:
         raise UnsupportedColumn(f"column {name}: expected timestamp or int64, got {array.type}")
     filled = array.cast(pa.int64()).fill_null(0).to_numpy()
-    milliseconds: I64 = filled * times // divided_by
+    np.multiply(filled, times, out=milliseconds)
+    np.floor_divide(milliseconds, divided_by, out=milliseconds)
     if array.null_count:
         milliseconds[array.is_null().to_numpy(zero_copy_only=False)] = now_ms
     return milliseconds
