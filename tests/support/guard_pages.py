@@ -13,11 +13,11 @@ import sys
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from tests.support.plain_records import mutated, random_batch
 
 from ottla.wire.arrow import COLUMNS, arrow_to_batches, batches_to_arrow, memory
 from ottla.wire.errors import WireError
 from ottla.wire.kernels.validate import address_of, validate_records
+from tests.support.plain_records import mutated, random_batch
 
 if TYPE_CHECKING:
     import numpy.typing as npt

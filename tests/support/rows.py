@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 import pyarrow as pa
+
 from tests.support.plain_records import Row
 
 

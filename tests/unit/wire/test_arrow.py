@@ -9,15 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from tests.support.plain_records import (
-    Record,
-    batch_of,
-    decode_batch,
-    encode_batch,
-    encode_record,
-    random_batch,
-)
-from tests.support.rows import rows_of
 
 from ottla.wire.arrow import (
     COLUMNS,
@@ -44,6 +35,15 @@ from ottla.wire.errors import (
     TruncatedBatch,
     UnknownCodec,
 )
+from tests.support.plain_records import (
+    Record,
+    batch_of,
+    decode_batch,
+    encode_batch,
+    encode_record,
+    random_batch,
+)
+from tests.support.rows import rows_of
 
 NOW = 1_700_000_000_000
 CODECS = list(Codec)

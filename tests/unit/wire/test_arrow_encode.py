@@ -10,12 +10,6 @@ import pytest
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.plain_records import (
-    Record,
-    decode_batch,
-    encode_record,
-)
-from tests.support.rows import rows_of
 
 from ottla.wire.arrow import (
     COLUMNS,
@@ -31,6 +25,12 @@ from ottla.wire.batch import (
     read_batch,
 )
 from ottla.wire.compression import Codec
+from tests.support.plain_records import (
+    Record,
+    decode_batch,
+    encode_record,
+)
+from tests.support.rows import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,16 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 import pytest
-from tests.support.plain_records import (
-    Record,
-    batch_of,
-    decode_batch,
-    decode_records,
-    encode_record,
-    mutated,
-    varint,
-)
-from tests.support.rows import rows_of
 
 from ottla.wire.arrow import COLUMNS, batches_to_arrow
 from ottla.wire.batch import HEADER_SIZE
@@ -35,6 +25,16 @@ from ottla.wire.errors import (
 )
 from ottla.wire.kernels import jit
 from ottla.wire.kernels.validate import RecordsSummary, validate_records
+from tests.support.plain_records import (
+    Record,
+    batch_of,
+    decode_batch,
+    decode_records,
+    encode_record,
+    mutated,
+    varint,
+)
+from tests.support.rows import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
