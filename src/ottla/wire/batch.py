@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER.size
+MAGIC_OFFSET: Final = 16  # in every message format there has been
 LENGTH_OVERHEAD: Final = 12  # base_offset and batch_length are not counted by batch_length
 MIN_BATCH_LENGTH: Final = HEADER_SIZE - LENGTH_OVERHEAD
 CRC_START: Final = 21
+MIN_LEGACY_LENGTH: Final = 14  # of a message of format v0; v1 has eight bytes more
 MAGIC: Final = 2
 NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
@@ -179,12 +181,14 @@ class RecordBatch:
 
 def batch_size_at(buffer: memoryview, position: int) -> int:
     """The whole size of the batch that starts at `position`, checked against its minimum."""
-    if len(buffer) - position < LENGTH_OVERHEAD:
-        raise TruncatedBatch(
-            f"{LENGTH_OVERHEAD} bytes", len(buffer) - position, f"batch at byte {position}"
-        )
+    left = len(buffer) - position
+    if left < LENGTH_OVERHEAD:
+        raise TruncatedBatch(f"{LENGTH_OVERHEAD} bytes", left, f"batch at byte {position}")
     _, batch_length = _LENGTH.unpack_from(buffer, position)
     if batch_length < MIN_BATCH_LENGTH:
+        # A message of an older format may be shorter than a header of this one: call it by name.
+        if batch_length >= MIN_LEGACY_LENGTH and left > MAGIC_OFFSET:
+            _check_magic(buffer, position)
         raise InvalidBatchLength(
             f"at least {MIN_BATCH_LENGTH}", batch_length, f"batch at byte {position}"
         )
@@ -196,10 +200,14 @@ def read_batch(buffer: memoryview, position: int = 0) -> RecordBatch:
     size = batch_size_at(buffer, position)
     if len(buffer) - position < size:
         raise TruncatedBatch(f"{size} bytes", len(buffer) - position, f"batch at byte {position}")
-    magic = buffer[position + 16]
+    _check_magic(buffer, position)
+    return RecordBatch(buffer[position : position + size])
+
+
+def _check_magic(buffer: memoryview, position: int) -> None:
+    magic = buffer[position + MAGIC_OFFSET]
     if magic != MAGIC:
         raise UnsupportedMagic(f"magic {MAGIC}", f"magic {magic}", f"batch at byte {position}")
-    return RecordBatch(buffer[position : position + size])
 
 
 def iter_batches(buffer: memoryview, *, partial_tail: bool = False) -> Iterator[RecordBatch]:

@@ -1,0 +1,1 @@
+"""What the cluster is: an immutable image, the changes that make the next one, and their store."""

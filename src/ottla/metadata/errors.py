@@ -1,0 +1,152 @@
+"""What can be wrong with a change to the cluster, with its configuration, or with the store.
+
+As in the wire room every error carries three facts: what was expected, what came instead, and
+where. The broker maps the types to Kafka's error codes; nothing here knows the protocol.
+"""
+
+
+class MetadataError(ValueError):
+    """The cluster's description cannot be read or changed as asked."""
+
+    summary = "metadata error"
+
+    def __init__(self, expected: object, got: object, where: str) -> None:
+        super().__init__(expected, got, where)
+        self.expected = expected
+        self.got = got
+        self.where = where
+
+    def __str__(self) -> str:
+        return f"{self.summary} in {self.where}: expected {self.expected}, got {self.got}"
+
+
+class ChangeRefused(MetadataError):
+    """The change does not fit the image; nothing was changed."""
+
+    summary = "change refused"
+
+
+class InvalidTopicName(ChangeRefused):
+    """The name is empty, too long, has a character that is not legal, or is a path step."""
+
+    summary = "invalid topic name"
+
+
+class TopicNameCollision(ChangeRefused):
+    """Another topic has the same name but for '.' and '_', which metrics cannot tell apart."""
+
+    summary = "topic name collision"
+
+
+class TopicExists(ChangeRefused):
+    """A topic of that name or id is there already."""
+
+    summary = "topic exists"
+
+
+class UnknownTopic(ChangeRefused):
+    """No topic has this name or id."""
+
+    summary = "unknown topic"
+
+
+class UnknownPartition(ChangeRefused):
+    """The topic has fewer partitions."""
+
+    summary = "unknown partition"
+
+
+class InvalidPartitions(ChangeRefused):
+    """The number of partitions is zero, shrinks, or is above the limit."""
+
+    summary = "invalid number of partitions"
+
+
+class InvalidReplicaAssignment(ChangeRefused):
+    """Replicas are missing or repeated, or leader and in-sync replicas are not among them."""
+
+    summary = "invalid replica assignment"
+
+
+class UnknownBroker(ChangeRefused):
+    """No broker is registered under this node id."""
+
+    summary = "unknown broker"
+
+
+class StaleBrokerEpoch(ChangeRefused):
+    """The broker was registered again since: whoever asks is not the current incarnation."""
+
+    summary = "stale broker epoch"
+
+
+class StalePartitionEpoch(ChangeRefused):
+    """The partition changed since the caller looked."""
+
+    summary = "stale partition epoch"
+
+
+class ProducerIdsExhausted(ChangeRefused):
+    """No producer ids are left below 2^63, or the block asked for is not a positive number."""
+
+    summary = "no such block of producer ids"
+
+
+class InvalidFeatureLevel(ChangeRefused):
+    """Feature levels are 0 (off) or above."""
+
+    summary = "invalid feature level"
+
+
+class ClusterIdFixed(ChangeRefused):
+    """A cluster keeps the id it was given at first."""
+
+    summary = "cluster id is fixed"
+
+
+class VersionConflict(MetadataError):
+    """The image moved on since the caller read it: read again, decide again, propose again."""
+
+    summary = "version conflict"
+
+
+class StoreError(MetadataError):
+    """The store itself cannot serve."""
+
+    summary = "metadata store error"
+
+
+class CorruptStore(StoreError):
+    """The file is not a metadata store, or its content contradicts itself."""
+
+    summary = "corrupt metadata store"
+
+
+class UnsupportedSchema(StoreError):
+    """The store was written by a version of Ottla whose schema this one does not know."""
+
+    summary = "unsupported metadata schema"
+
+
+class StoreUnavailable(StoreError):
+    """The file cannot be opened, locked or written; what was proposed may be tried again."""
+
+    summary = "metadata store unavailable"
+
+
+class ConfigError(MetadataError):
+    """A configuration key or value that cannot be used."""
+
+    summary = "configuration error"
+
+
+class UnknownConfig(ConfigError):
+    """No such key; the message names the nearest one that exists."""
+
+    summary = "unknown configuration key"
+
+
+class InvalidConfig(ConfigError):
+    """The key exists, the value is not one it takes."""
+
+    summary = "invalid configuration value"

@@ -1,0 +1,57 @@
+"""Which names a topic may have, and which topics are the broker's own.
+
+A topic's name becomes a directory's name, so it is checked before any path is made from it: 1 to
+249 characters of ``[A-Za-z0-9._-]``, not ``.`` or ``..``. Names that differ only in ``.`` and
+``_`` collide, because metrics replace one by the other.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ottla.metadata.errors import InvalidTopicName
+
+# "-" and a partition number of up to five digits still fit a 255-byte file name.
+MAX_TOPIC_NAME_LENGTH: Final = 249
+
+_LEGAL = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TOPIC_NAME_LENGTH}}}")
+
+CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
+REMOTE_LOG_METADATA_TOPIC: Final = "__remote_log_metadata"
+
+# Flagged internal in Metadata answers. The remote log's topic is not, as in Kafka: it is guarded
+# by who may write to it, not by the flag.
+INTERNAL_TOPICS: Final = frozenset(
+    {CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC}
+)
+
+
+def check_topic_name(name: str) -> str:
+    """Return the name, or raise `InvalidTopicName`."""
+    if name in {".", ".."} or _LEGAL.fullmatch(name) is None:
+        raise InvalidTopicName(
+            f"1 to {MAX_TOPIC_NAME_LENGTH} characters of [A-Za-z0-9._-], not '.' or '..'",
+            _shown(name),
+            "topic name",
+        )
+    return name
+
+
+def collision_key(name: str) -> str:
+    """Two names collide when their keys are equal."""
+    return name.replace(".", "_")
+
+
+def is_internal(name: str) -> bool:
+    """Whether the topic belongs to the broker: clients may read it, not write or delete it."""
+    return name in INTERNAL_TOPICS
+
+
+def _shown(name: str) -> str:
+    """The name as an error may print it: a hostile name must not fill the log."""
+    if len(name) <= MAX_TOPIC_NAME_LENGTH:
+        return repr(name)
+    return f"{name[:32]!r}... ({len(name)} characters)"

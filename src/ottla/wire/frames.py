@@ -1,0 +1,107 @@
+"""Length-prefixed frames from a byte stream, without I/O and without copies.
+
+Made for `asyncio.BufferedProtocol`: the socket reads straight into `get_buffer()`, and
+`buffer_updated(n)` returns the frames that are now whole, as views of that memory.
+
+- A chunk of memory is written once and never reused, so a view stays true for as long as someone
+  holds it, and may be patched in place. A new chunk replaces a full one.
+- A frame that does not fit the current chunk moves to a larger one. A chunk is at most
+  `GROWTH` times what has arrived, so that a client pays for memory with bytes, not with a prefix.
+- An impossible size ends the stream: the frames before it are still given out, then `error` says
+  what was wrong.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from ottla.wire.errors import FrameError, FrameTooLarge, FrameTooShort, NegativeFrameLength
+
+CHUNK_BYTES: Final = 64 * 1024  # one read of a busy socket; small enough to waste on an idle one
+MIN_READ_BYTES: Final = 4 * 1024  # a read into less would cost a system call for little data
+GROWTH: Final = 16  # a frame of the usual largest size, 1 MiB, moves once
+PREFIX_BYTES: Final = 4
+MIN_FRAME_BYTES: Final = 4  # a correlation id: the smallest thing any frame carries
+
+_PREFIX = struct.Struct(">i")
+_NO_CHUNK = memoryview(b"")
+
+
+class FrameParser:
+    """Cuts a stream into frames of at most `max_frame_bytes`, which may change between reads."""
+
+    __slots__ = ("_chunk", "_end", "_start", "_wanted", "error", "max_frame_bytes")
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self.error: FrameError | None = None
+        self._chunk = _NO_CHUNK
+        self._start = 0  # where the frame that is being received begins, prefix included
+        self._end = 0  # how far the chunk is filled
+        self._wanted = 0  # the whole size of that frame, 0 until its prefix is there
+
+    @property
+    def pending_bytes(self) -> int:
+        """What has arrived of a frame that is not whole yet."""
+        return self._end - self._start
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:
+        """Memory for the next read; never empty."""
+        capacity = len(self._chunk)
+        if self._wanted:
+            if self._end == capacity:
+                self._move(min(self._wanted, GROWTH * max(self.pending_bytes, MIN_READ_BYTES)))
+        elif capacity - self._end < MIN_READ_BYTES:
+            self._move(CHUNK_BYTES)
+        return self._chunk[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> list[memoryview]:
+        """The frames that `nbytes` more bytes have made whole, without their prefixes."""
+        self._end += nbytes
+        frames = []
+        chunk, start, end = self._chunk, self._start, self._end
+        while end - start >= PREFIX_BYTES:
+            (size,) = _PREFIX.unpack_from(chunk, start)
+            if not MIN_FRAME_BYTES <= size <= self.max_frame_bytes:
+                self.error = self._impossible(size)
+                break
+            stop = start + PREFIX_BYTES + size
+            if stop > end:
+                self._wanted = PREFIX_BYTES + size
+                break
+            frames.append(chunk[start + PREFIX_BYTES : stop])
+            start = stop
+            self._wanted = 0
+        self._start = start
+        if start == end and len(chunk) > CHUNK_BYTES:
+            # An idle connection must not keep the memory of its largest frame.
+            self._chunk, self._start, self._end = _NO_CHUNK, 0, 0
+        return frames
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
+        """The same for bytes that have been read elsewhere; they are copied in."""
+        frames = []
+        view = memoryview(data)
+        while view and self.error is None:
+            buffer = self.get_buffer()
+            nbytes = min(len(buffer), len(view))
+            buffer[:nbytes] = view[:nbytes]
+            frames += self.buffer_updated(nbytes)
+            view = view[nbytes:]
+        return frames
+
+    def _move(self, capacity: int) -> None:
+        """Go on in a new chunk, taking along what has arrived of the current frame."""
+        pending = self._chunk[self._start : self._end]
+        self._chunk = memoryview(bytearray(capacity))
+        self._chunk[: len(pending)] = pending
+        self._start, self._end = 0, len(pending)
+
+    def _impossible(self, size: int) -> FrameError:
+        least = f"{MIN_FRAME_BYTES} or more"
+        if size < 0:
+            return NegativeFrameLength(least, size, "frame length")
+        if size < MIN_FRAME_BYTES:
+            return FrameTooShort(least, size, "frame length")
+        return FrameTooLarge(f"at most {self.max_frame_bytes}", size, "frame length")

@@ -1,0 +1,152 @@
+"""Requests and responses as they travel: size, header, body.
+
+- A request header holds API key, version, correlation id and a client id that keeps its legacy
+  form in every version; flexible versions add a tag section, whose unknown tags are skipped.
+- A response header is the correlation id; flexible versions add a tag section. ApiVersions is the
+  exception: a client reads its answer before it knows what the broker speaks, so the header stays
+  the old one whatever the version.
+- Whatever follows the body is an error: both sides would disagree on where the next field starts.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+from ottla.wire.errors import (
+    MalformedMessage,
+    TrailingBytes,
+    UnknownApiKey,
+    UnsupportedVersion,
+)
+from ottla.wire.readers import compile_reader, read_uvarint
+from ottla.wire.schema import API_NAMES
+from ottla.wire.spec import Message
+from ottla.wire.writers import Parts, compile_writer
+
+API_VERSIONS: Final = 18
+
+_REQUEST_HEADER = struct.Struct(">hhih")
+_REQUEST_START = struct.Struct(">ihhih")
+_RESPONSE_START = struct.Struct(">ii")
+_FLEXIBLE_RESPONSE_START = struct.Struct(">iix")
+_CORRELATION_ID = struct.Struct(">i")
+
+
+class RequestHeader(NamedTuple):
+    """Who asks what; `body` is where the request itself starts in the frame."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+
+
+@cache
+def message(api_key: int, *, request: bool) -> Message:
+    """The request or response of an API; its module is imported on first use."""
+    try:
+        name = API_NAMES[api_key]
+    except KeyError:
+        raise UnknownApiKey("a key of the Kafka protocol", api_key, "request header") from None
+    kind = "REQUEST" if request else "RESPONSE"
+    found = getattr(import_module(f"ottla.wire.schema.{name}"), f"{name.upper()}_{kind}")
+    assert isinstance(found, Message)
+    return found
+
+
+@cache
+def is_flexible(api_key: int, version: int) -> bool:
+    """Whether this version uses compact forms and tag sections, in its body and its header."""
+    spec = message(api_key, request=True)
+    low, high = spec.versions
+    if not low <= version <= high:
+        raise UnsupportedVersion(f"{low} to {high}", version, API_NAMES[api_key])
+    return spec.flexible(version)
+
+
+def read_request_header(frame: memoryview) -> RequestHeader:
+    """The header at the start of a frame, for any API and version that exists."""
+    try:
+        api_key, version, correlation_id, length = _REQUEST_HEADER.unpack_from(frame)
+        position = _REQUEST_HEADER.size
+        client_id = None
+        if length >= 0:
+            end = position + length
+            if end > len(frame):
+                raise MalformedMessage(f"{length} bytes", len(frame) - position, "client id")
+            client_id = str(frame[position:end], "utf-8")
+            position = end
+        if is_flexible(api_key, version):
+            position = _skip_tags(frame, position)
+    except (struct.error, IndexError):
+        raise MalformedMessage("a whole header", f"{len(frame)} bytes", "request header") from None
+    except UnicodeDecodeError:
+        raise MalformedMessage("UTF-8", "other bytes", "client id") from None
+    return RequestHeader(api_key, version, correlation_id, client_id, position)
+
+
+def read_request(header: RequestHeader, frame: memoryview) -> Any:
+    """The body of a request. Records in it are slices of the frame."""
+    spec = message(header.api_key, request=True)
+    return _read_body(spec, header.api_version, frame, header.body)
+
+
+def read_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Any]:
+    """Correlation id and body of a response to a request of this API and version."""
+    try:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
+        position = _CORRELATION_ID.size
+        if api_key != API_VERSIONS and is_flexible(api_key, version):
+            position = _skip_tags(frame, position)
+    except (struct.error, IndexError):
+        raise MalformedMessage("a whole header", f"{len(frame)} bytes", "response header") from None
+    return correlation_id, _read_body(message(api_key, request=False), version, frame, position)
+
+
+def request_parts(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, body: Any
+) -> Parts:
+    """A request as the parts of one vectored write, size and header first."""
+    parts = compile_writer(message(api_key, request=True), version)(body)
+    client = b"" if client_id is None else client_id.encode()
+    tags = b"\0" if is_flexible(api_key, version) else b""
+    size = _REQUEST_HEADER.size + len(client) + len(tags) + sum(map(len, parts))
+    length = -1 if client_id is None else len(client)
+    start = _REQUEST_START.pack(size, api_key, version, correlation_id, length)
+    parts[0] = b"".join((start, client, tags, parts[0]))
+    return parts
+
+
+def response_parts(api_key: int, version: int, correlation_id: int, body: Any) -> Parts:
+    """A response as the parts of one vectored write, size and header first."""
+    parts = compile_writer(message(api_key, request=False), version)(body)
+    if api_key != API_VERSIONS and is_flexible(api_key, version):
+        start = _FLEXIBLE_RESPONSE_START
+    else:
+        start = _RESPONSE_START
+    size = start.size - 4 + sum(map(len, parts))
+    parts[0] = start.pack(size, correlation_id) + parts[0]
+    return parts
+
+
+def _skip_tags(frame: memoryview, position: int) -> int:
+    count, position = read_uvarint(frame, position)
+    for _ in range(count):
+        _, position = read_uvarint(frame, position)
+        size, position = read_uvarint(frame, position)
+        position += size
+        if position > len(frame):
+            raise MalformedMessage(f"{size} bytes", "less", "header tag")
+    return position
+
+
+def _read_body(spec: Message, version: int, frame: memoryview, position: int) -> Any:
+    body, end = compile_reader(spec, version)(frame, position)
+    if end != len(frame):
+        where = f"{spec.root.__name__} v{version}"
+        raise TrailingBytes(f"end at byte {end}", f"{len(frame)} bytes", where)
+    return body

@@ -1,0 +1,282 @@
+"""The store against crashes, other processes, foreign files and damage."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.metadata.changes import CreateTopic, SetClusterId, SetFeature, apply
+from ottla.metadata.errors import (
+    CorruptStore,
+    StoreUnavailable,
+    UnsupportedSchema,
+    VersionConflict,
+)
+from ottla.metadata.image import MetadataImage, random_topic_id
+from ottla.metadata.sqlite_store import MEMORY, SCHEMA_VERSION, SqliteMetadataStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ottla.metadata.store import MetadataStore
+
+KILLED = """
+import sys
+from ottla.metadata.changes import SetFeature
+from ottla.metadata.sqlite_store import SqliteMetadataStore
+store = SqliteMetadataStore(sys.argv[1], cluster_id="c", snapshot_interval=7)
+level = store.image.features.get("level", 0)
+while True:
+    level += 1
+    store.propose(SetFeature("level", level), SetFeature("again", level))
+    print(level, flush=True)
+"""
+
+SHARED = """
+import sys
+from ottla.metadata.sqlite_store import SqliteMetadataStore
+store = SqliteMetadataStore(sys.argv[1])
+blocks = [store.allocate_producer_ids(int(sys.argv[2]), 10) for _ in range(20)]
+print(store.image.cluster_id, *(block.start for block in blocks))
+store.close()
+"""
+
+BAD_ENUM = '{"change":"SetConfigs","resource_type":3,"name":"n","configs":{}}'
+
+
+def test_a_copy_taken_at_any_time_opens_to_a_prefix(tmp_path: Path) -> None:
+    seed = random.Random(7)
+    database, wal = tmp_path / "m.db", tmp_path / "m.db-wal"
+    store = SqliteMetadataStore(database, cluster_id="c", snapshot_interval=5)
+    history = {0: apply(MetadataImage(), SetClusterId("c"))}
+    for number in range(40):
+        store.propose(CreateTopic(f"t{number}", random_topic_id(), ((1,),)))
+        history[len(history)] = store.image
+        copy = tmp_path / f"copy{number}.db"
+        shutil.copy(database, copy)
+        log = wal.read_bytes()
+        torn = log[: seed.randrange(len(log) // 2, len(log))] if number % 2 else log
+        copy.with_name(copy.name + "-wal").write_bytes(torn)
+        reopened = SqliteMetadataStore(copy, cluster_id="c")
+        if torn is log:
+            assert reopened.image == store.image
+        else:
+            assert reopened.image == history[reopened.image.version - 1]
+        reopened.close()
+    store.close()
+
+
+def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    answered = 0
+    for _ in range(3):
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        for _ in range(20):
+            answered = int(process.stdout.readline())
+        process.kill()
+        answered = max([answered, *map(int, process.stdout.read().split())])
+        process.wait()
+        process.stdout.close()
+        store = SqliteMetadataStore(path)
+        levels = store.image.features
+        store.close()
+        # One more proposal may have been committed and not yet printed.
+        assert levels["level"] in {answered, answered + 1}
+        assert levels["level"] == levels["again"]
+
+
+def test_processes_that_start_at_once_make_one_cluster(tmp_path: Path) -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SHARED, str(tmp_path / "m.db"), str(node)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for node in range(3)
+    ]
+    outputs = [process.communicate()[0].split() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert len({cluster_id for cluster_id, *_ in outputs}) == 1
+    starts = sorted(int(start) for _, *starts in outputs for start in starts)
+    assert starts == list(range(0, 600, 10))
+
+
+def test_concurrent_compare_and_set_loses_no_update(tmp_path: Path) -> None:
+    def count(store: SqliteMetadataStore) -> None:
+        done = 0
+        while done < 25:
+            image = store.poll()
+            level = image.features.get("counter", 0)
+            try:
+                store.propose(SetFeature("counter", level + 1), expected_version=image.version)
+            except VersionConflict:
+                continue
+            done += 1
+
+    stores = [SqliteMetadataStore(tmp_path / "m.db") for _ in range(2)]
+    threads = [threading.Thread(target=count, args=(store,)) for store in stores * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [store.poll().features["counter"] for store in stores] == [100, 100]
+    for store in stores:
+        store.close()
+
+
+def test_old_changes_go_when_the_snapshot_has_them(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(tmp_path / "m.db", snapshot_interval=5)
+    for level in range(1, 50):
+        store.propose(SetFeature("f", level))
+        rows = store._connection.execute("SELECT count(*) FROM changes").fetchone()[0]
+        assert rows < 10
+    store.close()
+
+
+def test_every_proposal_is_synced(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(tmp_path / "m.db")
+    full = 2
+    assert store._connection.execute("PRAGMA synchronous").fetchone() == (full,)
+    store.close()
+
+
+def test_a_watch_ends() -> None:
+    store = SqliteMetadataStore(MEMORY)
+    seen: list[tuple[int, int]] = []
+    end = store.watch(lambda before, after: seen.append((before.version, after.version)))
+    store.propose(SetFeature("f", 1), SetFeature("f", 2))
+    end()
+    store.propose(SetFeature("f", 3))
+    store.close()
+    assert seen == [(1, 3)]
+
+
+def test_ephemeral_stores_share_nothing() -> None:
+    one: MetadataStore = SqliteMetadataStore(MEMORY)
+    other: MetadataStore = SqliteMetadataStore(MEMORY)
+    one.propose(SetFeature("f", 1))
+    assert other.poll().features == {}
+    assert one.image.cluster_id != other.image.cluster_id
+    one.close()
+    other.close()
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("milk, bread, butter\n" * 100)
+    with pytest.raises(CorruptStore, match=r"notes\.txt"):
+        SqliteMetadataStore(path)
+
+
+def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE changes (version INTEGER PRIMARY KEY)")
+    other.close()
+    with pytest.raises(CorruptStore, match="another database"):
+        SqliteMetadataStore(path)
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    SqliteMetadataStore(path).close()
+    _execute(path, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    with pytest.raises(UnsupportedSchema, match=str(SCHEMA_VERSION + 1)):
+        SqliteMetadataStore(path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        'UPDATE changes SET change = \'{"change":"SetFeature"}\' WHERE version = 3',
+        'UPDATE changes SET change = \'{"change":"SetAlight"}\' WHERE version = 3',
+        "UPDATE changes SET change = '[]' WHERE version = 3",
+        "UPDATE changes SET change = 'f' WHERE version = 3",
+        "UPDATE changes SET change = (SELECT min(change) FROM changes) WHERE version = 3",
+        "UPDATE changes SET change = '" + BAD_ENUM + "' WHERE version = 3",
+        "DELETE FROM changes WHERE version = 3",
+        "DELETE FROM changes WHERE version = 1",
+        "INSERT INTO snapshot VALUES (1, '{}[')",
+        'INSERT INTO snapshot VALUES (1, \'{"version":"1"}\')',
+        'INSERT INTO snapshot VALUES (1, \'{"topic_names":{"1":"t"}}\')',
+        'INSERT INTO snapshot VALUES (1, \'{"brokers":{"one":{}}}\')',
+        "DROP TABLE snapshot",
+    ],
+)
+def test_content_that_contradicts_itself_is_refused(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "m.db"
+    store = SqliteMetadataStore(path)
+    for level in range(1, 4):
+        store.propose(SetFeature("f", level))
+    store.close()
+    _execute(path, damage)
+    with pytest.raises(CorruptStore, match=r"m\.db"):
+        SqliteMetadataStore(path)
+
+
+def test_damaged_pages_are_found_when_opening(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    store = SqliteMetadataStore(path)
+    store.propose(*(CreateTopic(f"t{n}", random_topic_id(), ((1,),) * 20) for n in range(50)))
+    store.close()
+    content = bytearray(path.read_bytes())
+    content[4096 * 3 : 4096 * 4] = b"\xa5" * 4096
+    path.write_bytes(content)
+    with pytest.raises(CorruptStore, match=r"m\.db"):
+        SqliteMetadataStore(path)
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="missing"):
+        SqliteMetadataStore(tmp_path / "missing" / "m.db")
+
+
+def test_a_full_disk_changes_nothing_and_can_be_tried_again(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(tmp_path / "m.db")
+    before = store.image
+    many = [CreateTopic(f"t{n}", random_topic_id(), ((1,),) * 100) for n in range(20)]
+    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreUnavailable, match="full"):
+        store.propose(*many)
+    assert store.image is before
+    assert store.poll() == before
+    store._connection.execute("PRAGMA max_page_count = 1000000")
+    assert len(store.propose(*many).topics_by_name) == 20
+    store.close()
+
+
+def test_a_lock_that_does_not_go_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(tmp_path / "m.db")
+    store._connection.execute("PRAGMA busy_timeout = 1")
+    stuck = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
+    stuck.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="locked"):
+        store.propose(SetFeature("f", 1))
+    stuck.execute("ROLLBACK")
+    stuck.close()
+    assert store.propose(SetFeature("f", 1)).features == {"f": 1}
+    store.close()
+
+
+def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(tmp_path / "m.db")
+    store.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        store.propose(SetFeature("f", 1))
+
+
+def _execute(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(statement)
+    connection.close()
