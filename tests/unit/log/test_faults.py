@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.log_batches import batch_of, read_all
-from tests.support.log_faults import Fault, MemoryStorage, PowerLoss, Survival
 
 from ottla.log.config import LogConfig
 from ottla.log.errors import StorageFailure
 from ottla.log.partition import PartitionLog
 from ottla.wire.batch import iter_batches
+from tests.support.log_batches import batch_of, read_all
+from tests.support.log_faults import Fault, MemoryStorage, PowerLoss, Survival
 
 HOME = Path("/data/t-0")
 CONFIG = LogConfig(

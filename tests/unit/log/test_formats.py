@@ -6,8 +6,6 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from tests.support.log_batches import batch_of
-from tests.support.log_faults import MemoryStorage
 
 from ottla.log import checkpoints
 from ottla.log.checkpoints import Checkpoint, CorruptCheckpoint, MetaProperties, TopicPartition
@@ -22,6 +20,8 @@ from ottla.log.index import (
     encode_aborted,
 )
 from ottla.log.partition import PartitionLog
+from tests.support.log_batches import batch_of
+from tests.support.log_faults import MemoryStorage
 
 HOME = Path("/data")
 SOME_ID = UUID("c6dcd658-de1b-4e38-ada4-bde47ddf6ce6")

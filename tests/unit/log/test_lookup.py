@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.log_batches import batch_of, marker
-from tests.support.log_faults import MemoryStorage
 
 from ottla.log.config import LogConfig
 from ottla.log.partition import PartitionLog
 from ottla.log.producer_state import Origin
 from ottla.wire.compression import Codec
 from ottla.wire.records import ControlType
+from tests.support.log_batches import batch_of, marker
+from tests.support.log_faults import MemoryStorage
 
 if TYPE_CHECKING:
     from ottla.wire.batch import RecordBatch

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.support.log_batches import batch_of, batches_in, joined, read_all
-from tests.support.log_faults import MemoryStorage, Survival
 
 from ottla.log.config import LogConfig
 from ottla.log.errors import OffsetOutOfRange
 from ottla.log.partition import AppendResult, PartitionLog
 from ottla.wire.batch import RecordBatch, iter_batches
 from ottla.wire.compression import Codec
+from tests.support.log_batches import batch_of, batches_in, joined, read_all
+from tests.support.log_faults import MemoryStorage, Survival
 
 HOME = Path("/data/t-0")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.log_batches import batch_of, batches_in, joined, read_all
 
 from ottla.log.config import LogConfig
 from ottla.log.errors import OffsetOutOfRange
@@ -13,6 +12,7 @@ from ottla.log.partition import AppendResult, PartitionLog
 from ottla.log.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, segment_path
 from ottla.wire.batch import RecordBatch
 from ottla.wire.records import iter_records
+from tests.support.log_batches import batch_of, batches_in, joined, read_all
 
 if TYPE_CHECKING:
     from pathlib import Path

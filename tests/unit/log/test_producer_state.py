@@ -9,8 +9,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.support.log_batches import batch_of, marker
-from tests.support.log_faults import MemoryStorage
 
 from ottla.log.config import LogConfig
 from ottla.log.errors import (
@@ -24,6 +22,8 @@ from ottla.log.partition import AppendResult, PartitionLog
 from ottla.log.producer_state import CorruptSnapshot, Origin, Producer, ProducerStates
 from ottla.wire.batch import HEADER, MAX_SEQUENCE, TRANSACTIONAL, RecordBatch
 from ottla.wire.records import ControlType
+from tests.support.log_batches import batch_of, marker
+from tests.support.log_faults import MemoryStorage
 
 HOME = Path("/data/t-0")
 

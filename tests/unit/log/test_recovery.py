@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.log_batches import batch_of, read_all
-from tests.support.log_faults import MemoryStorage, Survival
 
 from ottla.log.config import LogConfig
 from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
 from ottla.log.partition import PartitionLog
 from ottla.log.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, segment_path
 from ottla.wire.compression import Codec
+from tests.support.log_batches import batch_of, read_all
+from tests.support.log_faults import MemoryStorage, Survival
 
 if TYPE_CHECKING:
     from ottla.wire.batch import RecordBatch

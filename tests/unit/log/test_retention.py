@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.log_batches import batch_of, batches_in, read_all
-from tests.support.log_faults import MemoryStorage
 
 from ottla.log.config import LogConfig
 from ottla.log.errors import OffsetOutOfRange, PolicyViolation
 from ottla.log.partition import PartitionLog
+from tests.support.log_batches import batch_of, batches_in, read_all
+from tests.support.log_faults import MemoryStorage
 
 HOME = Path("/data/t-0")
 SIZE = batch_of(b"x").size

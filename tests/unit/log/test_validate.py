@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from crc32c import crc32c
-from tests.support.log_batches import batch_of, marker
 
 from ottla.log.config import LogConfig
 from ottla.log.errors import (
@@ -24,6 +23,7 @@ from ottla.log.validate import validate_produce
 from ottla.wire.batch import HEADER, RecordBatch
 from ottla.wire.compression import Codec
 from ottla.wire.records import ControlType
+from tests.support.log_batches import batch_of, marker
 
 if TYPE_CHECKING:
     from pathlib import Path
