@@ -50,15 +50,18 @@ class Timers(Generic[K]):
                     self._push(key, due)
         return None
 
-    def pop_due(self, now_ms: int) -> list[K]:
-        """Removes and returns what is due, earliest first."""
-        due = []
-        while (deadline := self.next_deadline()) is not None and deadline <= now_ms:
-            _, _, key = heapq.heappop(self._heap)
-            del self._queued[key]
-            del self._due[key]
-            due.append(key)
-        return due
+    def pop_due(self, now_ms: int) -> K | None:
+        """Removes and returns one key that is due, the earliest; None when none is.
+
+        One at a time, because what is done about one may move or cancel the next.
+        """
+        deadline = self.next_deadline()
+        if deadline is None or deadline > now_ms:
+            return None
+        _, _, key = heapq.heappop(self._heap)
+        del self._queued[key]
+        del self._due[key]
+        return key
 
     def _push(self, key: K, deadline_ms: int) -> None:
         self._queued[key] = deadline_ms
