@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.coordination.groups.config import GroupConfig
+from ottla.coordination.groups.consumer import InvalidRegularExpression
 from ottla.coordination.groups.coordinator import GroupCoordinator
 from ottla.coordination.groups.messages import (
     Heartbeat,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from ottla.coordination.groups.messages import Request, Response
     from ottla.coordination.groups.records import Record
+    from ottla.coordination.groups.topics import TopicsImage
     from ottla.coordination.machine import Decision
 
 ResponseT = TypeVar("ResponseT")
@@ -33,6 +35,14 @@ ResponseT = TypeVar("ResponseT")
 RANGE = (JoinProtocol("range", b"s"),)
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
+
+
+def resolve_prefix(regex: str, topics: TopicsImage) -> frozenset[str]:
+    """Stands in for RE2: `prefix.*`, and anything with "[" is wrong."""
+    if "[" in regex:
+        raise InvalidRegularExpression("missing closing ]")
+    prefix = regex.removesuffix(".*")
+    return frozenset(name for name in topics.topics_by_name if name.startswith(prefix))
 
 
 class Driver:
@@ -48,7 +58,7 @@ class Driver:
         self._next_token = 0
 
     def _machine(self) -> GroupCoordinator:
-        return GroupCoordinator(self.config)
+        return GroupCoordinator(self.config, resolve_prefix)
 
     def _loaded(
         self, log: list[tuple[bytes, bytes | None]] | tuple[()], now: int = 0

@@ -7,16 +7,20 @@ change its type while it is empty; with members, the other protocol's join is re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
-from ottla.coordination.groups import classic
+from ottla.coordination.groups import classic, consumer
 from ottla.coordination.groups.classic_state import ClassicGroup, State
-from ottla.coordination.groups.keys import ClassicGroupKey, OffsetKey
+from ottla.coordination.groups.consumer_state import ConsumerGroup
+from ottla.coordination.groups.keys import ClassicGroupKey, ConsumerGroupKey, OffsetKey
 from ottla.coordination.groups.messages import (
+    ConsumerHeartbeat,
     DeleteGroup,
     DeleteGroupResponse,
+    DescribeConsumerGroup,
+    DescribeConsumerGroupResponse,
     DescribeGroup,
     DescribeGroupResponse,
     Heartbeat,
@@ -51,14 +55,19 @@ if TYPE_CHECKING:
     from ottla.coordination.groups.messages import Request, Response
     from ottla.coordination.machine import Decision, Token
 
+Group: TypeAlias = ClassicGroup | ConsumerGroup
+
 _EXPIRY = ""
 """The coordinator's own deadline among those of its groups; no group has this id."""
 
 
 class GroupCoordinator:
-    def __init__(self, config: GroupConfig) -> None:
+    """`resolve` matches a regular expression against topic names (the broker brings RE2)."""
+
+    def __init__(self, config: GroupConfig, resolve: consumer.Resolve) -> None:
         self.config = config
-        self.groups: dict[str, ClassicGroup] = {}
+        self.groups: dict[str, Group] = {}
+        self._resolve = resolve
         self.offsets = Offsets(config)
         self._timers: Timers[str] = Timers()
         self._handlers: dict[type, Callable[..., None]] = {
@@ -72,6 +81,8 @@ class GroupCoordinator:
             DescribeGroup: self._describe,
             ListGroups: self._list,
             DeleteGroup: self._delete,
+            ConsumerHeartbeat: self._consumer_heartbeat,
+            DescribeConsumerGroup: self._describe_consumer,
         }
 
     # What the runtime drives
@@ -115,22 +126,25 @@ class GroupCoordinator:
         if isinstance(key, OffsetKey):
             assert value is None or isinstance(value, OffsetValue)
             self.offsets.apply(key, value)
-        elif isinstance(key, ClassicGroupKey):
-            assert value is None or isinstance(value, ClassicGroupValue)
-            self._apply_classic(key.group_id, value)
-
-    def _apply_classic(self, group_id: str, value: ClassicGroupValue | None) -> None:
-        if value is None:
-            self._forget(group_id)
-        else:
-            self._classic(group_id).apply(value)
+        elif value is None and isinstance(key, ClassicGroupKey | ConsumerGroupKey):
+            self._forget(key.group_id)
+        elif isinstance(value, ClassicGroupValue):
+            self._classic(key.group_id).apply(value)
+        elif value is not None or isinstance(self.groups.get(key.group_id), ConsumerGroup):
+            self._consumer(key.group_id).apply(record)
 
     # Groups by id
 
     def _classic(self, group_id: str) -> ClassicGroup:
         group = self.groups.get(group_id)
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             group = self.groups[group_id] = ClassicGroup(group_id, self.config)
+        return group
+
+    def _consumer(self, group_id: str) -> ConsumerGroup:
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            group = self.groups[group_id] = ConsumerGroup(group_id, self.config)
         return group
 
     def _forget(self, group_id: str) -> None:
@@ -166,12 +180,22 @@ class GroupCoordinator:
             <= config.max_session_timeout_ms
         ):
             error = ErrorCode.invalid_session_timeout
-        elif request.member_id and request.group_id not in self.groups:
-            error = ErrorCode.unknown_member_id
+        else:
+            error = self._make_way_for_classic(request, turn)
         if error is not ErrorCode.none:
             turn.reply(token, JoinGroupResponse(error, request.member_id))
         else:
             classic.join(self._classic(request.group_id), request, token, turn)
+
+    def _make_way_for_classic(self, request: JoinGroup, turn: Turn) -> ErrorCode:
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup) and group.members:
+            return ErrorCode.inconsistent_group_protocol
+        if request.member_id and not isinstance(group, ClassicGroup):
+            return ErrorCode.unknown_member_id
+        if isinstance(group, ConsumerGroup):
+            group.end(turn)
+        return ErrorCode.none
 
     def _sync(self, request: SyncGroup, token: Token, turn: Turn) -> None:
         group = self.groups.get(request.group_id)
@@ -197,6 +221,38 @@ class GroupCoordinator:
             )
         turn.reply(token, LeaveGroupResponse(left))
 
+    # KIP-848
+
+    def _consumer_heartbeat(self, request: ConsumerHeartbeat, token: Token, turn: Turn) -> None:
+        try:
+            consumer.check_request(request)
+            group = self._group_to_heartbeat(request, turn)
+            response = consumer.heartbeat(group, request, self._resolve, turn)
+        except consumer.Refused as refusal:
+            response = refusal.response()
+        turn.reply(token, response)
+
+    def _group_to_heartbeat(self, request: ConsumerHeartbeat, turn: Turn) -> ConsumerGroup:
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if request.member_epoch != consumer.JOIN or not (group is None or self._is_idle(group)):
+            raise consumer.Refused(
+                ErrorCode.group_id_not_found, f"no consumer group {request.group_id!r}"
+            )
+        # A join that will be refused must not cost an empty classic group its record.
+        consumer.match_regex(request, self._resolve)
+        if group is not None:
+            turn.emit(ClassicGroupKey(request.group_id), None)
+        return self._consumer(request.group_id)
+
+    def _describe_consumer(self, request: DescribeConsumerGroup, token: Token, turn: Turn) -> None:
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            turn.reply(token, consumer.describe(group))
+        else:
+            turn.reply(token, DescribeConsumerGroupResponse(ErrorCode.group_id_not_found))
+
     # Offsets
 
     def _offset_commit(self, request: OffsetCommit, token: Token, turn: Turn) -> None:
@@ -213,10 +269,19 @@ class GroupCoordinator:
         group = self.groups.get(request.group_id)
         if group is None:
             return ErrorCode.none if request.epoch < 0 else ErrorCode.illegal_generation
-        return classic.check_commit(group, request, turn)
+        if isinstance(group, ClassicGroup):
+            return classic.check_commit(group, request, turn)
+        if request.epoch < 0 and not group.members:
+            return ErrorCode.none
+        return consumer.check_epoch(group, request.member_id, request.epoch)
 
     def _offset_fetch(self, request: OffsetFetch, token: Token, turn: Turn) -> None:
-        turn.reply(token, OffsetFetchResponse(ErrorCode.none, self.offsets.fetch(request)))
+        group = self.groups.get(request.group_id)
+        error = ErrorCode.none
+        if isinstance(group, ConsumerGroup) and request.member_id is not None:
+            error = consumer.check_epoch(group, request.member_id, request.epoch)
+        found = self.offsets.fetch(request) if error is ErrorCode.none else ()
+        turn.reply(token, OffsetFetchResponse(error, found))
 
     def _offset_delete(self, request: OffsetDelete, token: Token, turn: Turn) -> None:
         if not self._exists(request.group_id):
@@ -239,6 +304,8 @@ class GroupCoordinator:
     def _read_topics(self, group_id: str) -> frozenset[str] | None:
         """Topics the group reads now; None when its members do not say."""
         group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group.subscribed_topics()
         return frozenset() if group is None else classic.subscribed_topics(group)
 
     def _expire(self, turn: Turn) -> None:
@@ -250,7 +317,7 @@ class GroupCoordinator:
             if group_id not in self.offsets.groups and self._is_idle(group):
                 self._emit_end(group_id, turn)
 
-    def _is_idle(self, group: ClassicGroup | None) -> bool:
+    def _is_idle(self, group: Group | None) -> bool:
         """No members, and none on the way."""
         return group is not None and group.timers.next_deadline() is None
 
@@ -260,7 +327,7 @@ class GroupCoordinator:
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             answer = classic.describe(group)
-        elif request.group_id in self.offsets.groups:
+        elif group is None and request.group_id in self.offsets.groups:
             answer = DescribeGroupResponse(ErrorCode.none, State.EMPTY)
         else:
             answer = DescribeGroupResponse(ErrorCode.group_id_not_found)
@@ -282,7 +349,8 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if group is None:
             return ListedGroup(group_id, "", State.EMPTY, "classic")
-        return ListedGroup(group_id, group.protocol_type, group.state, "classic")
+        kind = "classic" if isinstance(group, ClassicGroup) else "consumer"
+        return ListedGroup(group_id, group.protocol_type, group.state, kind)
 
     def _delete(self, request: DeleteGroup, token: Token, turn: Turn) -> None:
         group = self.groups.get(request.group_id)
@@ -301,3 +369,5 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):
             turn.emit(ClassicGroupKey(group_id), None)
+        elif group is not None:
+            group.end(turn)

@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.coordination.groups.records import Partitions
+    from ottla.coordination.groups.topics import TopicsImage
 
 UNKNOWN_GENERATION = -1
 NO_OFFSET = -1
@@ -250,12 +251,14 @@ class DeleteGroupResponse:
 class ConsumerHeartbeat:
     """KIP-848. None, and -1 as a timeout, mean unchanged; an empty regex means none.
 
-    `fresh_id` names the member when it sends no id of its own, which only v0 allows.
+    `topics` is the cluster's topics at this moment. `fresh_id` names the member when it sends no
+    id of its own, which only v0 allows.
     """
 
     group_id: str
     member_id: str
     member_epoch: int
+    topics: TopicsImage
     fresh_id: str = ""
     instance_id: str | None = None
     rack_id: str | None = None
