@@ -12,8 +12,8 @@ Rules:
 - The epoch of a heartbeat must be the member's. The one before is accepted when the reported
   partitions are a subset of the assigned ones: the answer with the new epoch was lost.
 - An instance id in use is not taken over (111) until its owner has left with -2 or expired.
-- The answer names the assignment only when it changed, on a join, on a full request, and when the
-  member shows that it missed an answer.
+- The answer names the assignment when it changed, when the member reports another one, on a join,
+  on a full request, and to a member that missed an answer; otherwise it is left out.
 """
 
 from __future__ import annotations
@@ -133,23 +133,25 @@ def heartbeat(
         group.retarget(request.topics, turn)
     after = _reconcile(group, member_id, request, turn)
     group.touch(member_id, turn.now_ms)
-    tell = (
-        request.member_epoch != before.member_epoch
-        or request.member_epoch == JOIN
-        or after.assigned != before.assigned
-        or _is_full(request)
-    )
     return ConsumerHeartbeatResponse(
         member_id=member_id,
         member_epoch=after.member_epoch,
         heartbeat_interval_ms=group.config.consumer_heartbeat_interval_ms,
-        assignment=after.assigned if tell else None,
+        assignment=after.assigned if _must_tell(request, before, after) else None,
     )
 
 
-def _is_full(request: ConsumerHeartbeat) -> bool:
+def _must_tell(
+    request: ConsumerHeartbeat, before: CurrentAssignmentValue, after: CurrentAssignmentValue
+) -> bool:
+    reported = before.assigned if request.owned is None else request.owned
     subscribes = request.topic_names is not None or request.regex is not None
-    return subscribes and request.owned is not None and request.rebalance_timeout_ms != -1
+    return (
+        not reported == before.assigned == after.assigned
+        or request.member_epoch == JOIN
+        or request.member_epoch != before.member_epoch
+        or (subscribes and request.owned is not None and request.rebalance_timeout_ms != -1)
+    )
 
 
 def _check_member(group: ConsumerGroup, member_id: str, request: ConsumerHeartbeat) -> str | None:
