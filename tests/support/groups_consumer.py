@@ -84,10 +84,10 @@ class Client:
     def join(self) -> ConsumerHeartbeatResponse:
         """Owns nothing and learns its first assignment."""
         self.owned = self.told = frozenset()
-        return self._take(self.send(0, owned=frozenset(), full=True))
+        return self.take(self.send(0, owned=frozenset(), full=True))
 
     def beat(self, *, owned: Partitions | None = None) -> ConsumerHeartbeatResponse:
-        return self._take(self.send(self.epoch, owned=owned))
+        return self.take(self.send(self.epoch, owned=owned))
 
     def settle(self) -> ConsumerHeartbeatResponse:
         """Gives up what it must, takes what it got, and reports the result."""
@@ -98,7 +98,8 @@ class Client:
         self.owned = self.told = frozenset()
         return self.send(epoch)
 
-    def _take(self, answer: ConsumerHeartbeatResponse) -> ConsumerHeartbeatResponse:
+    def take(self, answer: ConsumerHeartbeatResponse) -> ConsumerHeartbeatResponse:
+        """Hears an answer."""
         if answer.error is ErrorCode.none:
             self.epoch = answer.member_epoch
             if answer.assignment is not None:
