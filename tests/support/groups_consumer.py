@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from ottla.coordination.groups.messages import ConsumerHeartbeat, ConsumerHeartbeatResponse
 from ottla.coordination.groups.topics import Topic, TopicsImage
+from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from tests.support.groups_driver import Driver
-
     from ottla.coordination.groups.records import Partitions
+    from tests.support.groups_driver import Driver
 
 REBALANCE_MS = 20_000
 
@@ -100,7 +98,7 @@ class Client:
 
     def take(self, answer: ConsumerHeartbeatResponse) -> ConsumerHeartbeatResponse:
         """Hears an answer."""
-        if answer.error is ErrorCode.none:
+        if answer.error is ErrorCode.NONE:
             self.epoch = answer.member_epoch
             if answer.assignment is not None:
                 self.told = answer.assignment

@@ -23,12 +23,11 @@ from ottla.coordination.groups.messages import (
 )
 
 if TYPE_CHECKING:
-    from kio.schema.errors import ErrorCode
-
     from ottla.coordination.groups.messages import Request, Response
     from ottla.coordination.groups.records import Record
     from ottla.coordination.groups.topics import TopicsImage
     from ottla.coordination.machine import Decision
+    from ottla.wire.error_codes import ErrorCode
 
 ResponseT = TypeVar("ResponseT")
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.groups_consumer import of, topic_id
 
 from ottla.coordination.groups.assignors import (
     ASSIGNORS,
@@ -16,6 +15,7 @@ from ottla.coordination.groups.assignors import (
     assign_range,
     assign_uniform,
 )
+from tests.support.groups_consumer import of, topic_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kio.schema.errors import ErrorCode
-from tests.support.groups_driver import REBALANCE_MS, SESSION_MS, Driver
 
 from ottla.coordination.groups.config import GroupConfig
 from ottla.coordination.groups.messages import (
@@ -19,8 +17,10 @@ from ottla.coordination.groups.messages import (
     SyncGroup,
     SyncGroupResponse,
 )
+from ottla.wire.error_codes import ErrorCode
+from tests.support.groups_driver import REBALANCE_MS, SESSION_MS, Driver
 
-OK = ErrorCode.none
+OK = ErrorCode.NONE
 ROUND_ROBIN = (JoinProtocol("roundrobin", b"s"),)
 
 
@@ -31,7 +31,7 @@ def state_of(driver: Driver) -> str:
 def test_an_unknown_member_is_given_an_id_first() -> None:
     driver = Driver()
     first = driver.ask(driver.join_request(known=True), JoinGroupResponse)
-    assert (first.error, first.member_id) == (ErrorCode.member_id_required, "c-1")
+    assert (first.error, first.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "c-1")
     second = driver.ask(driver.join_request("c-1", known=True), JoinGroupResponse)
     assert (second.error, second.generation, second.leader) == (OK, 1, "c-1")
 
@@ -41,7 +41,7 @@ def test_a_handed_out_id_expires_and_leaves_nothing_behind() -> None:
     driver.send(driver.join_request(known=True))
     driver.advance(SESSION_MS)
     late = driver.ask(driver.join_request("c-1", known=True), JoinGroupResponse)
-    assert late.error is ErrorCode.unknown_member_id
+    assert late.error is ErrorCode.UNKNOWN_MEMBER_ID
     assert driver.machine.groups == {}
     assert driver.records == []
 
@@ -62,7 +62,7 @@ def test_ids_on_the_way_are_bounded() -> None:
         driver.ask(driver.join_request(fresh=str(n), known=True), JoinGroupResponse).error
         for n in range(3)
     ]
-    assert errors[2] is ErrorCode.group_max_size_reached
+    assert errors[2] is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 def test_only_the_leader_sees_the_members_and_each_gets_its_share() -> None:
@@ -111,11 +111,11 @@ def test_members_that_miss_the_round_are_dropped() -> None:
     members, generation = driver.stable_group(3)
     waiting = driver.send(driver.join_request(members[0]))
     for _ in range(REBALANCE_MS // 5000):
-        assert driver.beat(members[1], generation) is ErrorCode.rebalance_in_progress
+        assert driver.beat(members[1], generation) is ErrorCode.REBALANCE_IN_PROGRESS
         driver.advance(5000)
     answer = driver.answer(waiting, JoinGroupResponse)
     assert [member.member_id for member in answer.members] == [members[0]]
-    assert driver.beat(members[1], generation) is ErrorCode.unknown_member_id
+    assert driver.beat(members[1], generation) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_members_that_never_sync_are_dropped() -> None:
@@ -127,9 +127,9 @@ def test_members_that_never_sync_are_dropped() -> None:
     for _ in range(REBALANCE_MS // 5000):
         driver.beat(members[0], generation + 1)
         driver.advance(5000)
-    assert driver.answer(stuck, SyncGroupResponse).error is ErrorCode.rebalance_in_progress
-    assert driver.beat(members[0], generation + 1) is ErrorCode.unknown_member_id
-    assert driver.beat(members[1], generation + 1) is ErrorCode.rebalance_in_progress
+    assert driver.answer(stuck, SyncGroupResponse).error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert driver.beat(members[0], generation + 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.beat(members[1], generation + 1) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_a_member_waiting_in_join_does_not_lose_its_session() -> None:
@@ -150,7 +150,7 @@ def test_a_silent_member_is_dropped_and_the_others_rebalance() -> None:
     driver.advance(SESSION_MS - 1)
     assert driver.beat(members[0], generation) is OK
     driver.advance(1)
-    assert driver.beat(members[0], generation) is ErrorCode.rebalance_in_progress
+    assert driver.beat(members[0], generation) is ErrorCode.REBALANCE_IN_PROGRESS
     answer = driver.ask(driver.join_request(members[0]), JoinGroupResponse)
     assert [member.member_id for member in answer.members] == [members[0]]
 
@@ -167,8 +167,8 @@ def test_leave_answers_every_entry() -> None:
     driver = Driver()
     static = driver.join_as("1", instance="i")
     entries = (("nobody", None), ("", "nothing"), ("other", "i"), (static.member_id, "i"))
-    unknown = ErrorCode.unknown_member_id
-    assert driver.leave(*entries) == [unknown, unknown, ErrorCode.fenced_instance_id, OK]
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.leave(*entries) == [unknown, unknown, ErrorCode.FENCED_INSTANCE_ID, OK]
     assert driver.leave(("x", None)) == [unknown]
 
 
@@ -188,10 +188,10 @@ def test_leaving_with_an_unused_id_is_fine() -> None:
 @pytest.mark.parametrize(
     ("session_ms", "group", "member", "error"),
     [
-        (5_999, "g", "", ErrorCode.invalid_session_timeout),
-        (1_800_001, "g", "", ErrorCode.invalid_session_timeout),
-        (SESSION_MS, "", "", ErrorCode.invalid_group_id),
-        (SESSION_MS, "g", "who", ErrorCode.unknown_member_id),
+        (5_999, "g", "", ErrorCode.INVALID_SESSION_TIMEOUT),
+        (1_800_001, "g", "", ErrorCode.INVALID_SESSION_TIMEOUT),
+        (SESSION_MS, "", "", ErrorCode.INVALID_GROUP_ID),
+        (SESSION_MS, "g", "who", ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
 def test_refused_joins(session_ms: int, group: str, member: str, error: ErrorCode) -> None:
@@ -204,7 +204,7 @@ def test_refused_joins(session_ms: int, group: str, member: str, error: ErrorCod
 def test_protocols_must_have_something_in_common() -> None:
     driver = Driver()
     driver.stable_group(1)
-    refused = ErrorCode.inconsistent_group_protocol
+    refused = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     for request in (
         driver.join_request(fresh="2", protocols=ROUND_ROBIN),
         driver.join_request(fresh="2", protocol_type="connect"),
@@ -232,7 +232,7 @@ def test_a_full_group_takes_no_one_in() -> None:
     driver = Driver(GroupConfig(initial_rebalance_delay_ms=0, max_size=2))
     members, _ = driver.stable_group(2)
     full = driver.ask(driver.join_request(fresh="9"), JoinGroupResponse)
-    assert full.error is ErrorCode.group_max_size_reached
+    assert full.error is ErrorCode.GROUP_MAX_SIZE_REACHED
     driver.send(driver.join_request(members[0]))
     assert driver.send(driver.join_request(members[1])) in driver.answers
 
@@ -248,7 +248,7 @@ def test_a_leader_that_joins_again_starts_a_round_even_unchanged() -> None:
     driver = Driver()
     members, generation = driver.stable_group(2)
     driver.send(driver.join_request(members[0]))
-    assert driver.beat(members[1], generation) is ErrorCode.rebalance_in_progress
+    assert driver.beat(members[1], generation) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_a_changed_subscription_starts_a_round() -> None:
@@ -256,7 +256,7 @@ def test_a_changed_subscription_starts_a_round() -> None:
     members, generation = driver.stable_group(2)
     changed = (JoinProtocol("range", b"other"),)
     driver.send(driver.join_request(members[1], protocols=changed))
-    assert driver.beat(members[0], generation) is ErrorCode.rebalance_in_progress
+    assert driver.beat(members[0], generation) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_a_join_in_the_middle_of_a_sync_sends_the_others_back() -> None:
@@ -266,7 +266,7 @@ def test_a_join_in_the_middle_of_a_sync_sends_the_others_back() -> None:
         driver.send(driver.join_request(member))
     waiting = driver.sync(members[1], generation + 1)
     driver.send(driver.join_request(fresh="9"))
-    assert driver.answer(waiting, SyncGroupResponse).error is ErrorCode.rebalance_in_progress
+    assert driver.answer(waiting, SyncGroupResponse).error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_sync_names_the_protocol_it_expects() -> None:
@@ -277,7 +277,7 @@ def test_sync_names_the_protocol_it_expects() -> None:
         SyncGroup("g", member, generation, None, "consumer", "sticky"),
     ):
         answer = driver.ask(wrong, SyncGroupResponse)
-        assert answer.error is ErrorCode.inconsistent_group_protocol
+        assert answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     right = SyncGroup("g", member, generation, None, "consumer", "range")
     assert driver.ask(right, SyncGroupResponse).assignment == member.encode()
 
@@ -306,7 +306,7 @@ def test_a_static_member_restarts_without_a_round() -> None:
     assert driver.beat(first.member_id, first.generation, "lead") is OK
     assert driver.synced("follow-3", back.generation).assignment == b"2"
     fenced = driver.beat(second.member_id, second.generation, "follow")
-    assert fenced is ErrorCode.fenced_instance_id
+    assert fenced is ErrorCode.FENCED_INSTANCE_ID
     driver.restart()
     assert driver.beat("follow-3", back.generation, "follow") is OK
 
@@ -331,14 +331,14 @@ def test_a_static_member_with_a_new_subscription_starts_a_round() -> None:
     request = driver.join_request(fresh="3", instance="follow", protocols=changed)
     assert driver.send(request) not in driver.answers
     beat = driver.beat(first.member_id, first.generation, "lead")
-    assert beat is ErrorCode.rebalance_in_progress
+    assert beat is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_a_static_member_taken_over_while_it_waits_is_fenced() -> None:
     driver = Driver(GroupConfig(initial_rebalance_delay_ms=1000))
     waiting = driver.send(driver.join_request(fresh="1", instance="i"))
     second = driver.send(driver.join_request(fresh="2", instance="i"))
-    assert driver.answer(waiting, JoinGroupResponse).error is ErrorCode.fenced_instance_id
+    assert driver.answer(waiting, JoinGroupResponse).error is ErrorCode.FENCED_INSTANCE_ID
     driver.advance(1000)
     assert driver.answer(second, JoinGroupResponse).member_id == "i-2"
 
@@ -351,7 +351,7 @@ def test_an_absent_static_member_outlives_rounds_but_not_its_session() -> None:
     answer = driver.answer(waiting, JoinGroupResponse)
     assert [member.instance_id for member in answer.members] == ["lead"]
     gone = driver.beat(second.member_id, second.generation, "follow")
-    assert gone is ErrorCode.unknown_member_id
+    assert gone is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 # Errors by state (22, 25, 27, 82)
@@ -428,4 +428,4 @@ def test_a_restart_keeps_the_stable_generation() -> None:
     assert [driver.beat(member, generation) for member in members] == [OK, OK]
     assert driver.synced(members[1], generation).assignment == members[1].encode()
     driver.advance(SESSION_MS)
-    assert driver.beat(members[0], generation) is ErrorCode.unknown_member_id
+    assert driver.beat(members[0], generation) is ErrorCode.UNKNOWN_MEMBER_ID

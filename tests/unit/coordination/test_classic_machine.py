@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from kio.schema.errors import ErrorCode
-from tests.support.groups_driver import REBALANCE_MS, SESSION_MS, Driver
-from tests.support.groups_snapshot import durable, settled
 
 from ottla.coordination.groups.classic_state import ClassicGroup, ClassicMember, State
 from ottla.coordination.groups.config import GroupConfig
@@ -29,6 +26,9 @@ from ottla.coordination.groups.messages import (
     SyncGroup,
     SyncGroupResponse,
 )
+from ottla.wire.error_codes import ErrorCode
+from tests.support.groups_driver import REBALANCE_MS, SESSION_MS, Driver
+from tests.support.groups_snapshot import durable, settled
 
 if TYPE_CHECKING:
     from ottla.coordination.groups.messages import Response
@@ -60,7 +60,7 @@ class WatchedDriver(Driver):
         joins = [
             response
             for _, response in decision.replies
-            if isinstance(response, JoinGroupResponse) and response.error is ErrorCode.none
+            if isinstance(response, JoinGroupResponse) and response.error is ErrorCode.NONE
         ]
         group = self.group()
         seen, generation = self.watched
@@ -154,7 +154,7 @@ class ClassicMachine(RuleBasedStateMachine):
         group = self.driver.group()
         if group is not None and group.state is State.STABLE and names:
             last = self.driver.answer(self.sent[-1], SyncGroupResponse)
-            assert (last.error, last.assignment) == (ErrorCode.none, names[-1].encode())
+            assert (last.error, last.assignment) == (ErrorCode.NONE, names[-1].encode())
 
     @precondition(lambda self: self.ids)
     @rule(data=st.data())

@@ -5,15 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kio.schema.errors import ErrorCode
-from tests.support.groups_consumer import (
-    REBALANCE_MS,
-    Client,
-    of,
-    settle_all,
-    topics_image,
-)
-from tests.support.groups_driver import Driver
 
 from ottla.coordination.groups.config import GroupConfig
 from ottla.coordination.groups.consumer_state import ConsumerGroup
@@ -38,8 +29,17 @@ from ottla.coordination.groups.messages import (
     OffsetToCommit,
 )
 from ottla.coordination.groups.records import Record
+from ottla.wire.error_codes import ErrorCode
+from tests.support.groups_consumer import (
+    REBALANCE_MS,
+    Client,
+    of,
+    settle_all,
+    topics_image,
+)
+from tests.support.groups_driver import Driver
 
-OK = ErrorCode.none
+OK = ErrorCode.NONE
 SESSION_MS = GroupConfig().consumer_session_timeout_ms
 T4 = topics_image(t=4)
 
@@ -102,7 +102,7 @@ def test_a_member_that_does_not_give_back_is_fenced() -> None:
     assert a.beat().error is OK
     b.beat()
     driver.advance(1)
-    assert a.beat().error is ErrorCode.unknown_member_id
+    assert a.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
     assert b.beat().assignment == of("t", 0, 1, 2, 3)
     assert a.join().error is OK
 
@@ -116,7 +116,7 @@ def test_a_silent_member_is_fenced() -> None:
     driver.advance(SESSION_MS - 1)
     b.beat()
     driver.advance(1)
-    assert a.beat().error is ErrorCode.unknown_member_id
+    assert a.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
     assert b.beat().assignment == of("t", 0, 1, 2, 3)
 
 
@@ -129,7 +129,7 @@ def test_leave_gives_everything_back() -> None:
     left = a.leave()
     assert (left.error, left.member_epoch, left.assignment) == (OK, -1, None)
     assert b.beat().assignment == of("t", 0, 1, 2, 3)
-    assert a.leave().error is ErrorCode.unknown_member_id
+    assert a.leave().error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_unchanged_fields_do_not_bump_the_epoch() -> None:
@@ -194,7 +194,7 @@ def test_a_lost_answer_is_given_again() -> None:
     assert lost.member_epoch == 2
     retry = a.send(1, owned=a.owned)
     assert (retry.error, retry.member_epoch, retry.assignment) == (OK, 2, lost.assignment)
-    fenced = ErrorCode.fenced_member_epoch
+    fenced = ErrorCode.FENCED_MEMBER_EPOCH
     assert a.send(1).error is fenced
     assert a.send(1, owned=of("t", 9)).error is fenced
     assert a.send(3).error is fenced
@@ -234,7 +234,7 @@ def test_a_static_member_keeps_its_partitions_while_it_is_away() -> None:
     answer = back.join()
     assert (answer.error, answer.assignment) == (OK, before)
     assert group_of(driver).epoch == epoch
-    assert a.send(1).error is ErrorCode.fenced_instance_id
+    assert a.send(1).error is ErrorCode.FENCED_INSTANCE_ID
     driver.restart()
     assert back.beat().error is OK
 
@@ -251,8 +251,8 @@ def test_a_static_member_that_stays_away_is_dropped() -> None:
 def test_an_instance_in_use_is_not_taken_over() -> None:
     driver = Driver()
     member(driver, "a", instance="i").join()
-    assert member(driver, "b", instance="i").join().error is ErrorCode.unreleased_instance_id
-    assert member(driver, "b", instance="j").send(1).error is ErrorCode.unknown_member_id
+    assert member(driver, "b", instance="i").join().error is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert member(driver, "b", instance="j").send(1).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_member_that_left_for_now_cannot_go_on() -> None:
@@ -261,7 +261,7 @@ def test_a_member_that_left_for_now_cannot_go_on() -> None:
     a.join()
     epoch, owned = a.epoch, a.owned
     a.leave(-2)
-    assert a.send(epoch, owned=owned).error is ErrorCode.fenced_member_epoch
+    assert a.send(epoch, owned=owned).error is ErrorCode.FENCED_MEMBER_EPOCH
     assert a.join().error is OK
 
 
@@ -298,7 +298,7 @@ def test_a_bad_expression_is_refused_and_costs_nothing() -> None:
     driver.leave((members[0], None))
     records = len(driver.records)
     answer = Client(driver, "a", regex="t[").join()
-    assert answer.error is ErrorCode.invalid_regular_expression
+    assert answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert answer.message == "missing closing ]"
     assert len(driver.records) == records
 
@@ -325,18 +325,18 @@ JOIN = ConsumerHeartbeat(
 @pytest.mark.parametrize(
     ("request_", "error"),
     [
-        (replace(JOIN, group_id=""), ErrorCode.invalid_request),
-        (replace(JOIN, member_id="", fresh_id=""), ErrorCode.invalid_request),
-        (replace(JOIN, instance_id=""), ErrorCode.invalid_request),
-        (replace(JOIN, rack_id=""), ErrorCode.invalid_request),
-        (replace(JOIN, member_epoch=-3), ErrorCode.invalid_request),
-        (replace(JOIN, member_epoch=-2), ErrorCode.invalid_request),
-        (replace(JOIN, rebalance_timeout_ms=-1), ErrorCode.invalid_request),
-        (replace(JOIN, topic_names=None), ErrorCode.invalid_request),
-        (replace(JOIN, owned=of("t", 0)), ErrorCode.invalid_request),
-        (replace(JOIN, assignor="magic"), ErrorCode.unsupported_assignor),
-        (replace(JOIN, member_epoch=1), ErrorCode.group_id_not_found),
-        (replace(JOIN, member_epoch=-1), ErrorCode.group_id_not_found),
+        (replace(JOIN, group_id=""), ErrorCode.INVALID_REQUEST),
+        (replace(JOIN, member_id="", fresh_id=""), ErrorCode.INVALID_REQUEST),
+        (replace(JOIN, instance_id=""), ErrorCode.INVALID_REQUEST),
+        (replace(JOIN, rack_id=""), ErrorCode.INVALID_REQUEST),
+        (replace(JOIN, member_epoch=-3), ErrorCode.INVALID_REQUEST),
+        (replace(JOIN, member_epoch=-2), ErrorCode.INVALID_REQUEST),
+        (replace(JOIN, rebalance_timeout_ms=-1), ErrorCode.INVALID_REQUEST),
+        (replace(JOIN, topic_names=None), ErrorCode.INVALID_REQUEST),
+        (replace(JOIN, owned=of("t", 0)), ErrorCode.INVALID_REQUEST),
+        (replace(JOIN, assignor="magic"), ErrorCode.UNSUPPORTED_ASSIGNOR),
+        (replace(JOIN, member_epoch=1), ErrorCode.GROUP_ID_NOT_FOUND),
+        (replace(JOIN, member_epoch=-1), ErrorCode.GROUP_ID_NOT_FOUND),
     ],
 )
 def test_refused_heartbeats_leave_no_trace(request_: ConsumerHeartbeat, error: ErrorCode) -> None:
@@ -352,7 +352,7 @@ def test_a_full_group_takes_no_one_in() -> None:
     driver = Driver(GroupConfig(consumer_max_size=1))
     a, b = member(driver, "a"), member(driver, "b")
     a.join()
-    assert b.join().error is ErrorCode.group_max_size_reached
+    assert b.join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert a.join().error is OK
 
 
@@ -364,7 +364,7 @@ def test_offsets_carry_the_member_epoch() -> None:
     a = member(driver, "a")
     a.join()
     offsets = (OffsetToCommit("t", 0, 7),)
-    stale, unknown = ErrorCode.stale_member_epoch, ErrorCode.unknown_member_id
+    stale, unknown = ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID
     assert driver.commit(OffsetCommit("g", offsets, "a", 1)) == [OK]
     assert driver.commit(OffsetCommit("g", offsets, "a", 0)) == [stale]
     assert driver.commit(OffsetCommit("g", offsets, "b", 1)) == [unknown]
@@ -405,9 +405,9 @@ def test_describe_and_list() -> None:
     (entry,) = driver.ask(ListGroups(types=frozenset({"Consumer"})), ListGroupsResponse).groups
     assert entry == ("g", "consumer", "Stable", "consumer")
     classic = driver.ask(DescribeGroup("g"), DescribeGroupResponse)
-    assert classic.error is ErrorCode.group_id_not_found
+    assert classic.error is ErrorCode.GROUP_ID_NOT_FOUND
     missing = driver.ask(DescribeConsumerGroup("x"), DescribeConsumerGroupResponse)
-    assert missing.error is ErrorCode.group_id_not_found
+    assert missing.error is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_states_of_the_group() -> None:
@@ -431,7 +431,7 @@ def test_delete_leaves_nothing_to_replay() -> None:
         return driver.ask(DeleteGroup("g"), DeleteGroupResponse).error
 
     driver.commit(OffsetCommit("g", (OffsetToCommit("t", 0, 7),), "a", 1))
-    assert delete() is ErrorCode.non_empty_group
+    assert delete() is ErrorCode.NON_EMPTY_GROUP
     a.leave()
     assert delete() is OK
     assert driver.replayed().groups == {}
@@ -444,15 +444,15 @@ def test_an_empty_group_changes_its_protocol_both_ways() -> None:
     driver = Driver()
     members, _ = driver.stable_group(1)
     a = member(driver, "a")
-    assert a.join().error is ErrorCode.group_id_not_found
+    assert a.join().error is ErrorCode.GROUP_ID_NOT_FOUND
     driver.leave((members[0], None))
     assert a.join().error is OK
     assert Record(ClassicGroupKey("g"), None) in driver.records
     refused = driver.ask(driver.join_request(), JoinGroupResponse)
-    assert refused.error is ErrorCode.inconsistent_group_protocol
+    assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     a.leave()
     lost = driver.ask(driver.join_request("c-0"), JoinGroupResponse)
-    assert lost.error is ErrorCode.unknown_member_id
+    assert lost.error is ErrorCode.UNKNOWN_MEMBER_ID
     assert driver.ask(driver.join_request(), JoinGroupResponse).error is OK
     assert Record(ConsumerGroupKey("g"), None) in driver.records
 
@@ -465,5 +465,5 @@ def test_a_restart_forgets_nothing_but_deadlines() -> None:
     a.beat()
     driver.restart()
     driver.advance(REBALANCE_MS)
-    assert a.beat().error is ErrorCode.unknown_member_id
+    assert a.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
     assert b.beat().assignment == of("t", 0, 1, 2, 3)

@@ -11,7 +11,11 @@ import itertools
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from kio.schema.errors import ErrorCode
+
+from ottla.coordination.groups.config import GroupConfig
+from ottla.coordination.groups.consumer_state import ConsumerGroup
+from ottla.coordination.groups.messages import OffsetCommit, OffsetToCommit
+from ottla.wire.error_codes import ErrorCode
 from tests.support.groups_consumer import (
     REBALANCE_MS,
     Client,
@@ -20,10 +24,6 @@ from tests.support.groups_consumer import (
 )
 from tests.support.groups_driver import Driver
 from tests.support.groups_snapshot import durable
-
-from ottla.coordination.groups.config import GroupConfig
-from ottla.coordination.groups.consumer_state import ConsumerGroup
-from ottla.coordination.groups.messages import OffsetCommit, OffsetToCommit
 
 SESSION_MS = GroupConfig().consumer_session_timeout_ms
 NAMES = ("a", "b", "c", "d")
@@ -65,7 +65,7 @@ class ConsumerMachine(RuleBasedStateMachine):
 
     def after(self, client: Client, error: ErrorCode) -> None:
         """A client that is turned away stops reading before anything else."""
-        if error is not ErrorCode.none:
+        if error is not ErrorCode.NONE:
             client.owned = client.told = frozenset()
             client.epoch = 0
 
@@ -77,7 +77,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         client.topics, client.regex = subscription
         client.assignor = assignor
         answer = client.join()
-        assert answer.error is ErrorCode.none
+        assert answer.error is ErrorCode.NONE
         assert answer.assignment is not None
 
     @rule(index=clients, report=st.booleans())
@@ -85,7 +85,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         client = self.clients[index]
         answer = client.settle() if report else client.beat()
         if client.epoch > 0 and self.is_heard(client):
-            assert answer.error is ErrorCode.none
+            assert answer.error is ErrorCode.NONE
         self.after(client, answer.error)
 
     @rule(index=clients)
@@ -121,11 +121,11 @@ class ConsumerMachine(RuleBasedStateMachine):
         if group is None or not self.is_heard(client) or client.epoch <= 0:
             return
         had = group.current[client.member_id].assigned
-        assert client.leave(-2).error is ErrorCode.none
+        assert client.leave(-2).error is ErrorCode.NONE
         client.member_id = f"d{self.incarnation}"
         self.incarnation += 1
         answer = client.join()
-        assert answer.error is ErrorCode.none
+        assert answer.error is ErrorCode.NONE
         if group.epoch == self.epochs[0]:
             target = group.targets[client.member_id]
             assert had & target <= (answer.assignment or frozenset())
@@ -150,7 +150,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         if client.epoch > 0:
             offsets = (OffsetToCommit("t", 0, 1),)
             errors = self.driver.commit(OffsetCommit("g", offsets, client.member_id, client.epoch))
-            assert (errors == [ErrorCode.none]) == self.is_heard(client)
+            assert (errors == [ErrorCode.NONE]) == self.is_heard(client)
 
     @rule()
     def restart(self) -> None:

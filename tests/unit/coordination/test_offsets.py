@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 
 import pytest
-from kio.schema.errors import ErrorCode
-from tests.support.groups_driver import SESSION_MS, Driver
 
 from ottla.coordination.groups.config import MINUTE_MS, GroupConfig
 from ottla.coordination.groups.keys import ClassicGroupKey, OffsetKey
@@ -29,8 +27,10 @@ from ottla.coordination.groups.messages import (
     OffsetToCommit,
 )
 from ottla.coordination.groups.records import Record
+from ottla.wire.error_codes import ErrorCode
+from tests.support.groups_driver import SESSION_MS, Driver
 
-OK = ErrorCode.none
+OK = ErrorCode.NONE
 RETENTION_MS = GroupConfig().offsets_retention_ms
 SWEEP_MS = GroupConfig().offsets_retention_check_interval_ms
 
@@ -77,7 +77,7 @@ def test_metadata_over_the_limit_fails_alone() -> None:
             OffsetToCommit("c", 0, 1, metadata="\u20ac" * 1366),
         ),
     )
-    too_large = ErrorCode.offset_metadata_too_large
+    too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert driver.commit(request) == [OK, too_large, too_large]
     assert [offset.topic for offset in fetched(driver)] == ["a"]
 
@@ -98,9 +98,9 @@ def test_commits_without_membership_need_a_group_without_members() -> None:
     driver = Driver()
     assert simple_commit(driver) == [OK]
     lost = OffsetCommit("g", (OffsetToCommit("t", 0, 1),), "m", 3)
-    assert driver.commit(lost) == [ErrorCode.illegal_generation]
+    assert driver.commit(lost) == [ErrorCode.ILLEGAL_GENERATION]
     members, _ = driver.stable_group(1)
-    assert simple_commit(driver) == [ErrorCode.unknown_member_id]
+    assert simple_commit(driver) == [ErrorCode.UNKNOWN_MEMBER_ID]
     driver.leave((members[0], None))
     assert simple_commit(driver) == [OK]
 
@@ -178,20 +178,20 @@ def test_offset_delete_echoes_and_spares_what_is_read() -> None:
     answer = driver.ask(request, OffsetDeleteResponse)
     assert answer.error is OK
     assert [entry.error for entry in answer.partitions] == [
-        ErrorCode.group_subscribed_to_topic,
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
         OK,
         OK,
     ]
     assert [offset.topic for offset in fetched(driver)] == ["t"]
     missing = driver.ask(OffsetDelete("x", ()), OffsetDeleteResponse)
-    assert missing.error is ErrorCode.group_id_not_found
+    assert missing.error is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_offset_delete_in_a_live_group_that_does_not_say_what_it_reads() -> None:
     driver = Driver()
     driver.stable_group(1)
     answer = driver.ask(OffsetDelete("g", (("t", 0),)), OffsetDeleteResponse)
-    assert answer.error is ErrorCode.non_empty_group
+    assert answer.error is ErrorCode.NON_EMPTY_GROUP
 
 
 def test_delete_group() -> None:
@@ -200,13 +200,13 @@ def test_delete_group() -> None:
     def delete() -> ErrorCode:
         return driver.ask(DeleteGroup("g"), DeleteGroupResponse).error
 
-    assert delete() is ErrorCode.group_id_not_found
+    assert delete() is ErrorCode.GROUP_ID_NOT_FOUND
     simple_commit(driver)
     members, _ = driver.stable_group(1)
-    assert delete() is ErrorCode.non_empty_group
+    assert delete() is ErrorCode.NON_EMPTY_GROUP
     driver.leave((members[0], None))
     assert delete() is OK
-    assert delete() is ErrorCode.group_id_not_found
+    assert delete() is ErrorCode.GROUP_ID_NOT_FOUND
     assert driver.records[-2:] == [
         Record(OffsetKey("g", "t", 0), None),
         Record(ClassicGroupKey("g"), None),
@@ -228,4 +228,4 @@ def test_list_and_describe() -> None:
     assert [m.assignment for m in described.members] == [b"c-0"]
     assert driver.ask(DescribeGroup("plain"), DescribeGroupResponse).state == "Empty"
     missing = driver.ask(DescribeGroup("x"), DescribeGroupResponse)
-    assert (missing.error, missing.state) == (ErrorCode.group_id_not_found, "Dead")
+    assert (missing.error, missing.state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")

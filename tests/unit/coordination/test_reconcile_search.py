@@ -13,11 +13,11 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from tests.support.groups_consumer import of
 
 from ottla.coordination.groups.consumer_state import NOTHING_YET
 from ottla.coordination.groups.reconcile import STABLE, UNREVOKED, reconcile
 from ottla.coordination.groups.records import CurrentAssignmentValue
+from tests.support.groups_consumer import of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

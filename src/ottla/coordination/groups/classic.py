@@ -19,8 +19,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kio.schema.errors import ErrorCode
-
 from ottla.coordination.codec import MalformedRecord, Reader
 from ottla.coordination.groups.classic_state import ClassicGroup, ClassicMember, State, session
 from ottla.coordination.groups.messages import (
@@ -30,6 +28,7 @@ from ottla.coordination.groups.messages import (
     LeftMember,
     SyncGroupResponse,
 )
+from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.coordination.groups.messages import (
@@ -49,17 +48,17 @@ def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -
     if instance_id is not None:
         owner = group.static.get(instance_id)
         if owner is None:
-            return ErrorCode.unknown_member_id
+            return ErrorCode.UNKNOWN_MEMBER_ID
         if owner != member_id:
-            return ErrorCode.fenced_instance_id
+            return ErrorCode.FENCED_INSTANCE_ID
     if member_id not in group.members:
-        return ErrorCode.unknown_member_id
-    return ErrorCode.none
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE
 
 
 def join(group: ClassicGroup, request: JoinGroup, token: Token, turn: Turn) -> None:
     error = _check_join(group, request)
-    if error is not ErrorCode.none:
+    if error is not ErrorCode.NONE:
         turn.reply(token, JoinGroupResponse(error, request.member_id))
     elif request.member_id:
         _join_known(group, request, token, turn)
@@ -74,7 +73,7 @@ def join(group: ClassicGroup, request: JoinGroup, token: Token, turn: Turn) -> N
 def _check_join(group: ClassicGroup, request: JoinGroup) -> ErrorCode:
     if request.member_id and request.member_id not in group.pending:
         error = check_member(group, request.member_id, request.instance_id)
-        if error is not ErrorCode.none:
+        if error is not ErrorCode.NONE:
             return error
     names = {protocol.name for protocol in request.protocols}
     known = request.member_id or group.static.get(request.instance_id or "")
@@ -83,10 +82,10 @@ def _check_join(group: ClassicGroup, request: JoinGroup) -> ErrorCode:
         or not names
         or not group.shares_protocol(request.protocol_type, names, besides=known)
     ):
-        return ErrorCode.inconsistent_group_protocol
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if known not in group.members and _is_full(group):
-        return ErrorCode.group_max_size_reached
-    return ErrorCode.none
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    return ErrorCode.NONE
 
 
 def _is_full(group: ClassicGroup) -> bool:
@@ -105,11 +104,11 @@ def _new_member_id(request: JoinGroup) -> str:
 
 def _hand_out_id(group: ClassicGroup, request: JoinGroup, token: Token, turn: Turn) -> None:
     if len(group.pending) >= group.config.max_pending_members:
-        turn.reply(token, JoinGroupResponse(ErrorCode.group_max_size_reached))
+        turn.reply(token, JoinGroupResponse(ErrorCode.GROUP_MAX_SIZE_REACHED))
         return
     member_id = _new_member_id(request)
     group.add_pending(member_id, request.session_timeout_ms, turn.now_ms)
-    turn.reply(token, JoinGroupResponse(ErrorCode.member_id_required, member_id))
+    turn.reply(token, JoinGroupResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id))
 
 
 def _join_new(
@@ -158,7 +157,7 @@ def _take_over(group: ClassicGroup, request: JoinGroup, token: Token, turn: Turn
     """A static member restarted: the old id is fenced, the place and the assignment stay."""
     assert request.instance_id is not None
     old_id = group.static[request.instance_id]
-    group.fail_waiting(group.members[old_id], ErrorCode.fenced_instance_id, turn)
+    group.fail_waiting(group.members[old_id], ErrorCode.FENCED_INSTANCE_ID, turn)
     member = group.rename(old_id, _new_member_id(request))
     before = member.metadata(group.protocol)
     _update(member, request)
@@ -188,7 +187,7 @@ def _kept_place(
 
 def sync(group: ClassicGroup, request: SyncGroup, token: Token, turn: Turn) -> None:
     error = _check_sync(group, request)
-    if error is not ErrorCode.none:
+    if error is not ErrorCode.NONE:
         turn.reply(token, SyncGroupResponse(error))
         return
     member = group.members[request.member_id]
@@ -197,7 +196,7 @@ def sync(group: ClassicGroup, request: SyncGroup, token: Token, turn: Turn) -> N
         group.touch(member, turn.now_ms)
         turn.reply(token, group.synced(member))
         return
-    group.fail_waiting(member, ErrorCode.rebalance_in_progress, turn)
+    group.fail_waiting(member, ErrorCode.REBALANCE_IN_PROGRESS, turn)
     member.sync_token = token
     group.timers.cancel(session(member.member_id))
     if member.member_id == group.leader:
@@ -206,30 +205,30 @@ def sync(group: ClassicGroup, request: SyncGroup, token: Token, turn: Turn) -> N
 
 def _check_sync(group: ClassicGroup, request: SyncGroup) -> ErrorCode:
     error = check_member(group, request.member_id, request.instance_id)
-    if error is not ErrorCode.none:
+    if error is not ErrorCode.NONE:
         return error
     if request.generation != group.generation:
-        return ErrorCode.illegal_generation
+        return ErrorCode.ILLEGAL_GENERATION
     if request.protocol_type not in (None, group.protocol_type) or request.protocol not in (
         None,
         group.protocol,
     ):
-        return ErrorCode.inconsistent_group_protocol
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if group.state is State.PREPARING_REBALANCE:
-        return ErrorCode.rebalance_in_progress
-    return ErrorCode.none
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
 
 
 def heartbeat(group: ClassicGroup, request: Heartbeat, turn: Turn) -> ErrorCode:
     error = check_member(group, request.member_id, request.instance_id)
-    if error is not ErrorCode.none:
+    if error is not ErrorCode.NONE:
         return error
     if request.generation != group.generation:
-        return ErrorCode.illegal_generation
+        return ErrorCode.ILLEGAL_GENERATION
     group.touch(group.members[request.member_id], turn.now_ms)
     if group.state is State.PREPARING_REBALANCE:
-        return ErrorCode.rebalance_in_progress
-    return ErrorCode.none
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
 
 
 def leave(
@@ -239,7 +238,7 @@ def leave(
         LeftMember(member_id, instance_id, _leave_one(group, member_id, instance_id, turn))
         for member_id, instance_id in leaving
     )
-    if any(entry.error is ErrorCode.none for entry in left):
+    if any(entry.error is ErrorCode.NONE for entry in left):
         group.after_removal(turn)
     return left
 
@@ -251,9 +250,9 @@ def _leave_one(
         member_id = group.static.get(instance_id, "")
     if member_id in group.pending:
         group.drop_pending(member_id)
-        return ErrorCode.none
+        return ErrorCode.NONE
     error = check_member(group, member_id, instance_id)
-    if error is ErrorCode.none:
+    if error is ErrorCode.NONE:
         group.remove(member_id, turn)
     return error
 
@@ -261,23 +260,23 @@ def _leave_one(
 def check_commit(group: ClassicGroup, request: OffsetCommit, turn: Turn) -> ErrorCode:
     """Whether this member may commit now; a commit is a sign of life."""
     if not request.member_id and request.instance_id is None and request.epoch < 0:
-        return ErrorCode.unknown_member_id if group.members else ErrorCode.none
+        return ErrorCode.UNKNOWN_MEMBER_ID if group.members else ErrorCode.NONE
     error = check_member(group, request.member_id, request.instance_id)
-    if error is not ErrorCode.none:
+    if error is not ErrorCode.NONE:
         return error
     if request.epoch != group.generation:
-        return ErrorCode.illegal_generation
+        return ErrorCode.ILLEGAL_GENERATION
     group.touch(group.members[request.member_id], turn.now_ms)
     if group.state is State.COMPLETING_REBALANCE:
-        return ErrorCode.rebalance_in_progress
-    return ErrorCode.none
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
 
 
 def describe(group: ClassicGroup) -> DescribeGroupResponse:
     """Metadata and assignments are shown once they are settled."""
     stable = group.state is State.STABLE
     return DescribeGroupResponse(
-        ErrorCode.none,
+        ErrorCode.NONE,
         group.state,
         group.protocol_type,
         (group.protocol or "") if stable else "",

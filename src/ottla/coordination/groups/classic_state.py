@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from kio.schema.errors import ErrorCode
-
 from ottla.coordination.groups.keys import ClassicGroupKey
 from ottla.coordination.groups.messages import (
     JoinGroupResponse,
@@ -36,6 +34,7 @@ from ottla.coordination.groups.messages import (
 )
 from ottla.coordination.groups.records import ClassicGroupValue, ClassicMemberValue
 from ottla.coordination.timers import Timers
+from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.coordination.groups.config import GroupConfig
@@ -185,7 +184,7 @@ class ClassicGroup:
     def remove(self, member_id: str, turn: Turn) -> None:
         """Takes a member out; `after_removal` then starts or ends the round."""
         member = self.members.pop(member_id)
-        self.fail_waiting(member, ErrorCode.unknown_member_id, turn)
+        self.fail_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID, turn)
         self.unsynced.discard(member_id)
         self.timers.cancel(session(member_id))
         if member.instance_id is not None:
@@ -249,7 +248,7 @@ class ClassicGroup:
 
     def park_join(self, member: ClassicMember, token: Token, turn: Turn) -> None:
         """The member waits for the end of the round; a request it repeats replaces the first."""
-        self.fail_waiting(member, ErrorCode.rebalance_in_progress, turn)
+        self.fail_waiting(member, ErrorCode.REBALANCE_IN_PROGRESS, turn)
         member.join_token = token
         self.timers.cancel(session(member.member_id))
         if self.state is State.PREPARING_REBALANCE:
@@ -264,7 +263,7 @@ class ClassicGroup:
         self.timers.cancel(SYNC)
         for member in self.members.values():
             if member.sync_token is not None:
-                self.fail_waiting(member, ErrorCode.rebalance_in_progress, turn)
+                self.fail_waiting(member, ErrorCode.REBALANCE_IN_PROGRESS, turn)
                 self.touch(member, turn.now_ms)
         delay = timeout = self._rebalance_timeout_ms()
         self._initial_left_ms = None

@@ -21,8 +21,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from kio.schema.errors import ErrorCode
-
 from ottla.coordination.groups.assignors import ASSIGNORS
 from ottla.coordination.groups.consumer_state import LEFT_FOR_NOW, NOTHING_YET, ConsumerGroup
 from ottla.coordination.groups.keys import (
@@ -46,6 +44,7 @@ from ottla.coordination.groups.records import (
     TargetMemberValue,
 )
 from ottla.coordination.groups.topics import TopicsImage, metadata_hash
+from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,11 +96,11 @@ def check_request(request: ConsumerHeartbeat) -> None:
     )
     for wrong, message in faults:
         if wrong:
-            raise Refused(ErrorCode.invalid_request, message)
+            raise Refused(ErrorCode.INVALID_REQUEST, message)
     if request.assignor and request.assignor not in ASSIGNORS:
         known = ", ".join(ASSIGNORS)
         raise Refused(
-            ErrorCode.unsupported_assignor, f"no assignor {request.assignor!r}; known: {known}"
+            ErrorCode.UNSUPPORTED_ASSIGNOR, f"no assignor {request.assignor!r}; known: {known}"
         )
 
 
@@ -110,7 +109,7 @@ def match_regex(request: ConsumerHeartbeat, resolve: Resolve) -> frozenset[str]:
     try:
         return resolve(request.regex or "", request.topics) if request.regex else frozenset()
     except InvalidRegularExpression as error:
-        raise Refused(ErrorCode.invalid_regular_expression, str(error)) from error
+        raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
 
 
 def heartbeat(
@@ -162,10 +161,10 @@ def _check_member(group: ConsumerGroup, member_id: str, request: ConsumerHeartbe
         if owner != member_id:
             return owner
         if member_id not in group.members and len(group.members) >= group.config.consumer_max_size:
-            raise Refused(ErrorCode.group_max_size_reached, "the group is full")
+            raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "the group is full")
         return None
     if member_id not in group.members:
-        raise Refused(ErrorCode.unknown_member_id, f"no member {member_id!r}")
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no member {member_id!r}")
     current = group.current.get(member_id, NOTHING_YET)
     retried = (
         request.member_epoch == current.previous_epoch
@@ -174,7 +173,7 @@ def _check_member(group: ConsumerGroup, member_id: str, request: ConsumerHeartbe
     )
     if request.member_epoch != current.member_epoch and not retried:
         raise Refused(
-            ErrorCode.fenced_member_epoch,
+            ErrorCode.FENCED_MEMBER_EPOCH,
             f"the member is at epoch {current.member_epoch}, not {request.member_epoch}",
         )
     return None
@@ -187,11 +186,11 @@ def _check_instance(group: ConsumerGroup, member_id: str, request: ConsumerHeart
     if request.member_epoch == JOIN:
         left = group.current.get(owner or "", NOTHING_YET).member_epoch == LEFT_FOR_NOW
         if owner not in (None, member_id) and not left:
-            raise Refused(ErrorCode.unreleased_instance_id, f"{instance_id!r} is in use")
+            raise Refused(ErrorCode.UNRELEASED_INSTANCE_ID, f"{instance_id!r} is in use")
     elif owner is None:
-        raise Refused(ErrorCode.unknown_member_id, f"no instance {instance_id!r}")
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no instance {instance_id!r}")
     elif owner != member_id:
-        raise Refused(ErrorCode.fenced_instance_id, f"{instance_id!r} belongs to another member")
+        raise Refused(ErrorCode.FENCED_INSTANCE_ID, f"{instance_id!r} belongs to another member")
 
 
 def _replace(group: ConsumerGroup, old_id: str, new_id: str, turn: Turn) -> None:
@@ -296,7 +295,7 @@ def _leave(
     member_id = request.member_id
     _check_instance(group, member_id, request)
     if member_id not in group.members:
-        raise Refused(ErrorCode.unknown_member_id, f"no member {member_id!r}")
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no member {member_id!r}")
     if request.member_epoch == LEAVE:
         group.remove(member_id, turn)
     else:
@@ -313,10 +312,10 @@ def _leave(
 def check_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode:
     """Whether a commit or fetch of offsets speaks for a current member."""
     if member_id not in group.members:
-        return ErrorCode.unknown_member_id
+        return ErrorCode.UNKNOWN_MEMBER_ID
     if group.current.get(member_id, NOTHING_YET).member_epoch != epoch:
-        return ErrorCode.stale_member_epoch
-    return ErrorCode.none
+        return ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.NONE
 
 
 def describe(group: ConsumerGroup) -> DescribeConsumerGroupResponse:
@@ -338,7 +337,7 @@ def describe(group: ConsumerGroup) -> DescribeConsumerGroupResponse:
             )
         )
     return DescribeConsumerGroupResponse(
-        ErrorCode.none,
+        ErrorCode.NONE,
         group.state,
         group.epoch,
         group.target_epoch,

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from kio.schema.errors import ErrorCode
-
 from ottla.coordination.groups import classic, consumer
 from ottla.coordination.groups.classic_state import ClassicGroup, State
 from ottla.coordination.groups.consumer_state import ConsumerGroup
@@ -47,6 +45,7 @@ from ottla.coordination.groups.offsets import Offsets
 from ottla.coordination.groups.records import ClassicGroupValue, OffsetValue, Record, decode
 from ottla.coordination.groups.turn import Turn
 from ottla.coordination.timers import Timers
+from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,18 +170,18 @@ class GroupCoordinator:
 
     def _join(self, request: JoinGroup, token: Token, turn: Turn) -> None:
         config = self.config
-        error = ErrorCode.none
+        error = ErrorCode.NONE
         if not request.group_id:
-            error = ErrorCode.invalid_group_id
+            error = ErrorCode.INVALID_GROUP_ID
         elif not (
             config.min_session_timeout_ms
             <= request.session_timeout_ms
             <= config.max_session_timeout_ms
         ):
-            error = ErrorCode.invalid_session_timeout
+            error = ErrorCode.INVALID_SESSION_TIMEOUT
         else:
             error = self._make_way_for_classic(request, turn)
-        if error is not ErrorCode.none:
+        if error is not ErrorCode.NONE:
             turn.reply(token, JoinGroupResponse(error, request.member_id))
         else:
             classic.join(self._classic(request.group_id), request, token, turn)
@@ -190,23 +189,23 @@ class GroupCoordinator:
     def _make_way_for_classic(self, request: JoinGroup, turn: Turn) -> ErrorCode:
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup) and group.members:
-            return ErrorCode.inconsistent_group_protocol
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if request.member_id and not isinstance(group, ClassicGroup):
-            return ErrorCode.unknown_member_id
+            return ErrorCode.UNKNOWN_MEMBER_ID
         if isinstance(group, ConsumerGroup):
             group.end(turn)
-        return ErrorCode.none
+        return ErrorCode.NONE
 
     def _sync(self, request: SyncGroup, token: Token, turn: Turn) -> None:
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             classic.sync(group, request, token, turn)
         else:
-            turn.reply(token, SyncGroupResponse(ErrorCode.unknown_member_id))
+            turn.reply(token, SyncGroupResponse(ErrorCode.UNKNOWN_MEMBER_ID))
 
     def _heartbeat(self, request: Heartbeat, token: Token, turn: Turn) -> None:
         group = self.groups.get(request.group_id)
-        error = ErrorCode.unknown_member_id
+        error = ErrorCode.UNKNOWN_MEMBER_ID
         if isinstance(group, ClassicGroup):
             error = classic.heartbeat(group, request, turn)
         turn.reply(token, HeartbeatResponse(error))
@@ -217,7 +216,7 @@ class GroupCoordinator:
             left = classic.leave(group, request.members, turn)
         else:
             left = tuple(
-                LeftMember(*member, ErrorCode.unknown_member_id) for member in request.members
+                LeftMember(*member, ErrorCode.UNKNOWN_MEMBER_ID) for member in request.members
             )
         turn.reply(token, LeaveGroupResponse(left))
 
@@ -238,7 +237,7 @@ class GroupCoordinator:
             return group
         if request.member_epoch != consumer.JOIN or not (group is None or self._is_idle(group)):
             raise consumer.Refused(
-                ErrorCode.group_id_not_found, f"no consumer group {request.group_id!r}"
+                ErrorCode.GROUP_ID_NOT_FOUND, f"no consumer group {request.group_id!r}"
             )
         # A join that will be refused must not cost an empty classic group its record.
         consumer.match_regex(request, self._resolve)
@@ -251,13 +250,13 @@ class GroupCoordinator:
         if isinstance(group, ConsumerGroup):
             turn.reply(token, consumer.describe(group))
         else:
-            turn.reply(token, DescribeConsumerGroupResponse(ErrorCode.group_id_not_found))
+            turn.reply(token, DescribeConsumerGroupResponse(ErrorCode.GROUP_ID_NOT_FOUND))
 
     # Offsets
 
     def _offset_commit(self, request: OffsetCommit, token: Token, turn: Turn) -> None:
         error = self._check_commit(request, turn)
-        if error is ErrorCode.none:
+        if error is ErrorCode.NONE:
             results = self.offsets.commit(request, turn)
         else:
             results = tuple(
@@ -268,38 +267,38 @@ class GroupCoordinator:
     def _check_commit(self, request: OffsetCommit, turn: Turn) -> ErrorCode:
         group = self.groups.get(request.group_id)
         if group is None:
-            return ErrorCode.none if request.epoch < 0 else ErrorCode.illegal_generation
+            return ErrorCode.NONE if request.epoch < 0 else ErrorCode.ILLEGAL_GENERATION
         if isinstance(group, ClassicGroup):
             return classic.check_commit(group, request, turn)
         if request.epoch < 0 and not group.members:
-            return ErrorCode.none
+            return ErrorCode.NONE
         return consumer.check_epoch(group, request.member_id, request.epoch)
 
     def _offset_fetch(self, request: OffsetFetch, token: Token, turn: Turn) -> None:
         group = self.groups.get(request.group_id)
-        error = ErrorCode.none
+        error = ErrorCode.NONE
         if isinstance(group, ConsumerGroup) and request.member_id is not None:
             error = consumer.check_epoch(group, request.member_id, request.epoch)
-        found = self.offsets.fetch(request) if error is ErrorCode.none else ()
+        found = self.offsets.fetch(request) if error is ErrorCode.NONE else ()
         turn.reply(token, OffsetFetchResponse(error, found))
 
     def _offset_delete(self, request: OffsetDelete, token: Token, turn: Turn) -> None:
         if not self._exists(request.group_id):
-            turn.reply(token, OffsetDeleteResponse(ErrorCode.group_id_not_found))
+            turn.reply(token, OffsetDeleteResponse(ErrorCode.GROUP_ID_NOT_FOUND))
             return
         read = self._read_topics(request.group_id)
         if read is None:
-            turn.reply(token, OffsetDeleteResponse(ErrorCode.non_empty_group))
+            turn.reply(token, OffsetDeleteResponse(ErrorCode.NON_EMPTY_GROUP))
             return
         results = []
         for topic, partition in request.partitions:
-            error = ErrorCode.none
+            error = ErrorCode.NONE
             if topic in read:
-                error = ErrorCode.group_subscribed_to_topic
+                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             else:
                 self.offsets.delete(request.group_id, topic, partition, turn)
             results.append(PartitionResult(topic, partition, error))
-        turn.reply(token, OffsetDeleteResponse(ErrorCode.none, tuple(results)))
+        turn.reply(token, OffsetDeleteResponse(ErrorCode.NONE, tuple(results)))
 
     def _read_topics(self, group_id: str) -> frozenset[str] | None:
         """Topics the group reads now; None when its members do not say."""
@@ -328,9 +327,9 @@ class GroupCoordinator:
         if isinstance(group, ClassicGroup):
             answer = classic.describe(group)
         elif group is None and request.group_id in self.offsets.groups:
-            answer = DescribeGroupResponse(ErrorCode.none, State.EMPTY)
+            answer = DescribeGroupResponse(ErrorCode.NONE, State.EMPTY)
         else:
-            answer = DescribeGroupResponse(ErrorCode.group_id_not_found)
+            answer = DescribeGroupResponse(ErrorCode.GROUP_ID_NOT_FOUND)
         turn.reply(token, answer)
 
     def _list(self, request: ListGroups, token: Token, turn: Turn) -> None:
@@ -354,11 +353,11 @@ class GroupCoordinator:
 
     def _delete(self, request: DeleteGroup, token: Token, turn: Turn) -> None:
         group = self.groups.get(request.group_id)
-        error = ErrorCode.none
+        error = ErrorCode.NONE
         if not self._exists(request.group_id):
-            error = ErrorCode.group_id_not_found
+            error = ErrorCode.GROUP_ID_NOT_FOUND
         elif group is not None and group.members:
-            error = ErrorCode.non_empty_group
+            error = ErrorCode.NON_EMPTY_GROUP
         else:
             self.offsets.delete_all(request.group_id, turn)
             self._emit_end(request.group_id, turn)

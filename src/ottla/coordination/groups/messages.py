@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from kio.schema.errors import ErrorCode
+from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.coordination.groups.records import Partitions
@@ -55,7 +55,7 @@ class JoinMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupResponse:
-    error: ErrorCode = ErrorCode.none
+    error: ErrorCode = ErrorCode.NONE
     member_id: str = ""
     generation: int = UNKNOWN_GENERATION
     protocol_type: str | None = None
@@ -80,7 +80,7 @@ class SyncGroup:
 
 @dataclass(frozen=True, slots=True)
 class SyncGroupResponse:
-    error: ErrorCode = ErrorCode.none
+    error: ErrorCode = ErrorCode.NONE
     protocol_type: str | None = None
     protocol: str | None = None
     assignment: bytes = b""
@@ -96,7 +96,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResponse:
-    error: ErrorCode = ErrorCode.none
+    error: ErrorCode = ErrorCode.NONE
 
 
 class LeavingMember(NamedTuple):
@@ -275,7 +275,7 @@ class ConsumerHeartbeat:
 class ConsumerHeartbeatResponse:
     """`assignment` None means unchanged."""
 
-    error: ErrorCode = ErrorCode.none
+    error: ErrorCode = ErrorCode.NONE
     message: str | None = None
     member_id: str | None = None
     member_epoch: int = 0

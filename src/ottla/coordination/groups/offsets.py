@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kio.schema.errors import ErrorCode
-
 from ottla.coordination.groups.keys import OffsetKey
 from ottla.coordination.groups.messages import FetchedOffset, PartitionResult
 from ottla.coordination.groups.records import OffsetValue
+from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.coordination.groups.config import GroupConfig
@@ -48,10 +47,10 @@ class Offsets:
 
     def _commit(self, group_id: str, item: OffsetToCommit, expire_ms: int, turn: Turn) -> ErrorCode:
         if len((item.metadata or "").encode()) > self._config.offset_metadata_max_bytes:
-            return ErrorCode.offset_metadata_too_large
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
         value = OffsetValue(item.offset, item.leader_epoch, item.metadata, turn.now_ms, expire_ms)
         turn.emit(OffsetKey(group_id, item.topic, item.partition), value)
-        return ErrorCode.none
+        return ErrorCode.NONE
 
     def fetch(self, request: OffsetFetch) -> tuple[FetchedOffset, ...]:
         """One entry per partition asked for; those without a commit have offset -1."""
