@@ -72,7 +72,7 @@ class Node:
         self.dispatcher = Dispatcher(self)
         self.jobs = Jobs(self)
         self.addresses: dict[str, tuple[str, int]] = {}
-        self._servers: list[asyncio.Server] = []
+        self.servers: list[asyncio.Server] = []
         self._producer_ids = iter(range(0))
 
     @classmethod
@@ -88,7 +88,7 @@ class Node:
             node.store.watch(node._image_changed)
             node.groups.start()
             node.jobs.start()
-            for server in node._servers:
+            for server in node.servers:
                 await server.start_serving()
         except BaseException:
             await node._undo()
@@ -97,7 +97,7 @@ class Node:
 
     async def stop(self) -> None:
         """Stop serving and leave a directory that starts without recovery."""
-        for server in self._servers:
+        for server in self.servers:
             server.close()
         await self.jobs.stop()
         for connection in tuple(self.dispatcher.connections):
@@ -161,7 +161,7 @@ class Node:
                 start_serving=False,
                 backlog=self.config.get_int("socket.listen.backlog.size"),
             )
-            self._servers.append(server)
+            self.servers.append(server)
             self.addresses[listener.name] = server.sockets[0].getsockname()[:2]
 
     def _accept(self, listener: Listener) -> Connection:
@@ -203,7 +203,7 @@ class Node:
         self.data.close(clean=True)
 
     async def _undo(self) -> None:
-        for server in self._servers:
+        for server in self.servers:
             server.close()
         await self.jobs.stop()
         self.partitions.close(clean=False)
