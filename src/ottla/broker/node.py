@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.broker.connection import Connection
@@ -22,19 +22,20 @@ from ottla.broker.dispatch import Dispatcher
 from ottla.broker.errors import ApiError
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.flusher import GroupFlusher
-from ottla.broker.group_service import GroupService
 from ottla.broker.jobs import Jobs
 from ottla.broker.partitions import Partitions
 from ottla.broker.settings import Listener, Settings
 from ottla.log.errors import LogError
 from ottla.metadata.changes import RegisterBroker, SetFeature, apply
 from ottla.metadata.image import Endpoint
+from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
 from ottla.metadata.sqlite_store import MEMORY, SqliteMetadataStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
+    from ottla.broker.group_service import GroupService
     from ottla.broker.partitions import HostedPartition
     from ottla.metadata.broker_config import BrokerConfig
     from ottla.metadata.changes import Change
@@ -68,7 +69,6 @@ class Node:
         )
         self.executor = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="ottla")
         self.flusher = GroupFlusher(self.executor, BLOCKING_THREADS)
-        self.groups = GroupService(self)
         self.dispatcher = Dispatcher(self)
         self.jobs = Jobs(self)
         self.addresses: dict[str, tuple[str, int]] = {}
@@ -86,7 +86,8 @@ class Node:
             if not node.data.clean:
                 await node._recover()
             node.store.watch(node._image_changed)
-            node.groups.start()
+            if node.data.partitions_on_disk(CONSUMER_OFFSETS_TOPIC):
+                node.groups.start()
             node.jobs.start()
             for server in node.servers:
                 await server.start_serving()
@@ -102,13 +103,21 @@ class Node:
         await self.jobs.stop()
         for connection in tuple(self.dispatcher.connections):
             connection.close()
-        self.groups.close()
+        if "groups" in vars(self):
+            self.groups.close()
         await self.flusher.drain()
         await self.run_blocking(self._close_data)
         self.store.close()
         self.executor.shutdown()
 
     # -- what handlers use ------------------------------------------------------------------------
+
+    @cached_property
+    def groups(self) -> GroupService:
+        """The group coordinators; a broker whose clients use no groups never loads them."""
+        from ottla.broker.group_service import GroupService
+
+        return GroupService(self)
 
     @property
     def image(self) -> MetadataImage:
@@ -195,7 +204,8 @@ class Node:
 
     def _image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
         self.partitions.image_changed(before, after)
-        self.groups.image_changed(after)
+        if "groups" in vars(self):
+            self.groups.image_changed(after)
 
     def _close_data(self) -> None:
         self.partitions.close(clean=True)
