@@ -61,7 +61,10 @@ class JavaClient:
     def consume(
         self, topic: str, count: int, *, idle: float = 5.0, config: Mapping[str, str] | None = None
     ) -> list[Delivery]:
-        """Up to `count` records or more; all from the start unless there is a `group.id`."""
+        """Records until there are `count`, or none for `idle` seconds.
+
+        With a `group.id` the client subscribes; without one it reads all partitions from the start.
+        """
         answers = self._call(["consume", topic, str(count), str(int(idle * 1000))], config)
         return [_delivery(answer) for answer in answers]
 

@@ -45,6 +45,8 @@ CLUSTER_ID: Final = "T3R0bGFUZXN0Q2x1c3Rlcg"
 # Listening ports are taken below the range from which systems give ports to outgoing connections.
 PORTS: Final = range(20_000, 32_000)
 
+COMPLAINT: Final = re.compile(r"\] (WARN|ERROR|FATAL) |^Caused by: |Exception: ")
+
 QUICK_START: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 # What Kafka's own start script gives a broker.
@@ -353,8 +355,10 @@ class ApacheKafka:
         if status is None and time.monotonic() < deadline:
             return
         what = f"did not serve in {START_TIMEOUT:.0f} s" if status is None else f"ended: {status}"
-        tail = self.log_file.read_text(errors="replace")[-4000:]
-        raise RuntimeError(f"Apache Kafka {what}; the end of its log:\n{tail}")
+        lines = self.log_file.read_text(errors="replace").splitlines()
+        # The last lines alone are often a listing of the configuration.
+        complaints = [line for line in lines if COMPLAINT.search(line)] or lines
+        raise RuntimeError("\n".join([f"Apache Kafka {what}; its log says:", *complaints[-20:]]))
 
 
 def brokers_at(bootstrap: str) -> list[str]:
