@@ -61,7 +61,10 @@ each_codec = pytest.mark.parametrize("codec", Codec, ids=[codec.name.lower() for
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[ApacheKafka]:
     config = {
+        # Fifty partitions each, and heartbeats 5 s apart, are for others.
         "offsets.topic.num.partitions": "1",
+        "transaction.state.log.num.partitions": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
         "group.share.min.heartbeat.interval.ms": "500",
         "group.share.heartbeat.interval.ms": "500",
     }
