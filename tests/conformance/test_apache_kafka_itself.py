@@ -54,12 +54,18 @@ DUMPED: Final = re.compile(
     r" compresscodec: (\w+) crc: (\d+) isvalid: (\w+)"
 )
 
-needs_kafka = pytest.mark.skipif(why_no_jvm() is not None, reason=str(why_no_jvm()))
 each_codec = pytest.mark.parametrize("codec", Codec, ids=[codec.name.lower() for codec in Codec])
 
 
 @pytest.fixture(scope="module")
-def kafka() -> Iterator[ApacheKafka]:
+def jvm() -> None:
+    """Asked for here and not in a mark, as the first answer may take a download."""
+    if (reason := why_no_jvm()) is not None:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def kafka(jvm: None) -> Iterator[ApacheKafka]:
     config = {
         # Fifty partitions each, and heartbeats 5 s apart, are for others.
         "offsets.topic.num.partitions": "1",
@@ -167,7 +173,6 @@ def dumps(kafka: ApacheKafka, java: JavaClient) -> dict[str, list[tuple[str, ...
     return {topic: DUMPED.findall(said) for topic, said in zip(topics, files, strict=True)}
 
 
-@needs_kafka
 @each_codec
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_segment_that_kafka_wrote_is_read_here(
@@ -180,7 +185,7 @@ def test_a_segment_that_kafka_wrote_is_read_here(
     assert dumps[topic] == [as_dumped(batch) for batch in batches]
 
 
-@needs_kafka
+@pytest.mark.usefixtures("jvm")
 def test_kafka_reads_a_segment_that_was_written_here(tmp_path: Path) -> None:
     segment = tmp_path / f"{0:020d}.log"
     data = bytearray()
@@ -198,7 +203,6 @@ def test_kafka_reads_a_segment_that_was_written_here(tmp_path: Path) -> None:
     assert seen == list(zip(offsets, times * len(Codec), keys * len(Codec), strict=True))
 
 
-@needs_kafka
 def test_the_command_line_tools_work(kafka: ApacheKafka, java: JavaClient) -> None:
     bootstrap = kafka.bootstrap
     made = tool("kafka-topics", "--create", "--topic", "tools", bootstrap=bootstrap)
@@ -216,7 +220,6 @@ def test_the_command_line_tools_work(kafka: ApacheKafka, java: JavaClient) -> No
     assert tool("kafka-get-offsets", "--topic", "tools", bootstrap=bootstrap) == "tools:0:2\n"
 
 
-@needs_kafka
 def test_the_java_client_ends_transactions_and_reads_as_a_group(
     kafka: ApacheKafka, java: JavaClient
 ) -> None:
@@ -245,7 +248,6 @@ def test_the_java_client_ends_transactions_and_reads_as_a_group(
     assert [one.record.value for one in everything] == [b"lost", b"kept"]
 
 
-@needs_kafka
 def test_share_groups_are_on(kafka: ApacheKafka, java: JavaClient) -> None:
     create_topic(kafka, "queue")
     tool(
@@ -260,14 +262,13 @@ def test_share_groups_are_on(kafka: ApacheKafka, java: JavaClient) -> None:
     assert (first.delivery_count, second.delivery_count) == (1, 2)
 
 
-@needs_kafka
 def test_what_is_measured_is_the_broker(kafka: ApacheKafka) -> None:
     assert str(kafka.config_file) in Path(f"/proc/{kafka.pid}/cmdline").read_text()
     assert kafka.rss_bytes() > 100 * 2**20
     assert kafka.cpu_seconds() > 0
 
 
-@needs_kafka
+@pytest.mark.usefixtures("jvm")
 def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

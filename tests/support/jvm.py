@@ -162,23 +162,18 @@ def _download(into: Path) -> None:
     if shutil.which("mvn") is None:
         raise NoJvm("Apache Kafka comes through Maven, and there is no mvn here")
     command = [
-        "mvn",
-        "-q",
-        "-B",
-        "-f",
-        str(SOURCES / "pom.xml"),
-        f"-Dkafka.version={KAFKA_VERSION}",
+        *("mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml")),
+        *("dependency:copy-dependencies", "-DincludeScope=runtime"),
+        *(f"-Dkafka.version={KAFKA_VERSION}", f"-DoutputDirectory={into}"),
     ]
-    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={into}"]
     try:
-        subprocess.run(
-            command + goal, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT, check=True
-        )
+        subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT, check=True)
     except subprocess.TimeoutExpired:
         raise NoJvm(f"mvn did not fetch Apache Kafka within {RESOLVE_TIMEOUT:.0f} s") from None
     except subprocess.CalledProcessError as failed:
-        said = (failed.stdout + failed.stderr).strip() or "nothing"
-        raise NoJvm(f"mvn could not fetch Apache Kafka: {said.splitlines()[0]}") from None
+        first = re.search(r"\[ERROR\] (.*)", failed.stdout)
+        said = first[1] if first else failed.stderr
+        raise NoJvm(f"mvn could not fetch Apache Kafka: {said}") from None
 
 
 def java_command(main: str, *args: str, classpath: str, options: Sequence[str]) -> list[str]:
