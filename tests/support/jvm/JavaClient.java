@@ -12,6 +12,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Properties;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.Future;
 import java.util.function.Function;
 import org.apache.kafka.clients.consumer.AcknowledgeType;
@@ -123,18 +124,30 @@ public final class JavaClient {
         }
     }
 
+    /**
+     * Acknowledgements go with the next poll or with the close. A commit before the close would let
+     * this consumer acquire once more what it released, and the next one would see a higher count.
+     */
     private static void shareConsume(
-            String topic, int count, Duration idle, AcknowledgeType type, Properties config) {
+            String topic, int count, Duration idle, AcknowledgeType type, Properties config) throws Exception {
         config.setProperty("share.acknowledgement.mode", "explicit");
         ByteArrayDeserializer plain = new ByteArrayDeserializer();
+        List<Exception> refused = new CopyOnWriteArrayList<>();
         try (KafkaShareConsumer<byte[], byte[]> consumer = new KafkaShareConsumer<>(config, plain, plain)) {
+            consumer.setAcknowledgementCommitCallback((offsets, error) -> {
+                if (error != null) {
+                    refused.add(error);
+                }
+            });
             consumer.subscribe(List.of(topic));
             drain(count, idle, timeout -> {
                 ConsumerRecords<byte[], byte[]> records = consumer.poll(timeout);
                 records.forEach(record -> consumer.acknowledge(record, type));
-                consumer.commitSync();
                 return records;
             });
+        }
+        if (!refused.isEmpty()) {
+            throw refused.get(0);
         }
     }
 
