@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -87,6 +88,18 @@ def tool(name: str, *args: str, bootstrap: str | None = None) -> str:
     done = run_tool(name, *args, bootstrap=bootstrap)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def python(program: str, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(sys.path)
+    return subprocess.run(
+        [sys.executable, "-c", program, *args],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def create_topic(kafka: ApacheKafka, name: str, **config: str) -> None:
@@ -289,14 +302,24 @@ def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) 
         os.kill(broker.pid, 0)
 
 
+@pytest.mark.usefixtures("jvm")
+def test_a_broker_does_not_outlive_the_one_who_started_it(tmp_path: Path) -> None:
+    program = (
+        "import os, sys, pathlib; from tests.support.jvm import ApacheKafka\n"
+        "with ApacheKafka(heap='256m', directory=pathlib.Path(sys.argv[1])) as broker:\n"
+        "    print(broker.pid, flush=True); os.kill(os.getpid(), 9)"
+    )
+    done = python(program, str(tmp_path))
+    assert done.returncode == -signal.SIGKILL
+    broker = Path(f"/proc/{int(done.stdout)}")
+    deadline = time.monotonic() + 30
+    while broker.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not broker.exists()
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
 def test_a_machine_without_java_is_told_so() -> None:
     program = "from tests.support.jvm import *; print(kafka_classpath(), why_no_jvm())"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PATH": "", "PYTHONPATH": os.pathsep.join(sys.path)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python(program, PATH="")
     assert done.stdout == "None Apache Kafka needs a JDK, and there is no java here\n"

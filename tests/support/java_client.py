@@ -6,17 +6,14 @@ Each call is a process of its own that takes and gives JSON lines; see jvm/JavaC
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
-import subprocess
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from ottla.wire.records import NO_TIMESTAMP, Record
-from tests.support.jvm import QUICK_START, SOURCES, cached, java_command, needed_classpath, run
+from tests.support.jvm import QUICK_START, java_command, own_classpath, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 CALL_TIMEOUT: Final = 120.0
 
@@ -88,26 +85,13 @@ class JavaClient:
     ) -> list[dict[str, Any]]:
         settings = {"bootstrap.servers": self.bootstrap, **(config or {})}
         pairs = [f"{key}={value}" for key, value in settings.items()]
-        classpath = f"{_classes()}:{needed_classpath()}"
         command = java_command(
-            "JavaClient", *call, *pairs, classpath=classpath, options=QUICK_START
+            "JavaClient", *call, *pairs, classpath=own_classpath(), options=QUICK_START
         )
         done = run(command, stdin, CALL_TIMEOUT)
         if done.returncode != 0:
             raise RuntimeError(f"the Java client failed:\n{done.stderr}")
         return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def _classes() -> Path:
-    """Where the compiled program is, under a name that changes with its source."""
-    source = SOURCES / "JavaClient.java"
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
-    classpath = needed_classpath()
-    with cached(f"classes-{digest}") as (classes, filling):
-        if filling is not None:
-            command = ["javac", "-d", str(filling), "-cp", classpath, str(source)]
-            subprocess.run(command, check=True)
-    return classes
 
 
 def _line(record: Record, partition: int | None) -> dict[str, Any]:

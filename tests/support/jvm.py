@@ -6,18 +6,18 @@ Rules:
   a directory that is there is complete. TESTS_KAFKA_CACHE names another cache.
 - On a machine without a JDK or Maven `kafka_classpath()` is None and `why_no_jvm()` says why;
   everything else here raises `NoJvm` with the same sentence.
-- Whatever a context manager here starts is gone when it ends, however it ends.
+- A broker is gone when its context ends, however it ends, and when this process is killed.
 """
 
 from __future__ import annotations
 
 import fcntl
 import functools
+import hashlib
 import os
 import random
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -176,6 +176,17 @@ def _download(into: Path) -> None:
         raise NoJvm(f"mvn could not fetch Apache Kafka: {said}") from None
 
 
+def own_classpath() -> str:
+    """The class path with the programs in `SOURCES`, compiled when they have changed."""
+    classpath = needed_classpath()
+    sources = sorted(SOURCES.glob("*.java"))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    with cached(f"classes-{digest[:12]}") as (classes, filling):
+        if filling is not None:
+            subprocess.run(["javac", "-d", filling, "-cp", classpath, *sources], check=True)
+    return f"{classes}:{classpath}"
+
+
 def java_command(main: str, *args: str, classpath: str, options: Sequence[str]) -> list[str]:
     logging = f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.properties'}"
     return ["java", *options, "-Dfile.encoding=UTF-8", logging, "-cp", classpath, main, *args]
@@ -315,23 +326,19 @@ class ApacheKafka:
 
     @contextmanager
     def _started(self) -> Iterator[subprocess.Popen[bytes]]:
-        command = java_command(
-            "kafka.Kafka",
-            str(self.config_file),
-            classpath=needed_classpath(),
-            options=self._options,
-        )
+        config = str(self.config_file)
+        command = java_command("Broker", config, classpath=own_classpath(), options=self._options)
         with self.log_file.open("wb") as log:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGTERM)
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+        with process:
             try:
-                process.wait(STOP_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+                yield process
+            finally:
+                process.terminate()
+                try:
+                    process.wait(STOP_TIMEOUT)
+                except subprocess.TimeoutExpired:
+                    process.kill()
 
     def _wait_until_it_serves(self, deadline: float) -> None:
         host, port = self.bootstrap.split(":")
