@@ -48,7 +48,8 @@ def produce(address: str, value: bytes) -> int:
         "orders", value, on_delivery=lambda _, message: offsets.append(message.offset())
     )
     assert producer.flush(10) == 0
-    return offsets[0]
+    first: int = offsets[0]
+    return first
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
