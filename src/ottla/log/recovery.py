@@ -130,7 +130,7 @@ class LogLoader:
                     self._storage.unlink(segment_path(self._directory, base, kind))
 
     def _unlink_segment(self, base: int) -> None:
-        for kind in (*SEGMENT_SUFFIXES, SNAPSHOT):
+        for kind in SEGMENT_SUFFIXES:
             self._storage.unlink(segment_path(self._directory, base, kind))
 
     # Segments

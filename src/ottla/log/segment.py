@@ -42,7 +42,8 @@ INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
-SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+INDEX_SUFFIXES: Final = (INDEX, TIME_INDEX, TXN_INDEX)
+SEGMENT_SUFFIXES: Final = (LOG, *INDEX_SUFFIXES)
 
 MAX_RELATIVE_OFFSET: Final = 0x7FFFFFFF  # index entries hold offsets as int32 from the base
 _SEARCH_CHUNK: Final = 8192  # an index interval and the batch after it, in most logs
@@ -178,7 +179,7 @@ class Segment:
         """Blocks until the batches, and the indexes if they were written, are durable."""
         self.storage.fdatasync(self.file.fd)
         if not self.indexes_synced:
-            for kind in (INDEX, TIME_INDEX, TXN_INDEX):
+            for kind in INDEX_SUFFIXES:
                 self.storage.sync_file(self.path(kind))
             self.indexes_synced = True
 
@@ -354,13 +355,17 @@ class Segment:
 
     def rename(self, suffix: str) -> None:
         """Give every file of the segment another suffix; open descriptors stay valid."""
+        self.move(SEGMENT_SUFFIXES, suffix)
+        self.suffix = suffix
+
+    def move(self, kinds: tuple[str, ...], suffix: str) -> None:
+        """Rename the files of these kinds, as far as they exist."""
         present = set(self.storage.listdir(self.directory))
-        for kind in SEGMENT_SUFFIXES:
+        for kind in kinds:
             source = self.path(kind)
             if source.name in present:
                 target = segment_path(self.directory, self.base_offset, kind + suffix)
                 self.storage.rename(source, target)
-        self.suffix = suffix
 
     def unlink(self) -> None:
         for kind in SEGMENT_SUFFIXES:
