@@ -141,7 +141,6 @@ class _Cleaner:
         mapped_end = self._map_keys()
         chosen = [s for s in self._plan.segments if s.base_offset < mapped_end]
         groups = [self._copy(group) for group in self._groups(chosen)]
-        chosen[0].storage.fsync_dir(chosen[0].directory)
         return CompactionResult(groups, mapped_end)
 
     def _map_keys(self) -> int:

@@ -100,11 +100,9 @@ class LogLoader:
         for base in self._bases(LOG + SWAP):
             swap = segment_path(self._directory, base, LOG + SWAP)
             end = self._swap_end(base)
-            for old in self._bases(LOG):
-                if base <= old < end:
-                    self._unlink_segment(old)
-            for kind in SEGMENT_SUFFIXES:  # indexes may be there without their log
-                self._storage.unlink(segment_path(self._directory, base, kind))
+            replaced = [old for old in self._bases(LOG) if base < old < end]
+            for old in (base, *replaced):  # of the first one only indexes may be left
+                self._unlink_segment(old)
             self._storage.rename(swap, segment_path(self._directory, base, LOG))
             self._storage.fsync_dir(self._directory)
 
