@@ -132,16 +132,17 @@ class _Cleaner:
         self._plan = plan
         self._max_keys = max_keys
         self._last_offsets: dict[bytes, int] = {}
+        self._mapped_end = plan.first_dirty_offset
         self._aborted: dict[int, list[AbortedTransaction]] = {}
         for entry in plan.aborted:
             self._aborted.setdefault(entry.producer_id, []).append(entry)
         self._open: set[int] = set()  # producers whose transaction has kept records so far
 
     def run(self) -> CompactionResult:
-        mapped_end = self._map_keys()
-        chosen = [s for s in self._plan.segments if s.base_offset < mapped_end]
+        self._mapped_end = self._map_keys()
+        chosen = [s for s in self._plan.segments if s.base_offset < self._mapped_end]
         groups = [self._copy(group) for group in self._groups(chosen)]
-        return CompactionResult(groups, mapped_end)
+        return CompactionResult(groups, self._mapped_end)
 
     def _map_keys(self) -> int:
         """Remember the last offset of each key in the dirty part; the offset where that ends."""
@@ -210,7 +211,13 @@ class _Cleaner:
         return CompactedGroup(group, new)
 
     def _cleaned(self, batch: RecordBatch, *, must_stay: bool) -> memoryview:
-        """What stays of the batch; nothing if all of it goes."""
+        """What stays of the batch; nothing if all of it goes.
+
+        Past the mapped part all does: a tombstone there must outlive the values before it, which
+        only a map that knows of it makes go.
+        """
+        if batch.base_offset >= self._mapped_end:
+            return batch.data
         if batch.is_control:
             return self._cleaned_marker(batch, must_stay=must_stay)
         must_stay = must_stay or self._plan.producer_ends.get(batch.producer_id) == (

@@ -161,6 +161,19 @@ def test_a_full_map_cleans_what_it_covers() -> None:
     assert topic.rows() == [(3, b"k0", b"v"), (4, b"k1", b"v"), (5, b"k2", b"v")]
 
 
+def test_a_tombstone_the_map_does_not_reach_outlives_the_values_before_it() -> None:
+    topic = Topic()
+    topic.send((b"a", b"1"), pid=1, txn=True)
+    topic.end(1, ControlType.COMMIT)
+    topic.send((b"a", None), (b"a", None))
+    topic.seal()
+    for now_ms in (NOW, NOW + 2000):
+        topic.compact(now_ms, max_keys=1)
+        assert topic.rows() == [(0, b"a", b"1"), (2, b"a", None), (3, b"a", None)]
+    topic.compact(NOW + 2001)
+    assert topic.rows() == [(3, b"a", None)]
+
+
 def test_reads_across_the_gaps() -> None:
     topic = Topic()
     for number in range(20):
