@@ -3,13 +3,13 @@
 After a clean shutdown indexes and the newest producer snapshot are taken as they are. After a
 crash every segment that ends at or past the recovery point is walked batch by batch; the log is
 cut after the last good batch, everything behind it is deleted, and indexes, producer state and
-leader epochs are rebuilt from what is left. Leftovers of interrupted deletes and compactions go
+leader epochs are rebuilt from what is left. Damage below the recovery point is no crash's doing:
+it raises CorruptSegment and nothing is touched. Leftovers of interrupted deletes and compactions go
 first. Every call here blocks.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -154,9 +154,16 @@ class LogLoader:
 
     def _load_segment(self, segment: Segment, next_base: int | None) -> bool:
         """Whether the log goes on after this segment."""
-        if self._clean or (next_base is not None and next_base < self._recovery_point):
-            with suppress(CorruptSegment):
+        synced = next_base is not None and next_base < self._recovery_point
+        if self._clean or synced:
+            try:
                 segment.load(sealed=next_base is not None)
+            except CorruptSegment:
+                # No crash does this to synced batches. Cutting here would throw away all that
+                # comes after; a person has to decide.
+                if synced:
+                    raise
+            else:
                 return True
         self._recovered.add(segment.base_offset)
         self._storage.unlink(segment.path(TXN_INDEX))

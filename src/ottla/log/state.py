@@ -6,15 +6,17 @@ point lies somewhere up to the end and says what a crash of the machine cannot t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
 from ottla.log.errors import StorageFailure
 from ottla.log.recovery import LogLoader
 from ottla.log.retention import SegmentBin
-from ottla.log.segment import SNAPSHOT, Segment, segment_path
+from ottla.log.segment import SNAPSHOT, CorruptSegment, Segment, segment_path
 from ottla.log.storage import OsStorage
 from ottla.log.tail import DEFAULT_TAIL_BYTES, TailCache
+from ottla.wire.errors import BatchError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +58,7 @@ class LogState:
         self._tail = TailCache(tail_bytes)
         self._bin = SegmentBin()
         self._failure: BaseException | None = None
+        self._closed = self._closed_cleanly = False
         self._directory_changes = 1  # grows with every file made; what flush has to sync
         self._directory_synced = 0
 
@@ -89,7 +92,7 @@ class LogState:
                 recovery_point=recovery_point,
                 log_start_offset=log_start_offset,
             ).load()
-        except OSError as error:
+        except (OSError, CorruptSegment, BatchError) as error:
             raise StorageFailure(f"log {directory.name} cannot be opened: {error}") from error
         return cls(
             storage,
@@ -175,26 +178,35 @@ class LogState:
         self.high_watermark = max(self.high_watermark, min(offset, self.log_end_offset))
         return self.high_watermark
 
-    def close(self, *, clean: bool = True) -> None:
-        """Give the files back. `clean` makes everything durable first, so that `open` may trust it.
+    def close(self, *, clean: bool = True) -> bool:
+        """Give the files back; with `clean` make everything durable first. Blocks.
 
-        Blocks. Closing twice, or closing a log that is offline, is no error.
+        True if `open` may trust the files as they are. A log that is offline, or that fails now,
+        gives False: then the data directory must not be marked as shut down cleanly. Closing twice
+        changes nothing.
         """
-        if clean and self.online and self._active.file.close.alive:
-            try:
-                self._active.write_indexes()
-                end = self.log_end_offset
-                snapshot = segment_path(self.directory, end, SNAPSHOT)
-                self.storage.replace_file(snapshot, self._producers.encode())
-                self._directory_changes += 1
-                self.recovery_point = min(self.recovery_point, self._active.base_offset)
-                self.flush()
-            except OSError as error:
-                self._fail(error)
+        if clean and self.online and not self._closed:
+            with suppress(StorageFailure):
+                self._finish()
+                self._closed_cleanly = True
+        self._closed = True
         for segment in self._segments:
             segment.file.close()
         self._bin.clear()
         self._tail.clear()
+        return self._closed_cleanly
+
+    def _finish(self) -> None:
+        """Write what only a running log keeps in memory, and sync all of it."""
+        try:
+            self._active.write_indexes()
+            snapshot = segment_path(self.directory, self.log_end_offset, SNAPSHOT)
+            self.storage.replace_file(snapshot, self._producers.encode())
+        except OSError as error:
+            raise self._fail(error) from error
+        self._directory_changes += 1
+        self.recovery_point = min(self.recovery_point, self._active.base_offset)
+        self.flush()
 
     # Failing
 

@@ -48,7 +48,8 @@ class Life:
                 log.delete_records_before(log.high_watermark - 2)
                 log.purge(5000)
         self.flush(log)
-        log.close()
+        if not log.close():
+            raise StorageFailure("not closed cleanly")
 
     def open(self, storage: MemoryStorage, *, recovery_point: int = 0) -> PartitionLog:
         return PartitionLog.open(
@@ -132,7 +133,7 @@ def assert_offline(log: PartitionLog) -> None:
     ):
         with pytest.raises(StorageFailure):
             call()
-    log.close()
+    assert not log.close()
 
 
 @pytest.mark.parametrize("survival", list(Survival))

@@ -9,6 +9,7 @@ import pytest
 
 from ottla.log.config import LogConfig
 from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
+from ottla.log.errors import StorageFailure
 from ottla.log.partition import PartitionLog
 from ottla.log.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, segment_path
 from ottla.wire.compression import Codec
@@ -87,7 +88,8 @@ def test_reopening_gives_the_same_log(
     storage: MemoryStorage, filled: PartitionLog, *, clean: bool
 ) -> None:
     before = read_all(filled)
-    filled.close(clean=clean)
+    assert filled.close(clean=clean) == clean
+    assert filled.close() == clean
     assert storage.open_files == 0
     stored = files(storage, INDEX, TIME_INDEX, LOG)
     again = open_log(storage, clean=clean)
@@ -192,6 +194,22 @@ def test_below_the_recovery_point_batches_are_not_walked(
     trusting = open_log(storage.crash(Survival.EVERYTHING), recovery_point=filled.recovery_point)
     assert trusting.log_end_offset == filled.log_end_offset
     assert open_log(storage).log_end_offset == 0
+
+
+def test_damage_in_the_trusted_part_is_an_error_not_a_loss(
+    storage: MemoryStorage, filled: PartitionLog
+) -> None:
+    filled.close()
+    first = filled.segments[0]
+    data = bytearray(storage.read_file(first.path(LOG)))
+    data[16] = 9  # the magic of the first batch; its segment is long synced
+    overwrite(storage, first.path(LOG).name, bytes(data))
+    for name in storage.listdir(HOME):
+        if name.endswith(SNAPSHOT):
+            storage.unlink(HOME / name)
+    with pytest.raises(StorageFailure):
+        open_log(storage, recovery_point=filled.recovery_point)
+    assert storage.read_file(first.path(LOG)) == data
 
 
 @pytest.mark.parametrize("clean", [True, False])
