@@ -67,9 +67,6 @@ class SegmentBin:
     def __init__(self) -> None:
         self._discarded: list[_Discarded] = []
 
-    def __len__(self) -> int:
-        return len(self._discarded)
-
     def discard(self, segment: Segment, now_ms: int, delay_ms: int) -> None:
         """Rename the files out of the log's sight."""
         segment.rename(DELETED)
