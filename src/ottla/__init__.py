@@ -1,3 +1,23 @@
 """Ottla: Kafka's little sister, a Kafka-compatible broker, queues and pipelines in Python."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.testing.embedded import EmbeddedBroker
+
 __version__ = "0.1.0.dev0"
+__all__ = ["EmbeddedBroker"]
+
+_HOMES = {"EmbeddedBroker": "ottla.testing.embedded"}
+
+
+def __getattr__(name: str) -> object:
+    """Names are imported when they are first used: `import ottla` alone costs nothing."""
+    try:
+        home = _HOMES[name]
+    except KeyError:
+        raise AttributeError(f"module 'ottla' has no attribute {name!r}") from None
+    return getattr(import_module(home), name)
