@@ -24,7 +24,7 @@ from ottla.log.reading import aborted_transactions
 from ottla.log.recovery import CLEANED
 from ottla.log.retention import last_timestamp
 from ottla.log.rewrite import rewrite_batch
-from ottla.log.segment import MAX_RELATIVE_OFFSET, Segment
+from ottla.log.segment import MAX_RELATIVE_OFFSET, Segment, newest_time
 from ottla.wire.batch import RecordBatch
 from ottla.wire.errors import BatchError
 from ottla.wire.records import Record, iter_records
@@ -205,7 +205,7 @@ class _Cleaner:
                 data = self._cleaned(batch, must_stay=batch.next_offset == end)
                 if data:
                     new.write([data])
-                    new.add(len(data), batch.last_offset, RecordBatch(data).max_timestamp)
+                    new.add(len(data), batch.last_offset, newest_time(RecordBatch(data)))
         new.seal()
         new.sync()
         return CompactedGroup(group, new)

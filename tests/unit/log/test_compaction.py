@@ -318,6 +318,24 @@ class TestProducers:
         assert [b.base_offset for b in topic.batches() if b.is_control] == [3]
 
 
+@pytest.mark.parametrize("clean", [True, False, None])
+def test_an_emptied_batch_has_no_time(*, clean: bool | None) -> None:
+    topic = Topic()
+    topic.send((b"a", b"1"))
+    topic.send((b"z", b"1"), (b"z", b"2"), (b"z", b"3"), pid=7)  # times up to 1002
+    topic.seal()
+    topic.send((b"z", b"4"))
+    topic.seal()
+    topic.compact()
+    if clean is not None:
+        topic.log.close(clean=clean)
+        topic.open(clean=clean)
+    assert [batch.record_count for batch in topic.batches()] == [1, 0, 1]
+    assert topic.log.max_timestamp_offset() == (1000, 0, 0)
+    assert topic.log.offset_for_timestamp(1001) is None
+    assert topic.log.producers()[0].last_timestamp == 1002
+
+
 def test_records_nobody_can_read_stay() -> None:
     topic = Topic()
     builder = BatchBuilder()
