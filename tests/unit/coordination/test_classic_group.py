@@ -354,6 +354,31 @@ def test_an_absent_static_member_outlives_rounds_but_not_its_session() -> None:
     assert gone is ErrorCode.unknown_member_id
 
 
+def test_a_round_that_times_out_drops_dynamic_members_and_keeps_static_ones() -> None:
+    driver = Driver()
+    long_session = 3 * REBALANCE_MS
+
+    def join(member_id: str, fresh: str, instance: str | None) -> int:
+        request = driver.join_request(member_id, fresh=fresh, instance=instance)
+        return driver.send(replace(request, session_timeout_ms=long_session))
+
+    first = driver.answer(join("", "1", None), JoinGroupResponse).member_id
+    join("", "2", "i")
+    join("", "3", None)
+    generation = driver.answer(join(first, "", None), JoinGroupResponse).generation
+    assert driver.synced(first, generation).error is OK
+    driver.synced("i-2", generation)
+    driver.synced("c-3", generation)
+    waiting = join(first, "", None)
+    driver.advance(REBALANCE_MS)
+    answer = driver.answer(waiting, JoinGroupResponse)
+    assert [member.member_id for member in answer.members] == [first, "i-2"]
+    driver.synced(first, answer.generation, {"i-2": b"kept"})
+    driver.advance(REBALANCE_MS)
+    back = driver.answer(join("", "4", "i"), JoinGroupResponse)
+    assert driver.synced(back.member_id, back.generation).assignment == b"kept"
+
+
 # Errors by state (22, 25, 27, 82)
 
 
