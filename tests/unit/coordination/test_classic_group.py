@@ -183,6 +183,8 @@ def test_leaving_with_an_unused_id_is_fine() -> None:
     driver = Driver()
     driver.send(driver.join_request(known=True))
     assert driver.leave(("c-1", None)) == [OK]
+    driver.advance(SESSION_MS)
+    assert driver.machine.groups == {}
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ class MemoryLog:
 
 
 class Counter:
-    """Adds what it is asked to; 0 reads, -1 parks until the alarm a second later."""
+    """Adds what it is asked to; 0 reads, -1 parks until the alarm a second later, -2 fails."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -59,6 +59,9 @@ class Counter:
             self.parked.append(token)
             self.alarm = now_ms + 1000
             return decision
+        if request == -2:
+            self.total += 1000
+            raise ZeroDivisionError
         if request:
             decision.records.append(request)
             self.total += request
@@ -152,6 +155,38 @@ async def test_a_failed_append_fails_who_waits_and_reloads() -> None:
     assert await runtime.submit(0, 0) == 1
 
 
+async def test_a_machine_that_fails_half_way_is_loaded_anew() -> None:
+    log = MemoryLog()
+    runtime = await hosted(log)
+    await runtime.submit(0, 1)
+    parked, failed = runtime.submit(0, -1), runtime.submit(0, -2)
+    for future in (failed, parked):
+        with pytest.raises(NotCoordinator):
+            await future
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert await runtime.submit(0, 0) == 1
+
+
+async def test_a_reload_waits_for_the_append_under_way() -> None:
+    log = MemoryLog()
+    runtime = await hosted(log)
+    log.gate.clear()
+    lost = runtime.submit(0, 5)
+    await asyncio.sleep(0)
+    runtime.unload(0)
+    with pytest.raises(NotCoordinator):
+        await lost
+    loading = asyncio.create_task(runtime.load(0))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    with pytest.raises(CoordinatorLoading):
+        runtime.submit(0, 0)
+    log.gate.set()
+    await loading
+    assert await runtime.submit(0, 0) == 5, "it was written although nobody heard of it"
+
+
 async def test_a_failed_load_leaves_the_partition_unhosted() -> None:
     log = MemoryLog()
     log.batches = [[(b"not a number", b"")]]
@@ -180,7 +215,7 @@ async def test_a_deadline_ticks_and_releases_the_parked() -> None:
     clock.now = 1000
     assert await runtime.submit(0, 0) == 3
     assert await parked == -3
-    runtime.close()
+    await runtime.close()
 
 
 async def test_a_caller_that_went_away_is_no_obstacle() -> None:
@@ -191,4 +226,4 @@ async def test_a_caller_that_went_away_is_no_obstacle() -> None:
     parked.cancel()
     clock.now = 1000
     assert await runtime.submit(0, 0) == 4
-    runtime.close()
+    await runtime.close()

@@ -159,10 +159,10 @@ class GroupCoordinator:
         deadline = group.timers.next_deadline()
         if deadline is not None:
             self._timers.set(group_id, deadline)
-            return
-        self._timers.cancel(group_id)
-        if group.stored is None:
-            del self.groups[group_id]
+        elif group.stored is None:
+            self._forget(group_id)
+        else:
+            self._timers.cancel(group_id)
 
     def _exists(self, group_id: str) -> bool:
         return group_id in self.groups or group_id in self.offsets.groups
