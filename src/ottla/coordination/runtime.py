@@ -5,7 +5,7 @@ The only module of this room that knows an event loop. Rules:
 - A partition is loaded by replay before it decides anything; until then `CoordinatorLoading`, and
   `NotCoordinator` for a partition that is not hosted here.
 - Everything decided while an append is under way, or within one turn of the loop, goes into the
-  next append: one batch, one commit.
+  next append: one batch, one commit, up to `MAX_BATCH_BYTES`. One decision is never split.
 - An answer leaves when every record it could have been decided on is committed, so also the answer
   to a read.
 - A failed append, or a machine that raises, makes the state in memory worthless: every waiting
@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ RecordT = TypeVar("RecordT")
 ResponseT = TypeVar("ResponseT")
 
 logger = logging.getLogger(__name__)
+
+MAX_BATCH_BYTES = 512 * 1024
+"""Half of Kafka's usual limit for a batch, so that the decision that crosses it still fits."""
 
 
 class CoordinatorLog(Protocol):
@@ -80,8 +84,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         self._on_lost = on_lost
         self._tokens = itertools.count()
         self._waiting: dict[Token, asyncio.Future[ResponseT]] = {}
-        self._records: list[RecordT] = []
-        self._replies: list[Reply[ResponseT]] = []
+        self._decided: deque[Decision[RecordT, ResponseT]] = deque()
         self._writer: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0
@@ -112,8 +115,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self._records.clear()
-        self._replies.clear()
+        self._decided.clear()
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
@@ -133,8 +135,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         if self._writer is None and not decision.records:
             self._answer(decision.replies)
         else:
-            self._records += decision.records
-            self._replies += decision.replies
+            self._decided.append(decision)
             if self._writer is None:
                 self._writer = asyncio.create_task(self._write())
         self._arm()
@@ -142,12 +143,10 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
     async def _write(self) -> None:
         """Appends until nothing is left; each round takes all that came in meanwhile."""
         try:
-            while self._records or self._replies:
-                records, self._records = self._records, []
-                replies, self._replies = self._replies, []
+            while self._decided:
+                records, replies = self._next_batch()
                 if records:
-                    encoded = [self._machine.encode(record) for record in records]
-                    await self._log.append(self.index, encoded, self._clock())
+                    await self._log.append(self.index, records, self._clock())
                 self._answer(replies)
         except Exception:
             logger.exception("append to coordinator partition %d failed", self.index)
@@ -155,6 +154,18 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
                 self._on_lost(self.index)
         finally:
             self._writer = None
+
+    def _next_batch(self) -> tuple[list[tuple[bytes, bytes | None]], list[Reply[ResponseT]]]:
+        records: list[tuple[bytes, bytes | None]] = []
+        replies: list[Reply[ResponseT]] = []
+        size = 0
+        while self._decided and size < MAX_BATCH_BYTES:
+            decision = self._decided.popleft()
+            encoded = [self._machine.encode(record) for record in decision.records]
+            size += sum(len(key) + len(value or b"") for key, value in encoded)
+            records += encoded
+            replies += decision.replies
+        return records, replies
 
     def _answer(self, replies: Sequence[Reply[ResponseT]]) -> None:
         for token, response in replies:

@@ -8,6 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from tests.support.groups_driver import SESSION_MS, Driver
 
+from ottla.coordination.groups import coordinator
 from ottla.coordination.groups.config import MINUTE_MS, GroupConfig
 from ottla.coordination.groups.keys import ClassicGroupKey, OffsetKey
 from ottla.coordination.groups.messages import (
@@ -125,6 +126,21 @@ def test_plain_offsets_expire_from_their_commit() -> None:
     assert listed(driver) == ()
     driver.restart()
     assert fetched(driver) == ()
+
+
+def test_a_large_sweep_is_spread_over_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "MAX_EXPIRED_PER_TICK", 2)
+    driver = Driver()
+    for n in range(5):
+        simple_commit(driver, group=f"g{n}")
+    sizes = []
+    while driver.machine.offsets.groups:
+        before = len(driver.records)
+        deadline = driver.machine.next_deadline()
+        assert deadline is not None
+        driver.advance(deadline - driver.now)
+        sizes.append(len(driver.records) - before)
+    assert [size for size in sizes if size] == [2, 2, 1]
 
 
 def test_a_commit_may_bring_its_own_retention() -> None:

@@ -3,40 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.groups_log import MemoryLog, Pair
 
+from ottla.coordination import runtime as runtime_module
 from ottla.coordination.machine import Decision, Token
 from ottla.coordination.runtime import CoordinatorLoading, CoordinatorRuntime, NotCoordinator
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-Pair = tuple[bytes, bytes | None]
-
-
-class MemoryLog:
-    """Appends complete when the test says so, or at once."""
-
-    def __init__(self) -> None:
-        self.batches: list[list[Pair]] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.load_gate = asyncio.Event()
-        self.load_gate.set()
-        self.broken: Exception | None = None
-
-    async def append(self, partition: int, records: Sequence[Pair], now_ms: int) -> None:
-        await self.gate.wait()
-        if self.broken is not None:
-            raise self.broken
-        self.batches.append(list(records))
-
-    async def replay(self, partition: int) -> AsyncIterator[Sequence[Pair]]:
-        await self.load_gate.wait()
-        for batch in self.batches:
-            yield batch
 
 
 class Counter:
@@ -120,6 +93,20 @@ async def test_answers_wait_for_the_commit_and_reads_wait_with_them() -> None:
     log.gate.set()
     assert [await write, await read, await later] == [5, 5, 12]
     assert log.batches == [[(b"5", b"")], [(b"7", b"")]]
+
+
+async def test_a_batch_is_bounded_and_keeps_decisions_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runtime_module, "MAX_BATCH_BYTES", 4)
+    log = MemoryLog()
+    runtime = await hosted(log)
+    await asyncio.gather(*(runtime.submit(0, n) for n in (100, 200, 12345, 6)))
+    assert [[key for key, _ in batch] for batch in log.batches] == [
+        [b"100", b"200"],
+        [b"12345"],
+        [b"6"],
+    ]
 
 
 async def test_loading_then_replayed_state() -> None:

@@ -61,6 +61,12 @@ _EXPIRY = ""
 """The coordinator's own deadline among those of its groups; no group has this id."""
 
 
+MAX_EXPIRED_PER_TICK = 5_000
+"""Tombstones of one sweep that go into one batch: some 300 kB, well under a batch's limit."""
+
+NEXT_SWEEP_MS = 10
+
+
 class GroupCoordinator:
     """`resolve` matches a regular expression against topic names (the broker brings RE2)."""
 
@@ -108,8 +114,7 @@ class GroupCoordinator:
         turn = Turn(now_ms, self.apply)
         while (group_id := self._timers.pop_due(now_ms)) is not None:
             if group_id == _EXPIRY:
-                self._expire(turn)
-                self._timers.set(_EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)
+                self._timers.set(_EXPIRY, now_ms + self._expire(turn))
             else:
                 self.groups[group_id].tick(turn)
                 self._settle(group_id)
@@ -308,14 +313,22 @@ class GroupCoordinator:
             return group.subscribed_topics()
         return frozenset() if group is None else classic.subscribed_topics(group)
 
-    def _expire(self, turn: Turn) -> None:
-        """Old offsets go first, then groups that have neither members nor offsets."""
+    def _expire(self, turn: Turn) -> int:
+        """Old offsets go first, then groups with neither members nor offsets.
+
+        Returns the time to the next sweep: short when this one had more to do than one batch holds.
+        """
         for group_id in sorted(self.groups.keys() | self.offsets.groups.keys()):
             group = self.groups.get(group_id)
-            since_ms = group.state_ms if isinstance(group, ClassicGroup) else 0
+            since_ms = 0
+            if isinstance(group, ClassicGroup) and not group.members:
+                since_ms = group.state_ms
             self.offsets.expire(group_id, self._read_topics(group_id), since_ms, turn)
             if group_id not in self.offsets.groups and self._is_idle(group):
                 self._emit_end(group_id, turn)
+            if len(turn.decision.records) >= MAX_EXPIRED_PER_TICK:
+                return NEXT_SWEEP_MS
+        return self.config.offsets_retention_check_interval_ms
 
     def _is_idle(self, group: Group | None) -> bool:
         """No members, and none on the way."""
