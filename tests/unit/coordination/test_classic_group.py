@@ -381,6 +381,22 @@ def test_a_round_that_times_out_drops_dynamic_members_and_keeps_static_ones() ->
     assert driver.synced(back.member_id, back.generation).assignment == b"kept"
 
 
+def test_a_round_nobody_comes_back_to_waits_for_the_sessions_of_static_members() -> None:
+    driver = Driver()
+    first, second = stable_static(driver)
+    newcomer = driver.send(driver.join_request(fresh="3"))
+    assert driver.leave(("c-3", None)) == [OK]
+    left = driver.answer(newcomer, JoinGroupResponse)
+    assert left.error is ErrorCode.unknown_member_id
+    for _ in range(2 * REBALANCE_MS // 5000):
+        driver.advance(5000)
+        for name, joined in (("lead", first), ("follow", second)):
+            beat = driver.beat(joined.member_id, joined.generation, name)
+            assert beat is ErrorCode.rebalance_in_progress
+    driver.advance(SESSION_MS)
+    assert state_of(driver) == "Empty"
+
+
 # Errors by state (22, 25, 27, 82)
 
 
@@ -446,6 +462,12 @@ def test_errors_by_sender(
     assert driver.beat(sender, number, instance) == error
     assert driver.commit(commit) == [error]
     assert driver.ask(sync, SyncGroupResponse).error == error
+
+
+def test_a_group_that_is_not_there_knows_no_members() -> None:
+    driver = Driver()
+    assert driver.synced("m", 1).error is ErrorCode.unknown_member_id
+    assert driver.beat("m", 1) is ErrorCode.unknown_member_id
 
 
 def test_a_restart_keeps_the_stable_generation() -> None:

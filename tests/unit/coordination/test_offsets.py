@@ -203,9 +203,15 @@ def test_offset_delete_echoes_and_spares_what_is_read() -> None:
     assert missing.error is ErrorCode.group_id_not_found
 
 
-def test_offset_delete_in_a_live_group_that_does_not_say_what_it_reads() -> None:
+@pytest.mark.parametrize(
+    ("protocol_type", "metadata"), [("consumer", b"\x00"), ("connect", b"\x00\x00\x00\x00\x00\x00")]
+)
+def test_offset_delete_in_a_live_group_that_does_not_say_what_it_reads(
+    protocol_type: str, metadata: bytes
+) -> None:
     driver = Driver()
-    driver.stable_group(1)
+    offered = (JoinProtocol("range", metadata),)
+    driver.send(driver.join_request(protocols=offered, protocol_type=protocol_type))
     answer = driver.ask(OffsetDelete("g", (("t", 0),)), OffsetDeleteResponse)
     assert answer.error is ErrorCode.non_empty_group
 

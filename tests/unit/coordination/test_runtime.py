@@ -184,6 +184,38 @@ async def test_a_failed_load_leaves_the_partition_unhosted() -> None:
         runtime.submit(0, 0)
 
 
+async def test_a_partition_that_cannot_be_reloaded_is_given_up() -> None:
+    log = MemoryLog()
+    runtime = await hosted(log)
+    log.broken = OSError("disk")
+    log.batches = [[(b"not a number", b"")]]
+    with pytest.raises(NotCoordinator):
+        await runtime.submit(0, 5)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    with pytest.raises(NotCoordinator):
+        runtime.submit(0, 0)
+
+
+async def test_close_ends_a_reload_and_waits_for_appends() -> None:
+    log = MemoryLog()
+    runtime = await hosted(log)
+    await runtime.load(1)
+    log.load_gate.clear()
+    with pytest.raises(NotCoordinator):
+        await runtime.submit(0, -2)
+    log.gate.clear()
+    unheard = runtime.submit(1, 7)
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(runtime.close())
+    with pytest.raises(NotCoordinator):
+        await unheard
+    assert not closing.done()
+    log.gate.set()
+    await closing
+    assert log.batches == [[(b"7", b"")]]
+
+
 async def test_unload_fails_who_waits() -> None:
     runtime = await hosted(MemoryLog())
     parked = runtime.submit(0, -1)
