@@ -21,6 +21,7 @@ from ottla.coordination.groups.keys import (
     ClassicGroupKey,
     ConsumerGroupKey,
     CurrentAssignmentKey,
+    RegexKey,
 )
 from ottla.coordination.groups.messages import (
     ConsumerHeartbeat,
@@ -41,7 +42,7 @@ from ottla.coordination.groups.messages import (
     OffsetFetchResponse,
     OffsetToCommit,
 )
-from ottla.coordination.groups.records import CurrentAssignmentValue, Record
+from ottla.coordination.groups.records import CurrentAssignmentValue, Record, RegexValue
 
 OK = ErrorCode.none
 SESSION_MS = GroupConfig().consumer_session_timeout_ms
@@ -469,6 +470,13 @@ def test_a_log_that_is_half_compacted_replays_to_the_same_owners() -> None:
         value = CurrentAssignmentValue(2, 1, 0, assigned, frozenset())
         driver.machine.apply(Record(CurrentAssignmentKey("g", member_id), value))
     assert group_of(driver).owners == dict.fromkeys(p, "b")
+
+
+def test_records_without_a_group_are_no_group() -> None:
+    driver = Driver()
+    for group_id in ("x", "y"):
+        driver.log.append(Record(RegexKey(group_id, "t.*"), RegexValue(("t",), 1, 1)).encode())
+    assert driver.replayed().groups == {}
 
 
 def test_a_restart_forgets_nothing_but_deadlines() -> None:

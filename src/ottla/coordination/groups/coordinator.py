@@ -60,7 +60,6 @@ Group: TypeAlias = ClassicGroup | ConsumerGroup
 _EXPIRY = ""
 """The coordinator's own deadline among those of its groups; no group has this id."""
 
-
 MAX_EXPIRED_PER_TICK = 5_000
 """Tombstones of one sweep that go into one batch: some 300 kB, well under a batch's limit."""
 
@@ -98,7 +97,7 @@ class GroupCoordinator:
             self.apply(record)
 
     def loaded(self, now_ms: int) -> None:
-        for group_id, group in self.groups.items():
+        for group_id, group in tuple(self.groups.items()):
             group.restore(now_ms)
             self._settle(group_id)
         self._timers.set(_EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)
