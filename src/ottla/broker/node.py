@@ -149,6 +149,8 @@ class Node:
             return self.flusher.join(partitions)
         for hosted in partitions:
             hosted.advance(hosted.log.log_end_offset)
+            if hosted.log.unflushed >= hosted.log.config.flush_messages:
+                self.flusher.join([hosted])
         return None
 
     def next_producer_id(self) -> int:
