@@ -106,7 +106,7 @@ class Node:
         for connection in tuple(self.dispatcher.connections):
             connection.close()
         if "groups" in vars(self):
-            self.groups.close()
+            await self.groups.close()
         await self.flusher.drain()
         await self.run_blocking(self._close_data)
         self.store.close()
@@ -208,8 +208,8 @@ class Node:
 
     def _image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
         self.partitions.image_changed(before, after)
-        if "groups" in vars(self):
-            self.groups.image_changed(after)
+        if "groups" in vars(self) and before.topics_by_name is not after.topics_by_name:
+            self.groups.topics_changed(after)
 
     def _close_data(self) -> None:
         self.partitions.close(clean=True)
