@@ -39,9 +39,16 @@ class TailCache:
             self._trim()
 
     def _trim(self) -> None:
-        count = bisect_right(self._ends, self._end - self.capacity)
-        self._start = self._ends[count - 1]
-        del self._bases[:count], self._ends[:count], self._chunks[:count]
+        self._drop(bisect_right(self._ends, self._end - self.capacity))
+
+    def drop_below(self, offset: int) -> None:
+        """Forget the batches that start below `offset`: the files hold something else now."""
+        self._drop(bisect_left(self._bases, offset))
+
+    def _drop(self, count: int) -> None:
+        if count:
+            self._start = self._ends[count - 1]
+            del self._bases[:count], self._ends[:count], self._chunks[:count]
 
     def read(
         self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool
