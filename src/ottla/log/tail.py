@@ -9,7 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import Final
 
-DEFAULT_TAIL_BYTES: Final = 4 << 20  # a second or two of a busy partition
+# Enough for readers a few requests behind; hundreds of busy partitions must not fill the memory,
+# and what is older comes from the page cache.
+DEFAULT_TAIL_BYTES: Final = 1 << 20
 
 
 class TailCache:
