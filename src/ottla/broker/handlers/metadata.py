@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ottla.broker.context import RequestContext
     from ottla.metadata.image import Topic
 
+FIRST_VERSION_WITH_NULL_NAMES: Final = 12
 MAX_PARTITIONS_PER_PAGE: Final = 2000  # Kafka's max.request.partition.size.limit
 
 
@@ -68,8 +69,9 @@ def _asked(
     if asked.topic_id != ZERO_UUID:
         topic = context.node.image.topic_by_id(UUID(bytes=asked.topic_id))
         if topic is None:
+            nameless = None if context.version >= FIRST_VERSION_WITH_NULL_NAMES else ""
             return MetadataResponseTopic(
-                ErrorCode.UNKNOWN_TOPIC_ID, asked.name or None, asked.topic_id
+                ErrorCode.UNKNOWN_TOPIC_ID, asked.name or nameless, asked.topic_id
             )
         return _found(topic)
     name = asked.name or ""
