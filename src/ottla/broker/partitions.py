@@ -31,7 +31,16 @@ logger = logging.getLogger(__name__)
 class HostedPartition:
     """One partition led by this node."""
 
-    __slots__ = ("dirty_since", "index", "leader_epoch", "log", "topic", "topic_id", "waiters")
+    __slots__ = (
+        "deleted",
+        "dirty_since",
+        "index",
+        "leader_epoch",
+        "log",
+        "topic",
+        "topic_id",
+        "waiters",
+    )
 
     def __init__(self, topic: Topic, index: int, log: PartitionLog) -> None:
         self.topic = topic.name
@@ -39,6 +48,7 @@ class HostedPartition:
         self.index = index
         self.leader_epoch = topic.partitions[index].leader_epoch
         self.log = log
+        self.deleted = False
         self.waiters: set[Callable[[], None]] = set()
         self.dirty_since: float | None = None
 
@@ -133,6 +143,8 @@ class Partitions:
 
     def _delete(self, topic: Topic, index: int) -> None:
         hosted = self._hosted.pop((topic.name, index), None)
+        if hosted is not None:
+            hosted.deleted = True
         try:
             self._node.data.delete_log(topic.name, index, hosted.log if hosted else None)
         except (LogError, OSError):
