@@ -57,6 +57,11 @@ class ConfluentKafka:
             }
         )
         failed: list[Any] = []
+
+        def note(error: Any, _: Any) -> None:
+            if error is not None:
+                failed.append(error)
+
         for key, value, timestamp, headers in rows:
             producer.produce(
                 topic,
@@ -65,7 +70,7 @@ class ConfluentKafka:
                 partition=0,
                 timestamp=timestamp,
                 headers=list(headers),
-                on_delivery=lambda error, _: error and failed.append(error),
+                on_delivery=note,
             )
         assert producer.flush(SECONDS) == 0
         assert not failed

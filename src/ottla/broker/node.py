@@ -212,9 +212,9 @@ class Node:
             self.groups.topics_changed(after)
 
     def _close_data(self) -> None:
-        self.partitions.close(clean=True)
+        clean = self.partitions.close(clean=True)
         self.data.checkpoint(self.partitions)
-        self.data.close(clean=True)
+        self.data.close(clean=clean)
 
     async def _undo(self) -> None:
         for server in self.servers:

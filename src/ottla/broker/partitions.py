@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ottla.broker.errors import ApiError
 from ottla.log.config import LogConfig
-from ottla.log.errors import LogError, StorageFailure
+from ottla.log.errors import LogError
 from ottla.metadata.configs import resolve_topic_config
 from ottla.metadata.delta import delta
 from ottla.metadata.image import ResourceType
@@ -152,9 +152,7 @@ class Partitions:
         if hosted is not None:
             hosted.wake()
 
-    def close(self, *, clean: bool) -> None:
-        for hosted in self:
-            try:
-                hosted.log.close(clean=clean)
-            except StorageFailure:
-                logger.exception("could not close %s", hosted)
+    def close(self, *, clean: bool) -> bool:
+        """Close every log; whether all of them can be opened without recovery."""
+        closed = [hosted.log.close(clean=clean) for hosted in self]
+        return all(closed)

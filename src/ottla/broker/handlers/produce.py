@@ -89,7 +89,8 @@ class Produced:
             zstd_allowed=self.context.version >= FIRST_VERSION_WITH_ZSTD,
         )
         result = log.append(batch, leader_epoch=partition.leader_epoch, now_ms=self.now_ms)
-        if not result.duplicate:
+        # The first sending of a duplicate may be waiting for its sync still.
+        if not result.duplicate or result.last_offset >= log.high_watermark:
             self.written.append(partition)
         return PartitionProduceResponse(
             data.index_,
