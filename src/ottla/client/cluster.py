@@ -169,7 +169,7 @@ class Client:
         if isinstance(target, TopicPartition):
             return await self._connection(await self._broker(await self.leader_of(target)))
         if isinstance(target, Coordinator):
-            node = await self._coordinator(target)
+            node = await self.coordinator_of(target)
             return await self._connection(await self._broker(node), for_coordination=True)
         if isinstance(target, int):
             return await self._connection(await self._broker(target))
@@ -243,7 +243,8 @@ class Client:
         if asked is None or self.view.topics.keys() <= set(asked):
             self._metadata_time = asyncio.get_running_loop().time()
 
-    async def _coordinator(self, wanted: Coordinator) -> int:
+    async def coordinator_of(self, wanted: Coordinator) -> int:
+        """The broker that coordinates a group or a transaction, from the cache where it is."""
         node = self._coordinators.get(wanted)
         if node is not None:
             return node
