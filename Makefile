@@ -39,7 +39,7 @@ test: check
 	$(BIN)/python -m pytest --cov --cov-report=term
 
 bench: install
-	@for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
+	@for script in benchmarks/[a-z]*.py; do $(BIN)/python -m benchmarks.$$(basename $$script .py) || exit 1; done
 
 soak: install
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q

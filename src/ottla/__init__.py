@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.client.admin import Admin as Admin
+    from ottla.client.admin import Admin
+    from ottla.testing.embedded import EmbeddedBroker
 
 __version__ = "0.1.0.dev0"
+__all__ = ["Admin", "EmbeddedBroker"]
 
-# Where the public names live. They are imported on first use, so that a program pays only for the
-# rooms it enters.
-_PUBLIC: Final = {
+_HOMES = {
     "Admin": "ottla.client.admin",
+    "EmbeddedBroker": "ottla.testing.embedded",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_PUBLIC[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC})
+    """Names are imported when they are first used: `import ottla` alone costs nothing."""
+    try:
+        home = _HOMES[name]
+    except KeyError:
+        raise AttributeError(f"module 'ottla' has no attribute {name!r}") from None
+    return getattr(import_module(home), name)

@@ -5,9 +5,10 @@ Made for `asyncio.BufferedProtocol`: the socket reads straight into `get_buffer(
 
 - A chunk of memory is written once and never reused, so a view stays true for as long as someone
   holds it, and may be patched in place. A new chunk replaces a full one.
-- A frame that does not fit the current chunk gets a chunk of exactly its size; what has arrived of
-  it (less than one chunk) is the only thing ever moved.
-- The announced size is checked before anything is allocated for it.
+- A frame that does not fit the current chunk moves to a larger one. A chunk is at most
+  `GROWTH` times what has arrived, so that a client pays for memory with bytes, not with a prefix.
+- An impossible size ends the stream: the frames before it are still given out, then `error` says
+  what was wrong.
 """
 
 from __future__ import annotations
@@ -15,24 +16,27 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from ottla.wire.errors import FrameTooLarge, FrameTooShort, NegativeFrameLength
+from ottla.wire.errors import FrameError, FrameTooLarge, FrameTooShort, NegativeFrameLength
 
 CHUNK_BYTES: Final = 64 * 1024  # one read of a busy socket; small enough to waste on an idle one
 MIN_READ_BYTES: Final = 4 * 1024  # a read into less would cost a system call for little data
+GROWTH: Final = 16  # a frame of the usual largest size, 1 MiB, moves once
 PREFIX_BYTES: Final = 4
 MIN_FRAME_BYTES: Final = 4  # a correlation id: the smallest thing any frame carries
 
 _PREFIX = struct.Struct(">i")
+_NO_CHUNK = memoryview(b"")
 
 
 class FrameParser:
     """Cuts a stream into frames of at most `max_frame_bytes`, which may change between reads."""
 
-    __slots__ = ("_chunk", "_end", "_start", "_wanted", "max_frame_bytes")
+    __slots__ = ("_chunk", "_end", "_start", "_wanted", "error", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
-        self._chunk = memoryview(bytearray(CHUNK_BYTES))
+        self.error: FrameError | None = None
+        self._chunk = _NO_CHUNK
         self._start = 0  # where the frame that is being received begins, prefix included
         self._end = 0  # how far the chunk is filled
         self._wanted = 0  # the whole size of that frame, 0 until its prefix is there
@@ -45,9 +49,10 @@ class FrameParser:
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """Memory for the next read; never empty."""
         capacity = len(self._chunk)
-        if self._wanted > capacity - self._start:
-            self._move(self._wanted)
-        elif not self._wanted and capacity - self._end < MIN_READ_BYTES:
+        if self._wanted:
+            if self._end == capacity:
+                self._move(min(self._wanted, GROWTH * max(self.pending_bytes, MIN_READ_BYTES)))
+        elif capacity - self._end < MIN_READ_BYTES:
             self._move(CHUNK_BYTES)
         return self._chunk[self._end :]
 
@@ -59,7 +64,8 @@ class FrameParser:
         while end - start >= PREFIX_BYTES:
             (size,) = _PREFIX.unpack_from(chunk, start)
             if not MIN_FRAME_BYTES <= size <= self.max_frame_bytes:
-                self._refuse(size)
+                self.error = self._impossible(size)
+                break
             stop = start + PREFIX_BYTES + size
             if stop > end:
                 self._wanted = PREFIX_BYTES + size
@@ -68,13 +74,16 @@ class FrameParser:
             start = stop
             self._wanted = 0
         self._start = start
+        if start == end and len(chunk) > CHUNK_BYTES:
+            # An idle connection must not keep the memory of its largest frame.
+            self._chunk, self._start, self._end = _NO_CHUNK, 0, 0
         return frames
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
         """The same for bytes that have been read elsewhere; they are copied in."""
         frames = []
         view = memoryview(data)
-        while view:
+        while view and self.error is None:
             buffer = self.get_buffer()
             nbytes = min(len(buffer), len(view))
             buffer[:nbytes] = view[:nbytes]
@@ -89,9 +98,10 @@ class FrameParser:
         self._chunk[: len(pending)] = pending
         self._start, self._end = 0, len(pending)
 
-    def _refuse(self, size: int) -> None:
+    def _impossible(self, size: int) -> FrameError:
+        least = f"{MIN_FRAME_BYTES} or more"
         if size < 0:
-            raise NegativeFrameLength(f"{MIN_FRAME_BYTES} or more", size, "frame length")
+            return NegativeFrameLength(least, size, "frame length")
         if size < MIN_FRAME_BYTES:
-            raise FrameTooShort(f"{MIN_FRAME_BYTES} or more", size, "frame length")
-        raise FrameTooLarge(f"at most {self.max_frame_bytes}", size, "frame length")
+            return FrameTooShort(least, size, "frame length")
+        return FrameTooLarge(f"at most {self.max_frame_bytes}", size, "frame length")

@@ -1,0 +1,113 @@
+"""Measuring fairly: peers take turns in one run, a figure is a median with its range.
+
+Every benchmark prints a table of `Row`s. A row compares two measurements made in the same run, so
+that a busy machine slows both; it passes when its ratio reaches the target the issue set.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+ROUNDS = 7
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one call, over several rounds."""
+
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+@dataclass(frozen=True)
+class Row:
+    what: str
+    ours: str
+    peer: str
+    ratio: float
+    spread: tuple[float, float]
+    target: float
+    at_most: bool = False
+
+    @property
+    def reached(self) -> bool:
+        return self.ratio <= self.target if self.at_most else self.ratio >= self.target
+
+
+def take_turns(
+    *candidates: Callable[[], object], calls: int = 1, rounds: int = ROUNDS
+) -> list[Timing]:
+    """Time each candidate `rounds` times, in turns, `calls` calls at a time."""
+    seconds: list[list[float]] = [[] for _ in candidates]
+    for candidate in candidates:
+        candidate()  # compiles, imports and fills caches
+    for _ in range(rounds):
+        for index, candidate in enumerate(candidates):
+            gc.collect()
+            start = time.perf_counter()
+            for _ in range(calls):
+                candidate()
+            seconds[index].append((time.perf_counter() - start) / calls)
+    return [Timing(tuple(values)) for values in seconds]
+
+
+def faster(
+    what: str, ours: Timing, peer: Timing, target: float, show: Callable[[Timing], str]
+) -> Row:
+    """A row that says how many times faster we are; the range is over pairs of rounds."""
+    ratios = [theirs / own for own, theirs in zip(ours.seconds, peer.seconds, strict=True)]
+    return Row(
+        what,
+        show(ours),
+        show(peer),
+        peer.median / ours.median,
+        (min(ratios), max(ratios)),
+        target,
+    )
+
+
+def micros(timing: Timing) -> str:
+    return f"{timing.median * 1e6:.1f} us"
+
+
+def rate(records: int) -> Callable[[Timing], str]:
+    return lambda timing: f"{records / timing.median / 1e6:.2f} M rec/s"
+
+
+def report(title: str, rows: Sequence[Row], packages: Sequence[str]) -> None:
+    """Print the table, and what it was measured on."""
+    table = [("what", "ours", "peer", "ratio", "range", "target", "")]
+    for row in rows:
+        bound = "at most" if row.at_most else "at least"
+        table.append(
+            (
+                row.what,
+                row.ours,
+                row.peer,
+                f"{row.ratio:.2f}x",
+                f"{row.spread[0]:.2f}-{row.spread[1]:.2f}",
+                f"{bound} {row.target:g}x",
+                "ok" if row.reached else "MISSED",
+            )
+        )
+    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
+    print(f"\n{title}")
+    for line in table:
+        print("  " + "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)))
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    print(f"  Python {platform.python_version()}, {os.cpu_count()} cores; {versions}")
+    sys.stdout.flush()

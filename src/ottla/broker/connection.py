@@ -1,0 +1,173 @@
+"""One client connection: frames in, answers out, in order.
+
+- The next request starts when the one before is answered: clients rely on that for the order of
+  idempotent produce requests. A parked long poll therefore holds what comes after it.
+- All answers that are ready after one read leave in one write; a read of a hundred small requests
+  costs one system call each way.
+- Reading stops while answers cannot leave (the client does not read) or too much waits unserved.
+- A connection that breaks the protocol is closed; nothing it sent costs more than its limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final, cast
+
+from ottla.wire.errors import WireError
+from ottla.wire.frames import FrameParser
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ottla.broker.context import Peer
+    from ottla.broker.dispatch import Dispatcher
+    from ottla.wire.writers import Parts
+
+MAX_WRITE_BUFFER_BYTES: Final = 8 * 1024 * 1024  # one large fetch answer may wait, not many
+MAX_WAITING_BYTES: Final = 4 * 1024 * 1024  # requests behind a parked one; then reading stops
+# Below this, one joined copy is cheaper than the bookkeeping of a vectored write.
+JOIN_BYTES: Final = 64 * 1024
+
+logger = logging.getLogger(__name__)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol object of one connection."""
+
+    def __init__(self, dispatcher: Dispatcher, peer: Peer, max_frame_bytes: int) -> None:
+        self.peer = peer
+        self.last_active = 0.0
+        self._dispatcher = dispatcher
+        self._loop = asyncio.get_running_loop()
+        self._frames = FrameParser(max_frame_bytes)
+        self._waiting: deque[memoryview] = deque()
+        self._waiting_bytes = 0
+        self._answers: Parts = []
+        self._parked: asyncio.Future[Parts | None] | None = None
+        self._writable = True
+        self._transport: asyncio.Transport | None = None
+
+    # -- the transport calls ------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the methods of asyncio's, not its classes.
+        self._transport = transport = cast("asyncio.Transport", transport)
+        transport.set_write_buffer_limits(high=MAX_WRITE_BUFFER_BYTES)
+        self.peer.host = (transport.get_extra_info("peername") or ("",))[0]
+        self.last_active = self._loop.time()
+        self._dispatcher.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._parked is not None:
+            self._parked.cancel()
+        self._waiting.clear()
+        self._dispatcher.closed(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active = self._loop.time()
+        frames = self._frames.buffer_updated(nbytes)
+        self._waiting.extend(frames)
+        self._waiting_bytes += sum(map(len, frames))
+        if frames or self._frames.error is not None:
+            self._serve()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._serve()
+
+    # -- serving --------------------------------------------------------------------------------
+
+    @property
+    def half_frame_bytes(self) -> int:
+        """What has arrived of an unfinished frame; the sweeper closes those who never finish."""
+        return self._frames.pending_bytes
+
+    @property
+    def busy(self) -> bool:
+        return self._parked is not None or bool(self._waiting)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def _serve(self) -> None:
+        """Answer waiting requests until one has to wait, then send what is ready."""
+        while self._waiting and self._parked is None and self._writable:
+            if self._transport is None or self._transport.is_closing():
+                return
+            frame = self._waiting.popleft()
+            self._waiting_bytes -= len(frame)
+            try:
+                answer = self._dispatcher.dispatch(frame, self.peer)
+            except WireError as error:
+                self._refuse(error)
+                return
+            except Exception:
+                logger.exception("request failed; closing the connection of %s", self.peer.host)
+                self.close()
+                return
+            if answer is None or isinstance(answer, list):
+                self._answers += answer or ()
+            else:
+                self._park(answer)
+        self._send()
+        if self._frames.error is not None and not self.busy:
+            self._refuse(self._frames.error)
+        self._update_reading()
+
+    def _park(self, answer: Awaitable[Parts | None]) -> None:
+        self._parked = asyncio.ensure_future(answer)
+        self._parked.add_done_callback(self._unpark)
+
+    def _unpark(self, parked: asyncio.Future[Parts | None]) -> None:
+        self._parked = None
+        if self._transport is None or parked.cancelled():
+            return
+        error = parked.exception()
+        if error is not None:
+            if not isinstance(error, WireError):
+                logger.error("request failed; closing the connection", exc_info=error)
+            self.close()
+            return
+        self.last_active = self._loop.time()
+        self._answers += parked.result() or ()
+        self._serve()
+
+    def _send(self) -> None:
+        answers, self._answers = self._answers, []
+        if not answers or self._transport is None:
+            return
+        if len(answers) == 1:
+            self._transport.write(answers[0])
+        elif sum(map(len, answers)) <= JOIN_BYTES:
+            self._transport.write(b"".join(answers))
+        else:
+            self._transport.writelines(answers)
+
+    def _update_reading(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        wanted = (
+            self._writable
+            and self._waiting_bytes <= MAX_WAITING_BYTES
+            and self._frames.error is None
+        )
+        if wanted and not self._transport.is_reading():
+            self._transport.resume_reading()
+        elif not wanted and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def _refuse(self, error: WireError) -> None:
+        logger.info("closing the connection of %s: %s", self.peer.host, error)
+        self._send()
+        self.close()

@@ -1,0 +1,88 @@
+"""From a frame to the handler that answers it, and from its result to bytes.
+
+A handler is a plain function of context and request. It returns the response, an awaitable of it
+when it has to wait, or None when the client wants no answer (Produce with acks=0). Unknown keys
+and versions outside the served range raise, and the connection closes, as Kafka does; only
+ApiVersions answers every version, so that clients can find common ground.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.apis import SERVED, handler_of
+from ottla.broker.context import RequestContext
+from ottla.wire.errors import MalformedMessage, UnknownApiKey, UnsupportedVersion
+from ottla.wire.messages import (
+    API_VERSIONS,
+    read_request,
+    read_request_header,
+    response_parts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ottla.broker.connection import Connection
+    from ottla.broker.context import Peer
+    from ottla.broker.node import Node
+    from ottla.wire.writers import Parts
+
+_START = struct.Struct(">hhi")
+
+
+class Dispatcher:
+    """Routes requests of all connections, and knows which connections there are."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.connections: set[Connection] = set()
+        self.requests: dict[int, int] = {}
+
+    def opened(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        if len(self.connections) > self._node.settings.max_connections:
+            connection.close()
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+
+    def dispatch(self, frame: memoryview, peer: Peer) -> Parts | Awaitable[Parts | None] | None:
+        """The answer to one request as parts, or what to await for it."""
+        if len(frame) < _START.size:
+            raise MalformedMessage("a whole header", f"{len(frame)} bytes", "request header")
+        api_key, version, correlation_id = _START.unpack_from(frame)
+        served = SERVED.get(api_key)
+        if served is None:
+            raise UnknownApiKey("an API this broker serves", api_key, "request header")
+        self.requests[api_key] = self.requests.get(api_key, 0) + 1
+        if not served.min_version <= version <= served.max_version:
+            if api_key == API_VERSIONS:
+                return self._unsupported_api_versions(peer, correlation_id)
+            expected = f"{served.min_version} to {served.max_version}"
+            raise UnsupportedVersion(expected, version, f"API {api_key}")
+        header = read_request_header(frame)
+        request = read_request(header, frame)
+        context = RequestContext(self._node, peer, api_key, version, header.client_id)
+        response = handler_of(api_key)(context, request)
+        if response is None:
+            return None
+        if isinstance(response, tuple):
+            return response_parts(api_key, version, correlation_id, response)
+        return self._later(api_key, version, correlation_id, response)
+
+    async def _later(
+        self, api_key: int, version: int, correlation_id: int, response: Awaitable[Any]
+    ) -> Parts | None:
+        body = await response
+        if body is None:
+            return None
+        return response_parts(api_key, version, correlation_id, body)
+
+    def _unsupported_api_versions(self, peer: Peer, correlation_id: int) -> Parts:
+        """Version 0 with error 35: the one form every client can read."""
+        from ottla.broker.handlers.api_versions import unsupported_version
+
+        context = RequestContext(self._node, peer, API_VERSIONS, 0, None)
+        return response_parts(API_VERSIONS, 0, correlation_id, unsupported_version(context))

@@ -1,0 +1,1 @@
+"""One file per API family; each opens with its contract. `ottla.broker.apis` names them."""

@@ -1,0 +1,63 @@
+"""ApiVersions (18): what this broker serves.
+
+- Versions above ours are answered in v0 with error 35 (the dispatcher calls `unsupported_version`).
+- v3+ carries the client's name and version, which must look like names: they end up in metrics.
+- Features: `group.version` says that the KIP-848 protocol works; `transaction.version` stays out
+  until transactions do, since the Java producer changes its ways on seeing it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ottla.broker.apis import SERVED
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.context import RequestContext
+
+SOFTWARE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
+SUPPORTED_FEATURES = {"metadata.version": (7, 25), "group.version": (0, 1)}
+
+
+def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    if context.version >= 3:
+        names = (request.client_software_name, request.client_software_version)
+        if not all(SOFTWARE_NAME.fullmatch(name) for name in names):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        context.peer.software = "/".join(names)
+    return _answer(context, ErrorCode.NONE)
+
+
+def unsupported_version(context: RequestContext) -> ApiVersionsResponse:
+    return _answer(context, ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _answer(context: RequestContext, error_code: ErrorCode) -> ApiVersionsResponse:
+    image = context.node.image
+    return ApiVersionsResponse(
+        error_code=error_code,
+        api_keys=[
+            ApiVersion(
+                key,
+                served.min_version if served.listed_min is None else served.listed_min,
+                served.max_version,
+            )
+            for key, served in sorted(SERVED.items())
+        ],
+        supported_features=[
+            SupportedFeatureKey(name, *levels) for name, levels in SUPPORTED_FEATURES.items()
+        ],
+        finalized_features_epoch=image.version,
+        finalized_features=[
+            FinalizedFeatureKey(name, level, level) for name, level in image.features.items()
+        ],
+    )

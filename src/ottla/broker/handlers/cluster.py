@@ -1,0 +1,51 @@
+"""DescribeCluster (60) and ListPartitionReassignments (46).
+
+DescribeCluster shows the brokers with the address of the listener the request came in on; there
+are no separate controllers, so that endpoint type is refused. Nothing is ever being reassigned:
+kafka-topics --describe asks all the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from ottla.wire.schema.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.context import RequestContext
+
+BROKER_ENDPOINTS = 1
+
+
+def describe_cluster(
+    context: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    if request.endpoint_type != BROKER_ENDPOINTS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message="Only broker endpoints can be described.",
+        )
+    node = context.node
+    return DescribeClusterResponse(
+        cluster_id=node.image.cluster_id,
+        controller_id=node.node_id,
+        brokers=[
+            DescribeClusterBroker(broker.node_id, endpoint.host, endpoint.port, broker.rack)
+            for broker, endpoint in node.endpoints(context.peer.listener)
+        ],
+    )
+
+
+def list_partition_reassignments(
+    context: RequestContext, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_message=None)

@@ -1,0 +1,188 @@
+"""Fetch (1): read batches, wait for more.
+
+- Whole batches as they lie in the log: the one that holds the asked offset comes first, and the
+  first batch of an answer comes whole even when it is larger than the limits.
+- An offset past the end or below the log start is error 1; between high watermark and end there is
+  nothing to read yet. Readers with isolation 1 stop at the last stable offset and are told which
+  transactions were aborted.
+- The answer waits until min_bytes are there, an error has to be told, or max_wait_ms is over.
+- Topics are named up to v12 and identified by id from v13. Sessions: see `fetch_sessions`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.broker.errors import ApiError
+from ottla.log.errors import LogError
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ottla.broker.context import RequestContext
+    from ottla.broker.fetch_sessions import FetchPlan, Wanted
+    from ottla.broker.partitions import HostedPartition
+
+FIRST_VERSION_WITH_IDS = 13
+READ_COMMITTED = 1
+
+
+class Answer(NamedTuple):
+    """What one look at the logs gave."""
+
+    data: list[PartitionData]
+    size: int
+    complete: bool  # an error or a moved log start that should not wait
+
+
+def fetch(
+    context: RequestContext, request: FetchRequest
+) -> FetchResponse | Awaitable[FetchResponse]:
+    node = context.node
+    by_id = context.version >= FIRST_VERSION_WITH_IDS
+    try:
+        plan = node.fetch_sessions.begin(
+            request, by_id=by_id, now_ms=time.monotonic_ns() // 1_000_000
+        )
+    except ApiError as error:
+        return FetchResponse(error_code=error.code)
+    answer = _look(context, request, plan)
+    if (
+        answer.complete
+        or answer.size >= request.min_bytes
+        or request.max_wait_ms <= 0
+        or not plan.wanted
+    ):
+        return _response(plan, answer)
+    return _wait(context, request, plan)
+
+
+async def _wait(context: RequestContext, request: FetchRequest, plan: FetchPlan) -> FetchResponse:
+    """Look again whenever one of the logs has more to show, until it is enough or too late."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + request.max_wait_ms / 1000
+    while True:
+        woken = loop.create_future()
+
+        def wake(woken: asyncio.Future[None] = woken) -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        watched = [p for want in plan.wanted if (p := _try_find(context, want)) is not None]
+        for partition in watched:
+            partition.waiters.add(wake)
+        timer = loop.call_at(deadline, wake)
+        try:
+            await woken
+        finally:
+            timer.cancel()
+            for partition in watched:
+                partition.waiters.discard(wake)
+        answer = _look(context, request, plan)
+        if answer.complete or answer.size >= request.min_bytes or loop.time() >= deadline:
+            return _response(plan, answer)
+
+
+def _look(context: RequestContext, request: FetchRequest, plan: FetchPlan) -> Answer:
+    left = min(request.max_bytes, context.node.settings.fetch_max_bytes)
+    committed = request.isolation_level == READ_COMMITTED
+    data = []
+    size = 0
+    complete = False
+    for want in plan.wanted:
+        try:
+            partition = _find(context, want)
+            partition.check_epoch(want.leader_epoch)
+            found, nbytes = _read(
+                partition, want, min(left, want.max_bytes), committed=committed, first=size == 0
+            )
+        except (ApiError, LogError) as error:
+            found, nbytes = _refused(context, want, error), 0
+            complete = True
+        data.append(found)
+        size += nbytes
+        left = max(0, left - nbytes)
+    return Answer(data, size, complete)
+
+
+def _read(
+    partition: HostedPartition, want: Wanted, max_bytes: int, *, committed: bool, first: bool
+) -> tuple[PartitionData, int]:
+    log = partition.log
+    stable = log.last_stable_offset
+    bound = stable if committed else log.high_watermark
+    chunks, size = log.read(
+        want.fetch_offset, max_bytes, upper_bound_offset=bound, min_one_message=first
+    )
+    aborted = None
+    if committed:
+        aborted = [
+            AbortedTransaction(entry.producer_id, entry.first_offset)
+            for entry in (log.aborted_transactions(want.fetch_offset, bound) if size else ())
+        ]
+    data = PartitionData(
+        want.partition,
+        ErrorCode.NONE,
+        log.high_watermark,
+        stable,
+        log.log_start_offset,
+        aborted_transactions=aborted,
+        records=chunks,
+    )
+    return data, size
+
+
+def _find(context: RequestContext, want: Wanted) -> HostedPartition:
+    if isinstance(want.topic, bytes):
+        return context.node.partitions.find_by_id(want.topic, want.partition)
+    return context.node.partitions.find(want.topic, want.partition)
+
+
+def _try_find(context: RequestContext, want: Wanted) -> HostedPartition | None:
+    try:
+        return _find(context, want)
+    except (ApiError, LogError):
+        return None
+
+
+def _refused(context: RequestContext, want: Wanted, error: ApiError | LogError) -> PartitionData:
+    log_start = -1
+    if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        log_start = _find(context, want).log.log_start_offset
+    return PartitionData(
+        want.partition,
+        error.code,
+        -1,
+        -1,
+        log_start,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _response(plan: FetchPlan, answer: Answer) -> FetchResponse:
+    session = plan.session
+    topics: dict[str | bytes, list[PartitionData]] = {}
+    for want, data in zip(plan.wanted, answer.data, strict=True):
+        if session is not None and not session.changed(want.key, data) and plan.incremental:
+            continue
+        topics.setdefault(want.topic, []).append(data)
+    return FetchResponse(
+        session_id=plan.session_id,
+        responses=[
+            FetchableTopicResponse(topic_id=topic, partitions=partitions)
+            if isinstance(topic, bytes)
+            else FetchableTopicResponse(topic, partitions=partitions)
+            for topic, partitions in topics.items()
+        ],
+    )

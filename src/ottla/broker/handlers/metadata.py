@@ -1,0 +1,170 @@
+"""Metadata (3) and DescribeTopicPartitions (75): topics, their partitions and leaders, the brokers.
+
+- Metadata v0: an empty list asks for all topics; from v1 null does, and an empty list for none.
+- From v12 a topic may be asked for by id alone; an unknown id is answered with error 100.
+- A topic that does not exist is created when both the request and auto.create.topics.enable allow
+  it; it is ready at once, so the answer carries no error.
+- Brokers are shown with the address of the listener the request came in on.
+- DescribeTopicPartitions pages through topics in order of name; a page ends at the asked limit and
+  the cursor names the first partition that did not fit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from ottla.broker.errors import ApiError
+from ottla.broker.topics import create_topic
+from ottla.metadata.errors import InvalidTopicName
+from ottla.metadata.names import check_topic_name
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    ResponseCursor,
+)
+from ottla.wire.schema.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.wire.spec import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.broker.context import RequestContext
+    from ottla.metadata.image import Topic
+
+MAX_PARTITIONS_PER_PAGE: Final = 2000  # Kafka's max.request.partition.size.limit
+
+
+def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    node = context.node
+    wants_all = request.topics is None or (context.version == 0 and not request.topics)
+    if wants_all:
+        topics = [_found(topic) for topic in node.image.topics_by_name.values()]
+    else:
+        allow = request.allow_auto_topic_creation
+        topics = [_asked(context, asked, allow) for asked in request.topics or ()]
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(broker.node_id, endpoint.host, endpoint.port, broker.rack)
+            for broker, endpoint in node.endpoints(context.peer.listener)
+        ],
+        cluster_id=node.image.cluster_id,
+        controller_id=node.node_id,
+        topics=topics,
+    )
+
+
+def _asked(
+    context: RequestContext, asked: MetadataRequestTopic, allow_creation: bool
+) -> MetadataResponseTopic:
+    if asked.topic_id != ZERO_UUID:
+        topic = context.node.image.topic_by_id(UUID(bytes=asked.topic_id))
+        if topic is None:
+            return MetadataResponseTopic(
+                ErrorCode.UNKNOWN_TOPIC_ID, asked.name or None, asked.topic_id
+            )
+        return _found(topic)
+    name = asked.name or ""
+    topic = context.node.image.topic(name)
+    if topic is None:
+        try:
+            check_topic_name(name)
+        except InvalidTopicName:
+            return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+        if not (allow_creation and context.node.settings.auto_create_topics):
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+        try:
+            topic = create_topic(context.node, name)
+        except ApiError as error:
+            return MetadataResponseTopic(error.code, name)
+    return _found(topic)
+
+
+def _found(topic: Topic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id.bytes,
+        is_internal=topic.internal,
+        partitions=[
+            MetadataResponsePartition(
+                ErrorCode.NONE if p.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                index,
+                p.leader,
+                p.leader_epoch,
+                p.replicas,
+                p.isr,
+            )
+            for index, p in enumerate(topic.partitions)
+        ],
+    )
+
+
+def describe_topic_partitions(
+    context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    image = context.node.image
+    names = sorted({topic.name for topic in request.topics} or image.topics_by_name)
+    first_partition = 0
+    if request.cursor is not None:
+        names = [name for name in names if name >= request.cursor.topic_name]
+        if names and names[0] == request.cursor.topic_name:
+            first_partition = max(0, request.cursor.partition_index)
+    left = min(max(1, request.response_partition_limit), MAX_PARTITIONS_PER_PAGE)
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in names:
+        if left == 0:
+            return _page(topics, ResponseCursor(name, 0))
+        topic = image.topic(name)
+        if topic is None:
+            topics.append(_unknown(name))
+            continue
+        shown = range(first_partition, min(len(topic.partitions), first_partition + left))
+        topics.append(_described(topic, shown))
+        left -= len(shown)
+        if shown.stop < len(topic.partitions):
+            return _page(topics, ResponseCursor(name, shown.stop))
+        first_partition = 0
+    return _page(topics, None)
+
+
+def _page(
+    topics: list[DescribeTopicPartitionsResponseTopic], cursor: ResponseCursor | None
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    try:
+        check_topic_name(name)
+    except InvalidTopicName:
+        return DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+    return DescribeTopicPartitionsResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+
+
+def _described(topic: Topic, shown: range) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id.bytes,
+        is_internal=topic.internal,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                ErrorCode.NONE if p.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                index,
+                p.leader,
+                p.leader_epoch,
+                p.replicas,
+                p.isr,
+                eligible_leader_replicas=(),
+                last_known_elr=(),
+            )
+            for index, p in zip(shown, topic.partitions[shown.start : shown.stop], strict=True)
+        ],
+    )

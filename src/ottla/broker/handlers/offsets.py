@@ -1,0 +1,177 @@
+"""OffsetCommit (8), OffsetFetch (9) and OffsetDelete (47).
+
+- OffsetCommit: topics that do not exist are refused one by one with error 3, the others go to the
+  group's coordinator. Null metadata and "" are kept apart.
+- OffsetFetch: one group up to v7, several from v8; null topics ask for all the group has. A
+  partition without a committed offset is answered with -1, not with an error.
+- OffsetDelete answers every partition it was asked about.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from ottla.broker.errors import ApiError
+from ottla.coordination.groups import messages as m
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ottla.wire.schema.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from ottla.wire.schema.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.context import RequestContext
+
+FIRST_VERSION_WITH_GROUPS = 8
+
+
+async def offset_commit(
+    context: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse:
+    image = context.node.image
+    known = {
+        (topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+        if image.partition(topic.name, partition.partition_index) is not None
+    }
+    offsets = tuple(
+        m.OffsetToCommit(topic.name, *partition)
+        for topic in request.topics
+        for partition in topic.partitions
+        if (topic.name, partition.partition_index) in known
+    )
+    results: dict[tuple[str, int], int] = {}
+    if offsets or not request.topics:
+        try:
+            answer = await context.node.groups.ask(
+                request.group_id,
+                m.OffsetCommit(
+                    group_id=request.group_id,
+                    offsets=offsets,
+                    member_id=request.member_id,
+                    epoch=request.generation_id_or_member_epoch,
+                    instance_id=request.group_instance_id,
+                    retention_ms=request.retention_time_ms,
+                ),
+                m.OffsetCommitResponse,
+            )
+            results = {(r.topic, r.partition): r.error for r in answer.partitions}
+        except ApiError as error:
+            results = dict.fromkeys(known, error.code)
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        p.partition_index,
+                        results.get(
+                            (topic.name, p.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        ),
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    if context.version >= FIRST_VERSION_WITH_GROUPS:
+        groups = []
+        for group in request.groups:
+            topics = group.topics
+            asked = None
+            if topics is not None:
+                asked = tuple((t.name, tuple(t.partition_indexes)) for t in topics)
+            answer = await _fetch(
+                context,
+                m.OffsetFetch(group.group_id, asked, group.member_id, group.member_epoch),
+            )
+            groups.append(
+                OffsetFetchResponseGroup(
+                    group.group_id,
+                    [
+                        OffsetFetchResponseTopics(
+                            name, partitions=[OffsetFetchResponsePartitions(*o[1:]) for o in found]
+                        )
+                        for name, found in _by_topic(answer).items()
+                    ],
+                    answer.error,
+                )
+            )
+        return OffsetFetchResponse(groups=groups)
+    single = None
+    if request.topics is not None:
+        single = tuple((t.name, tuple(t.partition_indexes)) for t in request.topics)
+    answer = await _fetch(context, m.OffsetFetch(request.group_id, single))
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name,
+                [OffsetFetchResponsePartition(*o[1:], error_code=answer.error) for o in found],
+            )
+            for name, found in _by_topic(answer, single).items()
+        ],
+        error_code=answer.error,
+    )
+
+
+async def _fetch(context: RequestContext, request: m.OffsetFetch) -> m.OffsetFetchResponse:
+    try:
+        return await context.node.groups.ask(request.group_id, request, m.OffsetFetchResponse)
+    except ApiError as error:
+        return m.OffsetFetchResponse(error.code)
+
+
+def _by_topic(
+    answer: m.OffsetFetchResponse,
+    asked: tuple[tuple[str, tuple[int, ...]], ...] | None = None,
+) -> dict[str, list[m.FetchedOffset]]:
+    """Offsets by topic. v1 has no place for an error but each partition asked for."""
+    found: dict[str, list[m.FetchedOffset]] = defaultdict(list)
+    for offset in answer.offsets:
+        found[offset.topic].append(offset)
+    if answer.error != ErrorCode.NONE and asked is not None:
+        for topic, partitions in asked:
+            found[topic] = [m.FetchedOffset(topic, partition) for partition in partitions]
+    return found
+
+
+async def offset_delete(
+    context: RequestContext, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse:
+    asked = tuple((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    try:
+        answer = await context.node.groups.ask(
+            request.group_id, m.OffsetDelete(request.group_id, asked), m.OffsetDeleteResponse
+        )
+    except ApiError as error:
+        return OffsetDeleteResponse(error.code)
+    topics: dict[str, list[OffsetDeleteResponsePartition]] = defaultdict(list)
+    for topic, partition, error_code in answer.partitions:
+        topics[topic].append(OffsetDeleteResponsePartition(partition, error_code))
+    return OffsetDeleteResponse(
+        answer.error,
+        topics=[OffsetDeleteResponseTopic(name, found) for name, found in topics.items()],
+    )

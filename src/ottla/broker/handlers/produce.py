@@ -1,0 +1,156 @@
+"""Produce (0): append batches.
+
+- Partitions are independent: one that is refused does not affect the others.
+- acks=all answers when the batches are durable (ottla.flush.mode=group) or written (os);
+  acks=1 when they are written; acks=0 is not answered, and an error closes the connection so that
+  the client learns of it.
+- A repeated batch of an idempotent producer is answered with the offsets it got the first time.
+- Topics are named up to v12 and identified by id in v13.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ottla.broker.errors import ApiError
+from ottla.log.errors import InvalidRecordError, LogError
+from ottla.log.validate import validate_produce
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.errors import MessageError
+from ottla.wire.schema.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ottla.broker.context import RequestContext
+    from ottla.broker.partitions import HostedPartition
+
+ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+FIRST_VERSION_WITH_ZSTD = 7
+FIRST_VERSION_WITH_IDS = 13
+
+
+class AcksNoneFailed(MessageError):
+    """The client does not read answers; closing the connection is the only way to tell it."""
+
+    summary = "produce without acknowledgement failed"
+
+
+class Produced:
+    """Collects the answers of one request and the partitions it wrote to."""
+
+    def __init__(self, context: RequestContext, acks: int) -> None:
+        self.context = context
+        self.acks = acks
+        self.now_ms = time.time_ns() // 1_000_000
+        self.written: list[HostedPartition] = []
+        self.failed: ApiError | LogError | None = None
+
+    def topic(self, topic: TopicProduceData) -> TopicProduceResponse:
+        partitions = self.context.node.partitions
+        by_id = self.context.version >= FIRST_VERSION_WITH_IDS
+        responses = []
+        for data in topic.partition_data:
+            try:
+                if self.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
+                    raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
+                if by_id:
+                    partition = partitions.find_by_id(topic.topic_id, data.index_)
+                else:
+                    partition = partitions.find(topic.name, data.index_)
+                responses.append(self.append(partition, data))
+            except (ApiError, LogError) as error:
+                self.failed = error
+                responses.append(_refused(data.index_, error))
+        return TopicProduceResponse(topic.name, topic.topic_id, responses)
+
+    def append(
+        self, partition: HostedPartition, data: PartitionProduceData
+    ) -> PartitionProduceResponse:
+        node = self.context.node
+        if node.image.topics_by_name[partition.topic].internal:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "Only the broker writes to it.")
+        log = partition.log
+        assert data.records is None or isinstance(data.records, memoryview)
+        batch = validate_produce(
+            data.records or memoryview(b""),
+            log.config,
+            now_ms=self.now_ms,
+            zstd_allowed=self.context.version >= FIRST_VERSION_WITH_ZSTD,
+        )
+        result = log.append(batch, leader_epoch=partition.leader_epoch, now_ms=self.now_ms)
+        if not result.duplicate:
+            self.written.append(partition)
+        return PartitionProduceResponse(
+            data.index_,
+            ErrorCode.NONE,
+            result.base_offset,
+            result.log_append_time_ms,
+            result.log_start_offset,
+        )
+
+
+def produce(
+    context: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+    produced = Produced(context, request.acks)
+    response = ProduceResponse([produced.topic(topic) for topic in request.topic_data])
+    durable = context.node.appended(produced.written)
+    if request.acks == ACKS_NONE:
+        if produced.failed is not None:
+            raise AcksNoneFailed("batches that can be appended", str(produced.failed), "Produce")
+        return None
+    if request.acks == ACKS_ALL and durable is not None:
+        return _when_durable(response, produced.written, durable)
+    return response
+
+
+async def _when_durable(
+    response: ProduceResponse, written: list[HostedPartition], durable: Awaitable[None]
+) -> ProduceResponse:
+    await durable
+    if all(partition.log.online for partition in written):
+        return response
+    offline = {
+        (topic, partition.index)
+        for partition in written
+        if not partition.log.online
+        for topic in (partition.topic, partition.topic_id)
+    }
+    return ProduceResponse(
+        [
+            topic._replace(
+                partition_responses=[
+                    PartitionProduceResponse(p.index_, ErrorCode.KAFKA_STORAGE_ERROR, -1)
+                    if (topic.name, p.index_) in offline or (topic.topic_id, p.index_) in offline
+                    else p
+                    for p in topic.partition_responses
+                ]
+            )
+            for topic in response.responses
+        ]
+    )
+
+
+def _refused(index: int, error: ApiError | LogError) -> PartitionProduceResponse:
+    record_errors: list[BatchIndexAndErrorMessage] = []
+    if isinstance(error, InvalidRecordError):
+        record_errors = [BatchIndexAndErrorMessage(i, text) for i, text in error.record_errors]
+    return PartitionProduceResponse(
+        index,
+        error.code,
+        -1,
+        record_errors=record_errors,
+        error_message=str(error),
+        current_leader=LeaderIdAndEpoch(),
+    )

@@ -1,0 +1,149 @@
+"""CreateTopics (19), DeleteTopics (20) and CreatePartitions (37).
+
+Every requested topic gets a result of its own; a name that is asked for twice in one request is
+refused for all its occurrences, as Kafka does. `validate_only` checks everything and changes
+nothing. DeleteTopics takes names up to v5 and names or ids from v6.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.broker import topics as rules
+from ottla.broker.errors import ApiError
+from ottla.metadata.configs import ConfigSource, resolve_topic_overrides
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from ottla.wire.schema.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.wire.schema.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from ottla.wire.spec import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ottla.broker.context import RequestContext
+    from ottla.broker.node import Node
+
+
+def create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    repeated = _repeated(topic.name for topic in request.topics)
+    return CreateTopicsResponse(
+        topics=[
+            _refused(topic.name, _twice(topic.name))
+            if topic.name in repeated
+            else _create(context.node, topic, validate_only=request.validate_only)
+            for topic in request.topics
+        ]
+    )
+
+
+def _create(node: Node, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+    configs = {config.name: config.value for config in asked.configs if config.value is not None}
+    try:
+        topic = rules.create_topic(
+            node,
+            asked.name,
+            partitions=asked.num_partitions,
+            replication_factor=asked.replication_factor,
+            assignments={a.partition_index: a.broker_ids for a in asked.assignments},
+            configs=configs,
+            validate_only=validate_only,
+        )
+    except ApiError as error:
+        return _refused(asked.name, error)
+    effective = resolve_topic_overrides(node.image, configs, node.config)
+    return CreatableTopicResult(
+        asked.name,
+        topic_id=ZERO_UUID if validate_only else topic.topic_id.bytes,
+        error_message=None,
+        num_partitions=len(topic.partitions),
+        replication_factor=len(topic.partitions[0].replicas),
+        configs=[
+            CreatableTopicConfigs(
+                name,
+                entry.value,
+                config_source=ConfigSource(entry.source),
+                is_sensitive=entry.definition.sensitive,
+            )
+            for name, entry in effective.items()
+        ],
+    )
+
+
+def _refused(name: str, error: ApiError) -> CreatableTopicResult:
+    return CreatableTopicResult(name, error_code=error.code, error_message=str(error))
+
+
+def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    asked = list(request.topics) or [DeleteTopicState(name) for name in request.topic_names]
+    return DeleteTopicsResponse(responses=[_delete(context.node, state) for state in asked])
+
+
+def _delete(node: Node, state: DeleteTopicState) -> DeletableTopicResult:
+    try:
+        if state.name is not None:
+            topic = rules.existing(node, state.name)
+        else:
+            found = node.image.topic_by_id(UUID(bytes=state.topic_id))
+            if found is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+            topic = found
+        rules.delete_topic(node, topic)
+    except ApiError as error:
+        return DeletableTopicResult(state.name, state.topic_id, error.code, str(error))
+    return DeletableTopicResult(topic.name, topic.topic_id.bytes)
+
+
+def create_partitions(
+    context: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    repeated = _repeated(topic.name for topic in request.topics)
+    return CreatePartitionsResponse(
+        results=[
+            _grow(context.node, topic, repeated, validate_only=request.validate_only)
+            for topic in request.topics
+        ]
+    )
+
+
+def _grow(
+    node: Node, asked: CreatePartitionsTopic, repeated: set[str], *, validate_only: bool
+) -> CreatePartitionsTopicResult:
+    try:
+        if asked.name in repeated:
+            raise _twice(asked.name)
+        assignments = (
+            None if asked.assignments is None else [a.broker_ids for a in asked.assignments]
+        )
+        rules.add_partitions(
+            node, asked.name, asked.count_, assignments, validate_only=validate_only
+        )
+    except ApiError as error:
+        return CreatePartitionsTopicResult(asked.name, error.code, str(error))
+    return CreatePartitionsTopicResult(asked.name)
+
+
+def _repeated(names: Iterable[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def _twice(name: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{name}' is in the request twice.")

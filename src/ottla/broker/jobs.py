@@ -1,0 +1,96 @@
+"""What a node does by itself, now and then: each job a coroutine that never ends.
+
+A job that fails says so and tries again in its next round; it never takes the broker down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.errors import ApiError
+from ottla.log.errors import LogError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from ottla.broker.node import Node
+
+SWEEP_SECONDS: Final = 5.0
+# A frame that has begun must make progress; a client that sends a byte now and then does not
+# count as one that works.
+HALF_FRAME_SECONDS: Final = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class Jobs:
+    """The background tasks of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        config = self._node.config
+        seconds = {
+            self._retention: config.get_int("log.retention.check.interval.ms") / 1000,
+            self._checkpoint: config.get_int("log.flush.offset.checkpoint.interval.ms") / 1000,
+            self._expire_producers: config.get_int("producer.id.expiration.check.interval.ms")
+            / 1000,
+            self._sweep: SWEEP_SECONDS,
+        }
+        for job, interval in seconds.items():
+            self._tasks.append(asyncio.create_task(_every(interval, job)))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _retention(self) -> None:
+        """Drop what is too old or too much, and the files of what was dropped before."""
+        node = self._node
+        now_ms = time.time_ns() // 1_000_000
+        for topic, index in node.data.all_on_disk():
+            try:
+                partition = node.partitions.find(topic, index)
+                if partition.log.apply_retention(now_ms):
+                    node.data.log_start_moved(topic, index, partition.log.log_start_offset)
+                    partition.wake()
+                await node.run_blocking(partial(partition.log.purge, now_ms))
+            except (ApiError, LogError) as error:
+                logger.warning("retention of %s-%d: %s", topic, index, error)
+        await node.run_blocking(node.data.purge)
+
+    async def _checkpoint(self) -> None:
+        node = self._node
+        await node.run_blocking(partial(node.data.checkpoint, tuple(node.partitions)))
+
+    async def _expire_producers(self) -> None:
+        expiration_ms = self._node.config.get_int("producer.id.expiration.ms")
+        for partition in self._node.partitions:
+            partition.log.expire_producers(time.time_ns() // 1_000_000, expiration_ms)
+
+    async def _sweep(self) -> None:
+        """Close connections that are idle, or that began a frame and do not go on."""
+        now = asyncio.get_running_loop().time()
+        idle = self._node.settings.idle_ms / 1000
+        for connection in tuple(self._node.dispatcher.connections):
+            quiet = now - connection.last_active
+            stuck = connection.half_frame_bytes and quiet > HALF_FRAME_SECONDS
+            if stuck or (idle > 0 and quiet > idle and not connection.busy):
+                connection.close()
+
+
+async def _every(seconds: float, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await job()
+        except Exception:
+            logger.exception("background job %s failed", job.__name__)

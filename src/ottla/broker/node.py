@@ -1,0 +1,212 @@
+"""One running node: it puts the rooms together, starts them in order and stops them in order.
+
+Start: lock the data directory, open the metadata store, bind the sockets, register (which begins a
+new leader epoch), recover what an unclean stop left, then serve. A failure on the way undoes what
+was done and says what is wrong. Stop: no new requests, parked ones end, everything is synced,
+checkpoints and the clean-shutdown mark are written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ottla.broker.connection import Connection
+from ottla.broker.context import Peer
+from ottla.broker.data import METADATA_FILE, Data
+from ottla.broker.dispatch import Dispatcher
+from ottla.broker.errors import ApiError
+from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.flusher import GroupFlusher
+from ottla.broker.group_service import GroupService
+from ottla.broker.jobs import Jobs
+from ottla.broker.partitions import Partitions
+from ottla.broker.settings import Listener, Settings
+from ottla.log.errors import LogError
+from ottla.metadata.changes import RegisterBroker, SetFeature, apply
+from ottla.metadata.image import Endpoint
+from ottla.metadata.sqlite_store import MEMORY, SqliteMetadataStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from pathlib import Path
+
+    from ottla.broker.partitions import HostedPartition
+    from ottla.metadata.broker_config import BrokerConfig
+    from ottla.metadata.changes import Change
+    from ottla.metadata.image import Broker, MetadataImage
+
+# Syncs overlap on a disk; more threads than this only queue there.
+BLOCKING_THREADS: Final = 4
+FEATURES: Final = {"metadata.version": 25, "group.version": 1}
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class Node:
+    """`await Node.start(...)` gives one that serves; `await node.stop()` ends it."""
+
+    def __init__(self, config: BrokerConfig, path: Path, *, ephemeral: bool) -> None:
+        self.config = config
+        self.settings = Settings.of(config)
+        self.node_id = config.node_id
+        self.data = Data(path, ephemeral=ephemeral)
+        try:
+            self.store = SqliteMetadataStore(MEMORY if ephemeral else path / METADATA_FILE)
+        except BaseException:
+            self.data.close(clean=self.data.clean)
+            raise
+        self.partitions = Partitions(self)
+        self.fetch_sessions = FetchSessions(
+            config.get_int("max.incremental.fetch.session.cache.slots"),
+            lambda: random.getrandbits(31),
+        )
+        self.executor = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="ottla")
+        self.flusher = GroupFlusher(self.executor, BLOCKING_THREADS)
+        self.groups = GroupService(self)
+        self.dispatcher = Dispatcher(self)
+        self.jobs = Jobs(self)
+        self.addresses: dict[str, tuple[str, int]] = {}
+        self._servers: list[asyncio.Server] = []
+        self._producer_ids = iter(range(0))
+
+    @classmethod
+    async def start(cls, config: BrokerConfig, path: Path, *, ephemeral: bool = False) -> Node:
+        node = cls(config, path, ephemeral=ephemeral)
+        try:
+            node.data.claim(node.image.cluster_id, node.node_id)
+            await node._bind()
+            node._register()
+            node.data.set_aside_strays(node.image)
+            if not node.data.clean:
+                await node._recover()
+            node.store.watch(node._image_changed)
+            node.groups.start()
+            node.jobs.start()
+            for server in node._servers:
+                await server.start_serving()
+        except BaseException:
+            await node._undo()
+            raise
+        return node
+
+    async def stop(self) -> None:
+        """Stop serving and leave a directory that starts without recovery."""
+        for server in self._servers:
+            server.close()
+        await self.jobs.stop()
+        for connection in tuple(self.dispatcher.connections):
+            connection.close()
+        self.groups.close()
+        await self.flusher.drain()
+        await self.run_blocking(self._close_data)
+        self.store.close()
+        self.executor.shutdown()
+
+    # -- what handlers use ------------------------------------------------------------------------
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.store.image
+
+    def endpoints(self, listener: str) -> list[tuple[Broker, Endpoint]]:
+        """The brokers that are up, with the address of their listener of this name."""
+        return [
+            (broker, broker.listeners[listener])
+            for broker in self.image.brokers.values()
+            if not broker.fenced and listener in broker.listeners
+        ]
+
+    def propose(self, change: Change) -> MetadataImage:
+        """Make a change to the cluster; it is durable, and this node has adopted it, on return."""
+        return self.store.propose(change)
+
+    def try_out(self, change: Change) -> MetadataImage:
+        """What a change would lead to."""
+        return apply(self.image, change)
+
+    def appended(self, partitions: Sequence[HostedPartition]) -> Awaitable[None] | None:
+        """To be called after appends; what to await for their durability, if that is asked for."""
+        if not partitions:
+            return None
+        if self.settings.group_flush:
+            return self.flusher.join(partitions)
+        for hosted in partitions:
+            hosted.advance(hosted.log.log_end_offset)
+        return None
+
+    def next_producer_id(self) -> int:
+        producer_id = next(self._producer_ids, None)
+        if producer_id is None:
+            self._producer_ids = iter(self.store.allocate_producer_ids(self.node_id))
+            producer_id = next(self._producer_ids)
+        return producer_id
+
+    async def run_blocking(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.executor, function)
+
+    # -- starting and stopping --------------------------------------------------------------------
+
+    async def _bind(self) -> None:
+        for listener in self.settings.listeners:
+            server = await asyncio.get_running_loop().create_server(
+                partial(self._accept, listener),
+                listener.host or None,
+                listener.port,
+                start_serving=False,
+                backlog=self.config.get_int("socket.listen.backlog.size"),
+            )
+            self._servers.append(server)
+            self.addresses[listener.name] = server.sockets[0].getsockname()[:2]
+
+    def _accept(self, listener: Listener) -> Connection:
+        return Connection(self.dispatcher, Peer("", listener.name), self.settings.max_request_bytes)
+
+    def _register(self) -> None:
+        endpoints = {}
+        for listener in self.settings.listeners:
+            told = self.settings.advertised.get(listener.name, listener)
+            _, port = self.addresses[listener.name]
+            # A wildcard address means nothing to a client; loopback at least reaches it from here.
+            host = "127.0.0.1" if told.host in ("", "0.0.0.0", "::") else told.host
+            endpoints[listener.name] = Endpoint(host, told.port or port)
+        rack = self.config.parsed("broker.rack")
+        features = [
+            SetFeature(name, level)
+            for name, level in FEATURES.items()
+            if self.image.features.get(name) != level
+        ]
+        self.store.propose(
+            RegisterBroker(self.node_id, endpoints, None if rack is None else str(rack)), *features
+        )
+
+    async def _recover(self) -> None:
+        """After an unclean stop every log is walked before anyone may ask for it."""
+        for topic, index in self.data.all_on_disk():
+            try:
+                await self.run_blocking(partial(self.partitions.find, topic, index))
+            except (ApiError, LogError):
+                logger.exception("could not recover %s-%d", topic, index)
+
+    def _image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
+        self.partitions.image_changed(before, after)
+        self.groups.image_changed(after)
+
+    def _close_data(self) -> None:
+        self.partitions.close(clean=True)
+        self.data.checkpoint(self.partitions)
+        self.data.close(clean=True)
+
+    async def _undo(self) -> None:
+        for server in self._servers:
+            server.close()
+        await self.jobs.stop()
+        self.partitions.close(clean=False)
+        self.data.close(clean=False)
+        self.store.close()
+        self.executor.shutdown()

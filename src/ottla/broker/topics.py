@@ -1,0 +1,160 @@
+"""Creating, growing and deleting topics: the rules, and the change that is proposed.
+
+One node holds one replica of everything, so a replication factor of -1 or 1 is what there is;
+more replicas than brokers are refused as Kafka refuses them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.errors import ApiError
+from ottla.metadata.changes import AddPartitions, CreateTopic, DeleteTopic
+from ottla.metadata.config_checks import check_topic_configs
+from ottla.metadata.errors import (
+    ChangeRefused,
+    ConfigError,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidTopicName,
+    TopicExists,
+    TopicNameCollision,
+    UnknownTopic,
+)
+from ottla.metadata.image import random_topic_id
+from ottla.metadata.names import check_topic_name
+from ottla.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ottla.broker.node import Node
+    from ottla.metadata.image import Topic
+
+    Assignment = tuple[tuple[int, ...], ...]
+
+_CODES: dict[type[ChangeRefused], ErrorCode] = {
+    InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    TopicNameCollision: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
+    UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
+    InvalidReplicaAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+}
+
+
+def refusal(error: ChangeRefused) -> ApiError:
+    """The answer to a change that does not fit the image."""
+    return ApiError(_CODES.get(type(error), ErrorCode.INVALID_REQUEST), str(error))
+
+
+def create_topic(
+    node: Node,
+    name: str,
+    *,
+    partitions: int = -1,
+    replication_factor: int = -1,
+    assignments: Mapping[int, Sequence[int]] | None = None,
+    configs: Mapping[str, str] | None = None,
+    validate_only: bool = False,
+) -> Topic:
+    """Create a topic, or say why not. -1 takes the broker's default."""
+    configs = configs or {}
+    try:
+        check_topic_name(name)
+        if node.image.topic(name) is not None:
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        assignment = _assignment(node, partitions, replication_factor, assignments or {})
+        check_topic_configs(node.image, name, configs, node.config)
+        change = CreateTopic(name, random_topic_id(), assignment, dict(configs))
+        image = node.try_out(change) if validate_only else node.propose(change)
+    except ChangeRefused as error:
+        raise refusal(error) from error
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    return image.topics_by_name[name]
+
+
+def add_partitions(
+    node: Node,
+    name: str,
+    count: int,
+    assignments: Sequence[Sequence[int]] | None,
+    *,
+    validate_only: bool,
+) -> None:
+    """Grow a topic to `count` partitions."""
+    topic = existing(node, name)
+    have = len(topic.partitions)
+    if count <= have:
+        text = f"The topic has {have} partitions; it can only grow, not become {count}."
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, text)
+    if assignments is not None and len(assignments) != count - have:
+        text = f"{count - have} partitions are new, {len(assignments)} assignments given."
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    if assignments is None:
+        assignment = _placed(node, count - have)
+    else:
+        assignment = tuple(tuple(replicas) for replicas in assignments)
+        _check_brokers(node, assignment)
+    try:
+        change = AddPartitions(topic.topic_id, assignment)
+        if validate_only:
+            node.try_out(change)
+        else:
+            node.propose(change)
+    except ChangeRefused as error:
+        raise refusal(error) from error
+
+
+def delete_topic(node: Node, topic: Topic) -> None:
+    if topic.internal:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic.name}' is the broker's own.")
+    if not node.config.get_bool("delete.topic.enable"):
+        raise ApiError(ErrorCode.POLICY_VIOLATION, "delete.topic.enable is false.")
+    node.propose(DeleteTopic(topic.topic_id))
+
+
+def existing(node: Node, name: str) -> Topic:
+    topic = node.image.topic(name)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+    return topic
+
+
+def _assignment(
+    node: Node, partitions: int, replication_factor: int, assignments: Mapping[int, Sequence[int]]
+) -> Assignment:
+    if assignments:
+        if partitions != -1 or replication_factor != -1:
+            text = "With replica assignments, partitions and replication factor must be -1."
+            raise ApiError(ErrorCode.INVALID_REQUEST, text)
+        if sorted(assignments) != list(range(len(assignments))):
+            text = "Replica assignments must be for partitions 0, 1, 2, ..."
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        given = tuple(tuple(assignments[index]) for index in range(len(assignments)))
+        _check_brokers(node, given)
+        return given
+    if partitions == -1:
+        partitions = node.config.get_int("num.partitions")
+    if partitions <= 0:
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be above 0.")
+    if replication_factor not in (-1, 1):
+        text = f"Replication factor {replication_factor}: Ottla keeps one replica of a partition."
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+    return _placed(node, partitions)
+
+
+def _placed(node: Node, count: int) -> Assignment:
+    """Partitions in turn on the brokers that are up, beginning with this one."""
+    nodes = sorted(broker.node_id for broker in node.image.brokers.values() if not broker.fenced)
+    start = nodes.index(node.node_id)
+    return tuple((nodes[(start + index) % len(nodes)],) for index in range(count))
+
+
+def _check_brokers(node: Node, assignment: Assignment) -> None:
+    known = set(node.image.brokers)
+    for replicas in assignment:
+        if not replicas or not set(replicas) <= known or len(replicas) > 1:
+            text = f"Each partition takes one of brokers {sorted(known)}, not {list(replicas)}."
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)

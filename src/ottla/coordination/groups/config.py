@@ -1,0 +1,37 @@
+"""The settings of the group coordinator, with Kafka's defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """Each field is followed by Kafka's name for it where that differs in more than the dots."""
+
+    min_session_timeout_ms: int = 6_000
+    """group.min.session.timeout.ms"""
+    max_session_timeout_ms: int = 30 * MINUTE_MS
+    """group.max.session.timeout.ms"""
+    initial_rebalance_delay_ms: int = 3_000
+    """group.initial.rebalance.delay.ms"""
+    max_size: int = 2**31 - 1
+    """group.max.size"""
+    max_pending_members: int = 10_000
+    """Ids handed out and not yet used, per group: a client that never comes back costs memory."""
+    consumer_session_timeout_ms: int = 45_000
+    """group.consumer.session.timeout.ms"""
+    consumer_heartbeat_interval_ms: int = 5_000
+    """group.consumer.heartbeat.interval.ms"""
+    consumer_max_size: int = 2**31 - 1
+    """group.consumer.max.size"""
+    regex_refresh_interval_ms: int = 10_000
+    """How soon a regular expression is matched again after new topics appeared."""
+    offset_metadata_max_bytes: int = 4096
+    """offset.metadata.max.bytes"""
+    offsets_retention_ms: int = 10_080 * MINUTE_MS
+    """offsets.retention.minutes"""
+    offsets_retention_check_interval_ms: int = 10 * MINUTE_MS
+    """offsets.retention.check.interval.ms"""

@@ -1,0 +1,223 @@
+"""A KIP-848 group: everything but its deadlines is folded from records.
+
+Three epochs tell how far the group is. The group epoch rises with every change of members,
+subscriptions or topics; the target epoch says for which group epoch the target was computed; a
+member's epoch says which target it has reached.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, TypeAlias
+
+from ottla.coordination.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Subscriber
+from ottla.coordination.groups.keys import (
+    ConsumerGroupKey,
+    CurrentAssignmentKey,
+    MemberKey,
+    PartitionMetadataKey,
+    RegexKey,
+    TargetEpochKey,
+    TargetMemberKey,
+)
+from ottla.coordination.groups.reconcile import STABLE, UNREVOKED
+from ottla.coordination.groups.records import (
+    ConsumerGroupValue,
+    CurrentAssignmentValue,
+    MemberValue,
+    RegexValue,
+    TargetEpochValue,
+    TargetMemberValue,
+)
+from ottla.coordination.timers import Timers
+
+if TYPE_CHECKING:
+    from ottla.coordination.groups.config import GroupConfig
+    from ottla.coordination.groups.records import Partitions, Record, TopicPartition
+    from ottla.coordination.groups.topics import TopicsImage
+    from ottla.coordination.groups.turn import Turn
+
+LEFT_FOR_NOW = -2
+"""The epoch of a static member that will be back; it keeps its partitions for a session."""
+
+NOTHING_YET = CurrentAssignmentValue(0, 0, STABLE, frozenset(), frozenset())
+
+TimerKey: TypeAlias = tuple[str, str]
+
+
+def session(member_id: str) -> TimerKey:
+    return ("session", member_id)
+
+
+def revocation(member_id: str) -> TimerKey:
+    return ("revocation", member_id)
+
+
+class ConsumerGroup:
+    protocol_type = "consumer"
+
+    def __init__(self, group_id: str, config: GroupConfig) -> None:
+        self.group_id = group_id
+        self.config = config
+        self.stored: ConsumerGroupValue | None = None
+        self.target_epoch = 0
+        self.members: dict[str, MemberValue] = {}
+        self.targets: dict[str, Partitions] = {}
+        self.current: dict[str, CurrentAssignmentValue] = {}
+        self.regexes: dict[str, RegexValue] = {}
+        self.static: dict[str, str] = {}
+        self.owners: dict[TopicPartition, str] = {}
+        self.timers: Timers[TimerKey] = Timers()
+
+    # The durable part
+
+    def apply(self, record: Record) -> None:
+        match record:
+            case (ConsumerGroupKey(), ConsumerGroupValue() as value):
+                self.stored = value
+            case (TargetEpochKey(), value):
+                self.target_epoch = value.epoch if isinstance(value, TargetEpochValue) else 0
+            case (TargetMemberKey(_, member_id), TargetMemberValue(partitions)):
+                self.targets[member_id] = partitions
+            case (TargetMemberKey(_, member_id), _):
+                self.targets.pop(member_id, None)
+            case (RegexKey(_, regex), RegexValue() as value):
+                self.regexes[regex] = value
+            case (RegexKey(_, regex), _):
+                self.regexes.pop(regex, None)
+            case (MemberKey(_, member_id), value):
+                self._apply_member(member_id, value if isinstance(value, MemberValue) else None)
+            case (CurrentAssignmentKey(_, member_id), value):
+                given = value if isinstance(value, CurrentAssignmentValue) else None
+                self._apply_current(member_id, given)
+
+    def _apply_member(self, member_id: str, value: MemberValue | None) -> None:
+        old = self.members.pop(member_id, None)
+        if old is not None and self.static.get(old.instance_id or "") == member_id:
+            del self.static[old.instance_id or ""]
+        if value is not None:
+            self.members[member_id] = value
+            if value.instance_id is not None:
+                self.static[value.instance_id] = member_id
+
+    def _apply_current(self, member_id: str, value: CurrentAssignmentValue | None) -> None:
+        old = self.current.pop(member_id, NOTHING_YET)
+        for partition in old.assigned | old.pending_revocation:
+            if self.owners.get(partition) == member_id:
+                del self.owners[partition]
+        if value is not None:
+            self.current[member_id] = value
+            for partition in value.assigned | value.pending_revocation:
+                self.owners[partition] = member_id
+
+    def restore(self, now_ms: int) -> None:
+        for member_id in self.members:
+            self.touch(member_id, now_ms)
+            self.watch_revocation(member_id, now_ms)
+
+    # Questions
+
+    @property
+    def epoch(self) -> int:
+        return 0 if self.stored is None else self.stored.epoch
+
+    @property
+    def metadata_hash(self) -> int:
+        return 0 if self.stored is None else self.stored.metadata_hash
+
+    @property
+    def state(self) -> str:
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.target_epoch:
+            return "Assigning"
+        for member_id in self.members:
+            current = self.current.get(member_id, NOTHING_YET)
+            if current.state != STABLE or current.member_epoch != self.target_epoch:
+                return "Reconciling"
+        return "Stable"
+
+    @property
+    def assignor(self) -> str:
+        """The one most members ask for."""
+        votes = Counter(member.assignor for member in self.members.values() if member.assignor)
+        return min(votes, key=lambda name: (-votes[name], name), default=DEFAULT_ASSIGNOR)
+
+    def topics_of(self, member: MemberValue) -> set[str]:
+        matched = self.regexes.get(member.regex or "")
+        return {*member.topic_names, *(matched.topics if matched else ())}
+
+    def subscribed_topics(self) -> frozenset[str]:
+        return frozenset().union(*(self.topics_of(member) for member in self.members.values()))
+
+    def is_free_for(self, member_id: str, partition: TopicPartition) -> bool:
+        return self.owners.get(partition, member_id) == member_id
+
+    # Changes, as records
+
+    def retarget(self, topics: TopicsImage, turn: Turn) -> None:
+        """Computes the target for the group epoch."""
+        by_name = topics.topics_by_name
+        subscribers = {
+            member_id: Subscriber(
+                frozenset(
+                    by_name[name].topic_id for name in self.topics_of(member) if name in by_name
+                ),
+                self.targets.get(member_id, frozenset()),
+                member.instance_id,
+            )
+            for member_id, member in self.members.items()
+        }
+        read = frozenset().union(*(subscriber.topics for subscriber in subscribers.values()))
+        counts = {topic_id: topics.topics_by_id[topic_id].partitions for topic_id in sorted(read)}
+        for member_id, target in ASSIGNORS[self.assignor](subscribers, counts).items():
+            if self.targets.get(member_id) != target:
+                turn.emit(TargetMemberKey(self.group_id, member_id), TargetMemberValue(target))
+        turn.emit(TargetEpochKey(self.group_id), TargetEpochValue(self.epoch))
+
+    def bump(self, turn: Turn, metadata_hash: int) -> None:
+        value = ConsumerGroupValue(self.epoch + 1, metadata_hash)
+        turn.emit(ConsumerGroupKey(self.group_id), value)
+
+    def remove(self, member_id: str, turn: Turn) -> None:
+        """Takes a member out; the next heartbeat of another one computes the new target."""
+        self.forget(member_id, turn)
+        self.bump(turn, self.metadata_hash)
+
+    def forget(self, member_id: str, turn: Turn) -> None:
+        regex = self.members[member_id].regex
+        turn.emit(CurrentAssignmentKey(self.group_id, member_id), None)
+        turn.emit(TargetMemberKey(self.group_id, member_id), None)
+        turn.emit(MemberKey(self.group_id, member_id), None)
+        self.drop_unused_regex(regex, turn)
+        self.timers.cancel(session(member_id))
+        self.timers.cancel(revocation(member_id))
+
+    def drop_unused_regex(self, regex: str | None, turn: Turn) -> None:
+        used = any(member.regex == regex for member in self.members.values())
+        if regex in self.regexes and not used:
+            turn.emit(RegexKey(self.group_id, regex or ""), None)
+
+    def end(self, turn: Turn) -> None:
+        """The tombstones of an empty group; type 4 is one an older release may have written."""
+        turn.emit(TargetEpochKey(self.group_id), None)
+        turn.emit(PartitionMetadataKey(self.group_id), None)
+        turn.emit(ConsumerGroupKey(self.group_id), None)
+
+    # Time
+
+    def touch(self, member_id: str, now_ms: int) -> None:
+        self.timers.set(session(member_id), now_ms + self.config.consumer_session_timeout_ms)
+
+    def watch_revocation(self, member_id: str, now_ms: int) -> None:
+        """From now the member has its rebalance timeout to give back what it must."""
+        if self.current.get(member_id, NOTHING_YET).state == UNREVOKED:
+            timeout_ms = self.members[member_id].rebalance_timeout_ms
+            self.timers.set(revocation(member_id), now_ms + timeout_ms)
+        else:
+            self.timers.cancel(revocation(member_id))
+
+    def tick(self, turn: Turn) -> None:
+        """A member without a sign of life, or that does not give back, is fenced."""
+        while (key := self.timers.pop_due(turn.now_ms)) is not None:
+            self.remove(key[1], turn)

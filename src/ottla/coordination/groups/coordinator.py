@@ -1,0 +1,372 @@
+"""The groups of one partition of `__consumer_offsets`: one machine for the runtime to drive.
+
+Maps each group id to a classic or a consumer group and hands every request to it. A group id that
+only holds offsets has no group: it is listed and described as an Empty classic one. A group may
+change its type while it is empty; with members, the other protocol's join is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from ottla.coordination.groups import classic, consumer
+from ottla.coordination.groups.classic_state import ClassicGroup, State
+from ottla.coordination.groups.consumer_state import ConsumerGroup
+from ottla.coordination.groups.keys import ClassicGroupKey, ConsumerGroupKey, OffsetKey
+from ottla.coordination.groups.messages import (
+    ConsumerHeartbeat,
+    DeleteGroup,
+    DeleteGroupResponse,
+    DescribeConsumerGroup,
+    DescribeConsumerGroupResponse,
+    DescribeGroup,
+    DescribeGroupResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    JoinGroup,
+    JoinGroupResponse,
+    LeaveGroup,
+    LeaveGroupResponse,
+    LeftMember,
+    ListedGroup,
+    ListGroups,
+    ListGroupsResponse,
+    OffsetCommit,
+    OffsetCommitResponse,
+    OffsetDelete,
+    OffsetDeleteResponse,
+    OffsetFetch,
+    OffsetFetchResponse,
+    PartitionResult,
+    SyncGroup,
+    SyncGroupResponse,
+)
+from ottla.coordination.groups.offsets import Offsets
+from ottla.coordination.groups.records import ClassicGroupValue, OffsetValue, Record, decode
+from ottla.coordination.groups.turn import Turn
+from ottla.coordination.timers import Timers
+from ottla.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.coordination.groups.config import GroupConfig
+    from ottla.coordination.groups.messages import Request, Response
+    from ottla.coordination.machine import Decision, Token
+
+Group: TypeAlias = ClassicGroup | ConsumerGroup
+
+_EXPIRY = ""
+"""The coordinator's own deadline among those of its groups; no group has this id."""
+
+
+class GroupCoordinator:
+    """`resolve` matches a regular expression against topic names (the broker brings RE2)."""
+
+    def __init__(self, config: GroupConfig, resolve: consumer.Resolve) -> None:
+        self.config = config
+        self.groups: dict[str, Group] = {}
+        self._resolve = resolve
+        self.offsets = Offsets(config)
+        self._timers: Timers[str] = Timers()
+        self._handlers: dict[type, Callable[..., None]] = {
+            JoinGroup: self._join,
+            SyncGroup: self._sync,
+            Heartbeat: self._heartbeat,
+            LeaveGroup: self._leave,
+            OffsetCommit: self._offset_commit,
+            OffsetFetch: self._offset_fetch,
+            OffsetDelete: self._offset_delete,
+            DescribeGroup: self._describe,
+            ListGroups: self._list,
+            DeleteGroup: self._delete,
+            ConsumerHeartbeat: self._consumer_heartbeat,
+            DescribeConsumerGroup: self._describe_consumer,
+        }
+
+    # What the runtime drives
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        if (record := decode(key, value)) is not None:
+            self.apply(record)
+
+    def loaded(self, now_ms: int) -> None:
+        for group_id, group in self.groups.items():
+            group.restore(now_ms)
+            self._settle(group_id)
+        self._timers.set(_EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)
+
+    def decide(self, request: Request, token: Token, now_ms: int) -> Decision[Record, Response]:
+        turn = Turn(now_ms, self.apply)
+        self._handlers[type(request)](request, token, turn)
+        if not isinstance(request, ListGroups):
+            self._settle(request.group_id)
+        return turn.decision
+
+    def tick(self, now_ms: int) -> Decision[Record, Response]:
+        turn = Turn(now_ms, self.apply)
+        while (group_id := self._timers.pop_due(now_ms)) is not None:
+            if group_id == _EXPIRY:
+                self._expire(turn)
+                self._timers.set(_EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)
+            else:
+                self.groups[group_id].tick(turn)
+                self._settle(group_id)
+        return turn.decision
+
+    def next_deadline(self) -> int | None:
+        return self._timers.next_deadline()
+
+    def encode(self, record: Record) -> tuple[bytes, bytes | None]:
+        return record.encode()
+
+    def apply(self, record: Record) -> None:
+        key, value = record
+        if isinstance(key, OffsetKey):
+            assert value is None or isinstance(value, OffsetValue)
+            self.offsets.apply(key, value)
+        elif value is None and isinstance(key, ClassicGroupKey | ConsumerGroupKey):
+            self._forget(key.group_id)
+        elif isinstance(value, ClassicGroupValue):
+            self._classic(key.group_id).apply(value)
+        elif value is not None or isinstance(self.groups.get(key.group_id), ConsumerGroup):
+            self._consumer(key.group_id).apply(record)
+
+    # Groups by id
+
+    def _classic(self, group_id: str) -> ClassicGroup:
+        group = self.groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            group = self.groups[group_id] = ClassicGroup(group_id, self.config)
+        return group
+
+    def _consumer(self, group_id: str) -> ConsumerGroup:
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            group = self.groups[group_id] = ConsumerGroup(group_id, self.config)
+        return group
+
+    def _forget(self, group_id: str) -> None:
+        self.groups.pop(group_id, None)
+        self._timers.cancel(group_id)
+
+    def _settle(self, group_id: str) -> None:
+        """After a decision on a group: its next deadline, or its end if nothing is known of it."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return
+        deadline = group.timers.next_deadline()
+        if deadline is not None:
+            self._timers.set(group_id, deadline)
+            return
+        self._timers.cancel(group_id)
+        if group.stored is None:
+            del self.groups[group_id]
+
+    def _exists(self, group_id: str) -> bool:
+        return group_id in self.groups or group_id in self.offsets.groups
+
+    # The classic protocol
+
+    def _join(self, request: JoinGroup, token: Token, turn: Turn) -> None:
+        config = self.config
+        error = ErrorCode.NONE
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif not (
+            config.min_session_timeout_ms
+            <= request.session_timeout_ms
+            <= config.max_session_timeout_ms
+        ):
+            error = ErrorCode.INVALID_SESSION_TIMEOUT
+        else:
+            error = self._make_way_for_classic(request, turn)
+        if error is not ErrorCode.NONE:
+            turn.reply(token, JoinGroupResponse(error, request.member_id))
+        else:
+            classic.join(self._classic(request.group_id), request, token, turn)
+
+    def _make_way_for_classic(self, request: JoinGroup, turn: Turn) -> ErrorCode:
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup) and group.members:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if request.member_id and not isinstance(group, ClassicGroup):
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if isinstance(group, ConsumerGroup):
+            group.end(turn)
+        return ErrorCode.NONE
+
+    def _sync(self, request: SyncGroup, token: Token, turn: Turn) -> None:
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ClassicGroup):
+            classic.sync(group, request, token, turn)
+        else:
+            turn.reply(token, SyncGroupResponse(ErrorCode.UNKNOWN_MEMBER_ID))
+
+    def _heartbeat(self, request: Heartbeat, token: Token, turn: Turn) -> None:
+        group = self.groups.get(request.group_id)
+        error = ErrorCode.UNKNOWN_MEMBER_ID
+        if isinstance(group, ClassicGroup):
+            error = classic.heartbeat(group, request, turn)
+        turn.reply(token, HeartbeatResponse(error))
+
+    def _leave(self, request: LeaveGroup, token: Token, turn: Turn) -> None:
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ClassicGroup):
+            left = classic.leave(group, request.members, turn)
+        else:
+            left = tuple(
+                LeftMember(*member, ErrorCode.UNKNOWN_MEMBER_ID) for member in request.members
+            )
+        turn.reply(token, LeaveGroupResponse(left))
+
+    # KIP-848
+
+    def _consumer_heartbeat(self, request: ConsumerHeartbeat, token: Token, turn: Turn) -> None:
+        try:
+            consumer.check_request(request)
+            group = self._group_to_heartbeat(request, turn)
+            response = consumer.heartbeat(group, request, self._resolve, turn)
+        except consumer.Refused as refusal:
+            response = refusal.response()
+        turn.reply(token, response)
+
+    def _group_to_heartbeat(self, request: ConsumerHeartbeat, turn: Turn) -> ConsumerGroup:
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if request.member_epoch != consumer.JOIN or not (group is None or self._is_idle(group)):
+            raise consumer.Refused(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"no consumer group {request.group_id!r}"
+            )
+        # A join that will be refused must not cost an empty classic group its record.
+        consumer.match_regex(request, self._resolve)
+        if group is not None:
+            turn.emit(ClassicGroupKey(request.group_id), None)
+        return self._consumer(request.group_id)
+
+    def _describe_consumer(self, request: DescribeConsumerGroup, token: Token, turn: Turn) -> None:
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            turn.reply(token, consumer.describe(group))
+        else:
+            turn.reply(token, DescribeConsumerGroupResponse(ErrorCode.GROUP_ID_NOT_FOUND))
+
+    # Offsets
+
+    def _offset_commit(self, request: OffsetCommit, token: Token, turn: Turn) -> None:
+        error = self._check_commit(request, turn)
+        if error is ErrorCode.NONE:
+            results = self.offsets.commit(request, turn)
+        else:
+            results = tuple(
+                PartitionResult(item.topic, item.partition, error) for item in request.offsets
+            )
+        turn.reply(token, OffsetCommitResponse(results))
+
+    def _check_commit(self, request: OffsetCommit, turn: Turn) -> ErrorCode:
+        group = self.groups.get(request.group_id)
+        if group is None:
+            return ErrorCode.NONE if request.epoch < 0 else ErrorCode.ILLEGAL_GENERATION
+        if isinstance(group, ClassicGroup):
+            return classic.check_commit(group, request, turn)
+        if request.epoch < 0 and not group.members:
+            return ErrorCode.NONE
+        return consumer.check_epoch(group, request.member_id, request.epoch)
+
+    def _offset_fetch(self, request: OffsetFetch, token: Token, turn: Turn) -> None:
+        group = self.groups.get(request.group_id)
+        error = ErrorCode.NONE
+        if isinstance(group, ConsumerGroup) and request.member_id is not None:
+            error = consumer.check_epoch(group, request.member_id, request.epoch)
+        found = self.offsets.fetch(request) if error is ErrorCode.NONE else ()
+        turn.reply(token, OffsetFetchResponse(error, found))
+
+    def _offset_delete(self, request: OffsetDelete, token: Token, turn: Turn) -> None:
+        if not self._exists(request.group_id):
+            turn.reply(token, OffsetDeleteResponse(ErrorCode.GROUP_ID_NOT_FOUND))
+            return
+        read = self._read_topics(request.group_id)
+        if read is None:
+            turn.reply(token, OffsetDeleteResponse(ErrorCode.NON_EMPTY_GROUP))
+            return
+        results = []
+        for topic, partition in request.partitions:
+            error = ErrorCode.NONE
+            if topic in read:
+                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            else:
+                self.offsets.delete(request.group_id, topic, partition, turn)
+            results.append(PartitionResult(topic, partition, error))
+        turn.reply(token, OffsetDeleteResponse(ErrorCode.NONE, tuple(results)))
+
+    def _read_topics(self, group_id: str) -> frozenset[str] | None:
+        """Topics the group reads now; None when its members do not say."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group.subscribed_topics()
+        return frozenset() if group is None else classic.subscribed_topics(group)
+
+    def _expire(self, turn: Turn) -> None:
+        """Old offsets go first, then groups that have neither members nor offsets."""
+        for group_id in sorted(self.groups.keys() | self.offsets.groups.keys()):
+            group = self.groups.get(group_id)
+            since_ms = group.state_ms if isinstance(group, ClassicGroup) else 0
+            self.offsets.expire(group_id, self._read_topics(group_id), since_ms, turn)
+            if group_id not in self.offsets.groups and self._is_idle(group):
+                self._emit_end(group_id, turn)
+
+    def _is_idle(self, group: Group | None) -> bool:
+        """No members, and none on the way."""
+        return group is not None and group.timers.next_deadline() is None
+
+    # Administration
+
+    def _describe(self, request: DescribeGroup, token: Token, turn: Turn) -> None:
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ClassicGroup):
+            answer = classic.describe(group)
+        elif group is None and request.group_id in self.offsets.groups:
+            answer = DescribeGroupResponse(ErrorCode.NONE, State.EMPTY)
+        else:
+            answer = DescribeGroupResponse(ErrorCode.GROUP_ID_NOT_FOUND)
+        turn.reply(token, answer)
+
+    def _list(self, request: ListGroups, token: Token, turn: Turn) -> None:
+        states = {state.lower() for state in request.states}
+        types = {kind.lower() for kind in request.types}
+        listed = (self._listed(name) for name in self.groups.keys() | self.offsets.groups.keys())
+        chosen = (
+            entry
+            for entry in listed
+            if (not states or entry.state.lower() in states)
+            and (not types or entry.group_type in types)
+        )
+        turn.reply(token, ListGroupsResponse(tuple(sorted(chosen))))
+
+    def _listed(self, group_id: str) -> ListedGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            return ListedGroup(group_id, "", State.EMPTY, "classic")
+        kind = "classic" if isinstance(group, ClassicGroup) else "consumer"
+        return ListedGroup(group_id, group.protocol_type, group.state, kind)
+
+    def _delete(self, request: DeleteGroup, token: Token, turn: Turn) -> None:
+        group = self.groups.get(request.group_id)
+        error = ErrorCode.NONE
+        if not self._exists(request.group_id):
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif group is not None and group.members:
+            error = ErrorCode.NON_EMPTY_GROUP
+        else:
+            self.offsets.delete_all(request.group_id, turn)
+            self._emit_end(request.group_id, turn)
+        turn.reply(token, DeleteGroupResponse(error))
+
+    def _emit_end(self, group_id: str, turn: Turn) -> None:
+        """The tombstones of an empty group."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            turn.emit(ClassicGroupKey(group_id), None)
+        elif group is not None:
+            group.end(turn)

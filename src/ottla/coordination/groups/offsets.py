@@ -1,0 +1,91 @@
+"""Committed offsets: what a group wrote down, and when it is forgotten.
+
+Rules: metadata longer than the limit is refused for that partition alone (12); null and "" metadata
+stay distinct. An offset expires `offsets_retention_ms` after the later of its commit and the moment
+given by its group (when it became Empty), unless the group still reads the topic; a commit that
+brought its own retention time expires by that alone. Deletion and expiry are tombstones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.coordination.groups.keys import OffsetKey
+from ottla.coordination.groups.messages import FetchedOffset, PartitionResult
+from ottla.coordination.groups.records import OffsetValue
+from ottla.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.coordination.groups.config import GroupConfig
+    from ottla.coordination.groups.messages import OffsetCommit, OffsetFetch, OffsetToCommit
+    from ottla.coordination.groups.turn import Turn
+
+
+class Offsets:
+    """All committed offsets of one partition of `__consumer_offsets`."""
+
+    def __init__(self, config: GroupConfig) -> None:
+        self._config = config
+        self.groups: dict[str, dict[tuple[str, int], OffsetValue]] = {}
+
+    def apply(self, key: OffsetKey, value: OffsetValue | None) -> None:
+        if value is not None:
+            self.groups.setdefault(key.group_id, {})[key.topic, key.partition] = value
+        elif (offsets := self.groups.get(key.group_id)) is not None:
+            offsets.pop((key.topic, key.partition), None)
+            if not offsets:
+                del self.groups[key.group_id]
+
+    def commit(self, request: OffsetCommit, turn: Turn) -> tuple[PartitionResult, ...]:
+        expire_ms = -1 if request.retention_ms < 0 else turn.now_ms + request.retention_ms
+        return tuple(
+            PartitionResult(
+                item.topic, item.partition, self._commit(request.group_id, item, expire_ms, turn)
+            )
+            for item in request.offsets
+        )
+
+    def _commit(self, group_id: str, item: OffsetToCommit, expire_ms: int, turn: Turn) -> ErrorCode:
+        if len((item.metadata or "").encode()) > self._config.offset_metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        value = OffsetValue(item.offset, item.leader_epoch, item.metadata, turn.now_ms, expire_ms)
+        turn.emit(OffsetKey(group_id, item.topic, item.partition), value)
+        return ErrorCode.NONE
+
+    def fetch(self, request: OffsetFetch) -> tuple[FetchedOffset, ...]:
+        """One entry per partition asked for; those without a commit have offset -1."""
+        stored = self.groups.get(request.group_id, {})
+        if request.topics is None:
+            wanted = sorted(stored)
+        else:
+            wanted = [(topic, index) for topic, indexes in request.topics for index in indexes]
+        return tuple(
+            FetchedOffset(*pair)
+            if (value := stored.get(pair)) is None
+            else FetchedOffset(*pair, value.offset, value.leader_epoch, value.metadata)
+            for pair in wanted
+        )
+
+    def delete(self, group_id: str, topic: str, partition: int, turn: Turn) -> None:
+        if (topic, partition) in self.groups.get(group_id, {}):
+            turn.emit(OffsetKey(group_id, topic, partition), None)
+
+    def delete_all(self, group_id: str, turn: Turn) -> None:
+        for topic, partition in sorted(self.groups.get(group_id, {})):
+            turn.emit(OffsetKey(group_id, topic, partition), None)
+
+    def expire(
+        self, group_id: str, read_topics: frozenset[str] | None, since_ms: int, turn: Turn
+    ) -> None:
+        """`read_topics` are kept (None keeps all); no offset is older than `since_ms`."""
+        for (topic, partition), value in sorted(
+            self.groups.get(group_id, {}).items(), key=lambda item: item[0]
+        ):
+            if read_topics is None or topic in read_topics:
+                continue
+            if value.expire_ms != -1:
+                expires = value.expire_ms
+            else:
+                expires = max(since_ms, value.commit_ms) + self._config.offsets_retention_ms
+            if turn.now_ms >= expires:
+                turn.emit(OffsetKey(group_id, topic, partition), None)

@@ -1,0 +1,371 @@
+"""The records of `__consumer_offsets`, byte for byte as Kafka writes them.
+
+A value is int16 version plus fields; a null value is a tombstone. A record whose key is of a type
+not folded here decodes to None and stays in the log untouched.
+
+One extension, readable by Kafka: a commit whose metadata is null is written as the flexible version
+4 with the tag `NULL_METADATA_TAG`, because the plain layout cannot tell null from "". Other readers
+skip the tag and see "".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
+from uuid import UUID
+
+from ottla.coordination.codec import Reader, UnsupportedRecordVersion, Writer
+from ottla.coordination.groups.keys import (
+    ClassicGroupKey,
+    ConsumerGroupKey,
+    CurrentAssignmentKey,
+    Key,
+    MemberKey,
+    OffsetKey,
+    RegexKey,
+    TargetEpochKey,
+    TargetMemberKey,
+    decode_key,
+    encode_key,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TopicPartition: TypeAlias = tuple[UUID, int]
+"""A partition as KIP-848 names it: topic id and index."""
+
+Partitions: TypeAlias = frozenset[TopicPartition]
+
+NULL_METADATA_TAG = 9000
+"""Far above the tags Kafka gives out, so that a future field of Kafka's own will not collide."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetValue:
+    """Written as v3; as v1 when it carries an expiry of its own, which v3 has no place for."""
+
+    where: ClassVar[str] = "committed offset"
+    versions: ClassVar[int] = 4
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+    commit_ms: int
+    expire_ms: int = -1
+
+    def encode(self) -> bytes:
+        if self.expire_ms != -1:
+            writer = Writer().int16(1).int64(self.offset).string(self.metadata or "")
+            return writer.int64(self.commit_ms).int64(self.expire_ms).done()
+        flexible = self.metadata is None
+        writer = Writer(flexible=flexible).int16(4 if flexible else 3)
+        writer.int64(self.offset).int32(self.leader_epoch)
+        writer.string(self.metadata or "").int64(self.commit_ms)
+        if flexible:
+            writer.tags({NULL_METADATA_TAG: Writer()})
+        return writer.done()
+
+    @classmethod
+    def read(cls, reader: Reader, version: int) -> OffsetValue:
+        reader.flexible = version >= 4
+        offset = reader.int64()
+        leader_epoch = reader.int32() if version >= 3 else -1
+        metadata: str | None = reader.string()
+        commit_ms = reader.int64()
+        expire_ms = reader.int64() if version == 1 else -1
+        if version >= 4 and NULL_METADATA_TAG in reader.tags():
+            metadata = None
+        return cls(offset, leader_epoch, metadata, commit_ms, expire_ms)
+
+
+class ClassicMemberValue(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicGroupValue:
+    """Written as v3, the version every release since 2.3 reads."""
+
+    where: ClassVar[str] = "classic group"
+    versions: ClassVar[int] = 4
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    state_ms: int
+    members: tuple[ClassicMemberValue, ...]
+
+    def encode(self) -> bytes:
+        writer = Writer().int16(3).string(self.protocol_type).int32(self.generation)
+        writer.string(self.protocol).string(self.leader).int64(self.state_ms)
+
+        def member(value: ClassicMemberValue) -> None:
+            writer.string(value.member_id).string(value.instance_id)
+            writer.string(value.client_id).string(value.client_host)
+            writer.int32(value.rebalance_timeout_ms).int32(value.session_timeout_ms)
+            writer.blob(value.subscription).blob(value.assignment)
+
+        return writer.array(self.members, member).done()
+
+    @classmethod
+    def read(cls, reader: Reader, version: int) -> ClassicGroupValue:
+        reader.flexible = version >= 4
+
+        def member() -> ClassicMemberValue:
+            member_id = reader.string()
+            instance_id = reader.nullable_string() if version >= 3 else None
+            client_id, client_host = reader.string(), reader.string()
+            rebalance_ms = reader.int32() if version >= 1 else -1
+            session_ms = reader.int32()
+            value = ClassicMemberValue(
+                member_id,
+                instance_id,
+                client_id,
+                client_host,
+                rebalance_ms if version >= 1 else session_ms,
+                session_ms,
+                reader.blob(),
+                reader.blob(),
+            )
+            if version >= 4:
+                reader.tags()
+            return value
+
+        value = cls(
+            reader.string(),
+            reader.int32(),
+            reader.nullable_string(),
+            reader.nullable_string(),
+            reader.int64() if version >= 2 else -1,
+            reader.array(member),
+        )
+        if version >= 4:
+            reader.tags()
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupValue:
+    where: ClassVar[str] = "consumer group"
+    versions: ClassVar[int] = 0
+    epoch: int
+    metadata_hash: int = 0
+
+    def encode(self) -> bytes:
+        tagged = {0: Writer().int64(self.metadata_hash)} if self.metadata_hash else {}
+        return Writer(flexible=True).int16(0).int32(self.epoch).tags(tagged).done()
+
+    @classmethod
+    def read(cls, reader: Reader, _version: int) -> ConsumerGroupValue:
+        reader.flexible = True
+        epoch = reader.int32()
+        tagged = reader.tags()
+        return cls(epoch, tagged[0].int64() if 0 in tagged else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberValue:
+    """What a KIP-848 member told about itself; topic names are kept sorted."""
+
+    where: ClassVar[str] = "consumer group member"
+    versions: ClassVar[int] = 0
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    topic_names: tuple[str, ...]
+    regex: str | None
+    rebalance_timeout_ms: int
+    assignor: str | None
+
+    def encode(self) -> bytes:
+        writer = Writer(flexible=True).int16(0).string(self.instance_id).string(self.rack_id)
+        writer.string(self.client_id).string(self.client_host)
+        writer.array(self.topic_names, writer.string).string(self.regex)
+        return writer.int32(self.rebalance_timeout_ms).string(self.assignor).tags().done()
+
+    @classmethod
+    def read(cls, reader: Reader, _version: int) -> MemberValue:
+        reader.flexible = True
+        value = cls(
+            reader.nullable_string(),
+            reader.nullable_string(),
+            reader.string(),
+            reader.string(),
+            reader.array(reader.string),
+            reader.nullable_string(),
+            reader.int32(),
+            reader.nullable_string(),
+        )
+        reader.tags()
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class TargetEpochValue:
+    where: ClassVar[str] = "target assignment epoch"
+    versions: ClassVar[int] = 0
+    epoch: int
+
+    def encode(self) -> bytes:
+        return Writer(flexible=True).int16(0).int32(self.epoch).tags().done()
+
+    @classmethod
+    def read(cls, reader: Reader, _version: int) -> TargetEpochValue:
+        reader.flexible = True
+        value = cls(reader.int32())
+        reader.tags()
+        return value
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[UUID, tuple[int, ...]]:
+    """Partitions grouped as the wire wants them, in a stable order."""
+    grouped: dict[UUID, list[int]] = {}
+    for topic_id, index in sorted(partitions):
+        grouped.setdefault(topic_id, []).append(index)
+    return {topic_id: tuple(indexes) for topic_id, indexes in grouped.items()}
+
+
+def _write_partitions(writer: Writer, partitions: Partitions) -> None:
+    def topic(item: tuple[UUID, tuple[int, ...]]) -> None:
+        writer.uuid(item[0]).array(item[1], writer.int32).tags()
+
+    writer.array(by_topic(partitions).items(), topic)
+
+
+def _read_partitions(reader: Reader) -> Partitions:
+    def topic() -> list[TopicPartition]:
+        topic_id = reader.uuid()
+        indexes = reader.array(reader.int32)
+        reader.tags()
+        return [(topic_id, index) for index in indexes]
+
+    return frozenset(pair for pairs in reader.array(topic) for pair in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetMemberValue:
+    where: ClassVar[str] = "target assignment of a member"
+    versions: ClassVar[int] = 0
+    partitions: Partitions
+
+    def encode(self) -> bytes:
+        writer = Writer(flexible=True).int16(0)
+        _write_partitions(writer, self.partitions)
+        return writer.tags().done()
+
+    @classmethod
+    def read(cls, reader: Reader, _version: int) -> TargetMemberValue:
+        reader.flexible = True
+        value = cls(_read_partitions(reader))
+        reader.tags()
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentAssignmentValue:
+    where: ClassVar[str] = "current assignment of a member"
+    versions: ClassVar[int] = 0
+    member_epoch: int
+    previous_epoch: int
+    state: int
+    assigned: Partitions
+    pending_revocation: Partitions
+
+    def encode(self) -> bytes:
+        writer = Writer(flexible=True).int16(0)
+        writer.int32(self.member_epoch).int32(self.previous_epoch).int8(self.state)
+        _write_partitions(writer, self.assigned)
+        _write_partitions(writer, self.pending_revocation)
+        return writer.tags().done()
+
+    @classmethod
+    def read(cls, reader: Reader, _version: int) -> CurrentAssignmentValue:
+        reader.flexible = True
+        value = cls(
+            reader.int32(),
+            reader.int32(),
+            reader.int8(),
+            _read_partitions(reader),
+            _read_partitions(reader),
+        )
+        reader.tags()
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class RegexValue:
+    where: ClassVar[str] = "resolved regular expression"
+    versions: ClassVar[int] = 0
+    topics: tuple[str, ...]
+    version: int
+    timestamp_ms: int
+
+    def encode(self) -> bytes:
+        writer = Writer(flexible=True).int16(0)
+        writer.array(self.topics, writer.string).int64(self.version).int64(self.timestamp_ms)
+        return writer.tags().done()
+
+    @classmethod
+    def read(cls, reader: Reader, _version: int) -> RegexValue:
+        reader.flexible = True
+        value = cls(reader.array(reader.string), reader.int64(), reader.int64())
+        reader.tags()
+        return value
+
+
+Value: TypeAlias = (
+    OffsetValue
+    | ClassicGroupValue
+    | ConsumerGroupValue
+    | MemberValue
+    | TargetEpochValue
+    | TargetMemberValue
+    | CurrentAssignmentValue
+    | RegexValue
+)
+
+_VALUE_OF: dict[type, type[Value]] = {
+    OffsetKey: OffsetValue,
+    ClassicGroupKey: ClassicGroupValue,
+    ConsumerGroupKey: ConsumerGroupValue,
+    MemberKey: MemberValue,
+    TargetEpochKey: TargetEpochValue,
+    TargetMemberKey: TargetMemberValue,
+    CurrentAssignmentKey: CurrentAssignmentValue,
+    RegexKey: RegexValue,
+}
+
+
+class Record(NamedTuple):
+    """One fact of a group; `value` None is its end."""
+
+    key: Key
+    value: Value | None
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        return encode_key(self.key), None if self.value is None else self.value.encode()
+
+
+def decode(key_data: bytes, value_data: bytes | None) -> Record | None:
+    """The record, or None when its type is not folded here."""
+    key = decode_key(key_data)
+    if key is None:
+        return None
+    kind = _VALUE_OF.get(type(key))
+    if value_data is None or kind is None:
+        return Record(key, None)
+    reader = Reader(value_data, kind.where)
+    version = reader.int16()
+    if not 0 <= version <= kind.versions:
+        raise UnsupportedRecordVersion(f"0 to {kind.versions}", version, kind.where)
+    value = kind.read(reader, version)
+    reader.end()
+    return Record(key, value)

@@ -1,0 +1,35 @@
+"""One decision of the group coordinator in the making."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.coordination.groups.records import Record
+from ottla.coordination.machine import Decision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.coordination.groups.keys import Key
+    from ottla.coordination.groups.messages import Response
+    from ottla.coordination.groups.records import Value
+    from ottla.coordination.machine import Token
+
+
+class Turn:
+    """Gathers records and replies at one moment; an emitted record is applied at once."""
+
+    __slots__ = ("_apply", "decision", "now_ms")
+
+    def __init__(self, now_ms: int, apply: Callable[[Record], None]) -> None:
+        self.now_ms = now_ms
+        self.decision: Decision[Record, Response] = Decision()
+        self._apply = apply
+
+    def emit(self, key: Key, value: Value | None) -> None:
+        record = Record(key, value)
+        self._apply(record)
+        self.decision.records.append(record)
+
+    def reply(self, token: Token, response: Response) -> None:
+        self.decision.reply(token, response)

@@ -1,0 +1,58 @@
+"""What a coordinator's machine looks like from outside.
+
+Rules every machine keeps:
+
+- A decision's records are applied as they are emitted, by the same `apply` that replay uses, so a
+  later step of one decision sees the earlier ones. Durable state changes in no other way.
+- Volatile state (sessions, deadlines, requests that wait) is what a restart forgets.
+- A request may be parked: its decision has no reply for its token. A later decision replies.
+- Time comes in as an argument; a tick at `next_deadline()` is a decision like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+Token: TypeAlias = int
+"""Names one request to its machine, so that a reply can find its way back later."""
+
+RequestT_contra = TypeVar("RequestT_contra", contravariant=True)
+ResponseT = TypeVar("ResponseT")
+RecordT = TypeVar("RecordT")
+
+
+class Reply(NamedTuple, Generic[ResponseT]):
+    token: Token
+    response: ResponseT
+
+
+@dataclass(slots=True)
+class Decision(Generic[RecordT, ResponseT]):
+    """What a request or a tick leads to: records to commit, then replies to send."""
+
+    records: list[RecordT] = field(default_factory=list)
+    replies: list[Reply[ResponseT]] = field(default_factory=list)
+
+    def reply(self, token: Token, response: ResponseT) -> None:
+        self.replies.append(Reply(token, response))
+
+
+class Machine(Protocol[RequestT_contra, RecordT, ResponseT]):
+    """One partition's coordinator."""
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """Folds one committed record into the state."""
+
+    def loaded(self, now_ms: int) -> None:
+        """Replay has ended; deadlines start now."""
+
+    def decide(
+        self, request: RequestT_contra, token: Token, now_ms: int
+    ) -> Decision[RecordT, ResponseT]: ...
+
+    def tick(self, now_ms: int) -> Decision[RecordT, ResponseT]: ...
+
+    def next_deadline(self) -> int | None: ...
+
+    def encode(self, record: RecordT) -> tuple[bytes, bytes | None]: ...

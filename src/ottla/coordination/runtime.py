@@ -1,0 +1,231 @@
+"""Drives machines against a log: load, decide, append, answer after commit.
+
+The only module of this room that knows an event loop. Rules:
+
+- A partition is loaded by replay before it decides anything; until then `CoordinatorLoading`, and
+  `NotCoordinator` for a partition that is not hosted here.
+- Everything decided while an append is under way, or within one turn of the loop, goes into the
+  next append: one batch, one commit.
+- An answer leaves when every record it could have been decided on is committed, so also the answer
+  to a read.
+- A failed append makes the state in memory worthless: every waiting request fails with
+  `NotCoordinator` (clients look the coordinator up again), and the partition loads anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from ottla.coordination.machine import Decision, Machine, Reply, Token
+
+RequestT = TypeVar("RequestT")
+RecordT = TypeVar("RecordT")
+ResponseT = TypeVar("ResponseT")
+
+logger = logging.getLogger(__name__)
+
+
+class CoordinatorLog(Protocol):
+    """The internal topic, as the runtime sees it."""
+
+    def append(
+        self, partition: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
+    ) -> Awaitable[object]:
+        """Writes one batch; done when it is committed."""
+
+    def replay(self, partition: int) -> AsyncIterator[Sequence[tuple[bytes, bytes | None]]]:
+        """All records of the partition in order, some at a time."""
+
+
+class CoordinatorError(Exception):
+    """No answer from this coordinator; `error_code` is what Kafka calls the reason."""
+
+    error_code: int
+
+
+class CoordinatorLoading(CoordinatorError):
+    """The partition is being replayed; the client tries again shortly."""
+
+    error_code = 14
+
+
+class NotCoordinator(CoordinatorError):
+    """The partition is not hosted here, or was just lost; the client looks it up again."""
+
+    error_code = 16
+
+
+class _Partition(Generic[RequestT, RecordT, ResponseT]):
+    """One hosted partition: its machine, the requests that wait, and the next batch."""
+
+    def __init__(
+        self,
+        index: int,
+        machine: Machine[RequestT, RecordT, ResponseT],
+        log: CoordinatorLog,
+        clock: Callable[[], int],
+        on_lost: Callable[[int], None],
+    ) -> None:
+        self.index = index
+        self._machine = machine
+        self._log = log
+        self._clock = clock
+        self._on_lost = on_lost
+        self._tokens = itertools.count()
+        self._waiting: dict[Token, asyncio.Future[ResponseT]] = {}
+        self._records: list[RecordT] = []
+        self._replies: list[Reply[ResponseT]] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.loading = True
+
+    async def load(self) -> None:
+        async for records in self._log.replay(self.index):
+            for key, value in records:
+                self._machine.replay(key, value)
+        self._machine.loaded(self._clock())
+        self.loading = False
+        self._arm()
+
+    def submit(self, request: RequestT) -> asyncio.Future[ResponseT]:
+        token = next(self._tokens)
+        future: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = future
+        self._take(self._machine.decide(request, token, self._clock()))
+        return future
+
+    def close(self) -> None:
+        for handle in (self._timer, self._writer):
+            if handle is not None:
+                handle.cancel()
+        self._abandon()
+
+    def _abandon(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(NotCoordinator())
+
+    def _take(self, decision: Decision[RecordT, ResponseT]) -> None:
+        if self._writer is None and not decision.records:
+            self._answer(decision.replies)
+        else:
+            self._records += decision.records
+            self._replies += decision.replies
+            if self._writer is None:
+                self._writer = asyncio.create_task(self._write())
+        self._arm()
+
+    async def _write(self) -> None:
+        """Appends until nothing is left; each round takes all that came in meanwhile."""
+        try:
+            while self._records or self._replies:
+                records, self._records = self._records, []
+                replies, self._replies = self._replies, []
+                if records:
+                    encoded = [self._machine.encode(record) for record in records]
+                    await self._log.append(self.index, encoded, self._clock())
+                self._answer(replies)
+        except Exception:
+            # Whatever went wrong, memory is now ahead of the log, and only a reload mends that.
+            logger.exception("append to coordinator partition %d failed", self.index)
+            self._abandon()
+            self._on_lost(self.index)
+        finally:
+            self._writer = None
+
+    def _answer(self, replies: Sequence[Reply[ResponseT]]) -> None:
+        for token, response in replies:
+            future = self._waiting.pop(token)
+            if not future.done():
+                future.set_result(response)
+
+    def _arm(self) -> None:
+        deadline = self._machine.next_deadline()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            delay = max(0, deadline - self._clock()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._take(self._machine.tick(self._clock()))
+
+
+class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
+    """The hosted partitions of one internal topic.
+
+    `clock` gives milliseconds since the epoch and must not run backwards.
+    """
+
+    def __init__(
+        self,
+        log: CoordinatorLog,
+        machine_for: Callable[[int], Machine[RequestT, RecordT, ResponseT]],
+        clock: Callable[[], int],
+    ) -> None:
+        self._log = log
+        self._machine_for = machine_for
+        self._clock = clock
+        self._partitions: dict[int, _Partition[RequestT, RecordT, ResponseT]] = {}
+        self._reloads: set[asyncio.Task[None]] = set()
+
+    async def load(self, index: int) -> None:
+        """Hosts a partition: replays it, then serves it. A failed replay leaves it unhosted."""
+        self.unload(index)
+        await self._load(self._host(index))
+
+    def _host(self, index: int) -> _Partition[RequestT, RecordT, ResponseT]:
+        partition = _Partition(
+            index, self._machine_for(index), self._log, self._clock, self._reload
+        )
+        self._partitions[index] = partition
+        return partition
+
+    async def _load(self, partition: _Partition[RequestT, RecordT, ResponseT]) -> None:
+        try:
+            await partition.load()
+        except BaseException:
+            if self._partitions.get(partition.index) is partition:
+                del self._partitions[partition.index]
+            raise
+
+    def unload(self, index: int) -> None:
+        """Stops hosting a partition; whoever waits on it gets `NotCoordinator`."""
+        if (partition := self._partitions.pop(index, None)) is not None:
+            partition.close()
+
+    def submit(self, index: int, request: RequestT) -> asyncio.Future[ResponseT]:
+        """Decides at once; the future ends when the answer may leave."""
+        partition = self._partitions.get(index)
+        if partition is None:
+            raise NotCoordinator
+        if partition.loading:
+            raise CoordinatorLoading
+        return partition.submit(request)
+
+    def close(self) -> None:
+        for task in self._reloads:
+            task.cancel()
+        for index in tuple(self._partitions):
+            self.unload(index)
+
+    def _reload(self, index: int) -> None:
+        task = asyncio.create_task(self._load(self._host(index)))
+        self._reloads.add(task)
+        task.add_done_callback(self._reload_done)
+
+    def _reload_done(self, task: asyncio.Task[None]) -> None:
+        self._reloads.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("coordinator partition could not be reloaded", exc_info=error)

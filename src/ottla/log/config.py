@@ -1,0 +1,71 @@
+"""The settings of one topic's logs, under Kafka's names and with Kafka's defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+DAY_MS: Final = 86_400_000
+LONG_MAX: Final = (1 << 63) - 1  # Kafka's way to say "never"
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Field names are Kafka's topic settings with dots written as underscores."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * DAY_MS
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    retention_ms: int = 7 * DAY_MS
+    retention_bytes: int = -1
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    max_message_bytes: int = 1_048_588
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_after_max_ms: int = 3_600_000
+    compression_type: str = "producer"
+    flush_messages: int = LONG_MAX
+    flush_ms: int = LONG_MAX
+    file_delete_delay_ms: int = 60_000
+    delete_retention_ms: int = DAY_MS
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
+
+    @property
+    def compacts(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @property
+    def log_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
+
+    @classmethod
+    def from_topic_configs(cls, configs: Mapping[str, str]) -> LogConfig:
+        """From settings that were validated before; those that are not the log's are ignored."""
+        given = {
+            field.name: _PARSERS[str(field.type)](configs[kafka_name])
+            for field in fields(cls)
+            if (kafka_name := field.name.replace("_", ".")) in configs
+        }
+        return cls(**given)  # type: ignore[arg-type]  # each value was parsed by its field's type
+
+
+def _policy(text: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in text.split(",") if part.strip())
+
+
+_PARSERS: Final[dict[str, Callable[[str], object]]] = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "frozenset[str]": _policy,
+}

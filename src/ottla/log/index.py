@@ -1,0 +1,142 @@
+"""The three index files of a segment, held in memory as plain arrays.
+
+`.index`      8 bytes an entry: int32 offset - base, int32 position. The offset is the last one of
+              the batch that starts at the position; both ascend strictly.
+`.timeindex`  12 bytes: int64 timestamp, int32 offset - base. The largest timestamp so far and the
+              last offset of the batch that brought it; timestamps ascend strictly.
+`.txnindex`   34 bytes: int16 version 0, int64 producer id, first offset, last offset (the marker),
+              last stable offset. Aborted transactions only.
+
+The first two are derived from the `.log` file and from nothing else: a lost or damaged one is
+rebuilt byte for byte. They are written when a segment is sealed or closed, never while it grows.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from bisect import bisect_right
+from operator import le, lt
+from typing import Final, NamedTuple
+
+OFFSET_ENTRY_SIZE: Final = 8
+TIME_ENTRY_SIZE: Final = 12
+TXN_ENTRY_SIZE: Final = 34
+
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+_TXN_ENTRY = struct.Struct(">hqqqq")
+_TXN_VERSION: Final = 0
+
+
+class CorruptIndex(ValueError):
+    """An index file that cannot be what was written; it is rebuilt from the log."""
+
+
+def _ascends(values: array[int]) -> bool:
+    return all(map(lt, values, values[1:]))
+
+
+class OffsetIndex:
+    """Sparse map from offset to file position."""
+
+    __slots__ = ("offsets", "positions")
+
+    def __init__(self) -> None:
+        self.offsets = array("i")
+        self.positions = array("i")
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def append(self, relative_offset: int, position: int) -> None:
+        self.offsets.append(relative_offset)
+        self.positions.append(position)
+
+    def last_at_or_below(self, relative_offset: int) -> int:
+        """The number of the entry to scan from, -1 for the start of the file."""
+        return bisect_right(self.offsets, relative_offset) - 1
+
+    def encode(self) -> bytes:
+        return b"".join(map(_OFFSET_ENTRY.pack, self.offsets, self.positions))
+
+    @classmethod
+    def decode(cls, data: bytes, log_size: int) -> OffsetIndex:
+        if len(data) % OFFSET_ENTRY_SIZE:
+            raise CorruptIndex(f"{len(data)} bytes are no whole number of offset entries")
+        pairs = array("i", data)
+        if sys.byteorder == "little":
+            pairs.byteswap()
+        index = cls()
+        index.offsets = pairs[0::2]
+        index.positions = pairs[1::2]
+        if not (_ascends(index.offsets) and _ascends(index.positions)):
+            raise CorruptIndex("offset entries do not ascend")
+        if index.positions and not 0 < index.positions[0] <= index.positions[-1] < log_size:
+            raise CorruptIndex("offset entry past the end of the log file")
+        return index
+
+
+class TimeIndex:
+    """Sparse map from timestamp to offset."""
+
+    __slots__ = ("offsets", "timestamps")
+
+    def __init__(self) -> None:
+        self.timestamps = array("q")
+        self.offsets = array("i")
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    def maybe_append(self, timestamp: int, relative_offset: int) -> None:
+        """Only a new largest timestamp makes an entry; none (-1) never does."""
+        if timestamp > (self.timestamps[-1] if self.timestamps else -1):
+            self.timestamps.append(timestamp)
+            self.offsets.append(relative_offset)
+
+    def floor_offset(self, timestamp: int) -> int:
+        """Every batch before this relative offset is older than `timestamp`."""
+        found = bisect_right(self.timestamps, timestamp) - 1
+        return self.offsets[found] if found >= 0 else 0
+
+    def encode(self) -> bytes:
+        return b"".join(map(_TIME_ENTRY.pack, self.timestamps, self.offsets))
+
+    @classmethod
+    def decode(cls, data: bytes) -> TimeIndex:
+        if len(data) % TIME_ENTRY_SIZE:
+            raise CorruptIndex(f"{len(data)} bytes are no whole number of time entries")
+        index = cls()
+        for timestamp, offset in _TIME_ENTRY.iter_unpack(data):
+            index.timestamps.append(timestamp)
+            index.offsets.append(offset)
+        offsets_ascend = all(map(le, index.offsets, index.offsets[1:]))
+        if not (_ascends(index.timestamps) and offsets_ascend):
+            raise CorruptIndex("time entries do not ascend")
+        return index
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction: what a reader with isolation 1 must leave out."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def encode_aborted(transactions: list[AbortedTransaction]) -> bytes:
+    return b"".join(_TXN_ENTRY.pack(_TXN_VERSION, *entry) for entry in transactions)
+
+
+def decode_aborted(data: bytes) -> list[AbortedTransaction]:
+    if len(data) % TXN_ENTRY_SIZE:
+        raise CorruptIndex(f"{len(data)} bytes are no whole number of transaction entries")
+    entries = []
+    for version, *values in _TXN_ENTRY.iter_unpack(data):
+        if version != _TXN_VERSION:
+            raise CorruptIndex(f"transaction entry of version {version}")
+        entries.append(AbortedTransaction(*values))
+    return entries

@@ -1,0 +1,462 @@
+"""One partition's log: append, read, flush, and the offsets that describe it.
+
+Threads: `append`, `append_many`, `read`, `advance_high_watermark`, `apply_retention`,
+`delete_records_before` and the plain attributes belong to one thread, the broker's event loop.
+`flush`, `purge` and the time lookups block and may run in a worker thread meanwhile; at most one
+`flush` of a log at a time. `open` and `close` block too.
+
+Durability: `append` returns when the operating system has the bytes. `flush` makes them durable
+and says up to which offset; the caller then advances the high watermark and answers. An I/O error
+takes the log offline: from then on every call raises StorageFailure, and nothing is retried,
+because after a failed sync nobody knows what the disk holds.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.log import reading
+from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
+from ottla.log.errors import LogError, OffsetOutOfRange, PolicyViolation, StorageFailure
+from ottla.log.producer_state import Origin, Producer
+from ottla.log.reading import ReadResult, TimestampOffset
+from ottla.log.recovery import LogLoader
+from ottla.log.retention import SegmentBin, expired_segments
+from ottla.log.segment import SNAPSHOT, CorruptSegment, Segment, segment_path
+from ottla.log.storage import OsStorage
+from ottla.log.tail import DEFAULT_TAIL_BYTES, TailCache
+from ottla.wire.batch import LENGTH_OVERHEAD, RecordBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ottla.log.config import LogConfig
+    from ottla.log.index import AbortedTransaction
+    from ottla.log.recovery import LoadedLog
+    from ottla.log.storage import Storage
+
+_PATCHED = struct.Struct(">qii")  # base offset, length, leader epoch: what precedes the magic
+NO_TIMESTAMP: Final = -1
+DELETE_TO_HIGH_WATERMARK: Final = -1
+
+
+class AppendResult(NamedTuple):
+    """What Produce answers for one batch."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool
+
+
+class _Staged(NamedTuple):
+    """A batch on its way to the file."""
+
+    chunk: bytes
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+class PartitionLog:
+    """See the module's docstring. Make one with `PartitionLog.open`."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        directory: Path,
+        config: LogConfig,
+        loaded: LoadedLog,
+        *,
+        recovery_point: int,
+        high_watermark: int,
+        log_start_offset: int,
+        tail_bytes: int,
+    ) -> None:
+        self.storage = storage
+        self.directory = directory
+        self.config = config
+        self._segments = loaded.segments
+        self._active = loaded.segments[-1]
+        self._producers = loaded.producers
+        self.epochs = loaded.epochs
+        self.log_end_offset = self._active.next_offset
+        self.log_start_offset = min(
+            max(log_start_offset, self._segments[0].base_offset), self.log_end_offset
+        )
+        self.recovery_point = min(recovery_point, self.log_end_offset)
+        self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
+        self._tail = TailCache(tail_bytes)
+        self._bin = SegmentBin()
+        self._failure: BaseException | None = None
+        self._directory_changes = 1  # grows with every file made; what flush has to sync
+        self._directory_synced = 0
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        clean: bool = False,
+        recovery_point: int = 0,
+        high_watermark: int = 0,
+        log_start_offset: int = 0,
+        tail_bytes: int = DEFAULT_TAIL_BYTES,
+        storage: Storage | None = None,
+    ) -> PartitionLog:
+        """Load or make the log in `directory`. Blocks.
+
+        `clean` says that every file was closed by `close(clean=True)`; the three offsets come from
+        the data directory's checkpoints.
+        """
+        storage = storage or OsStorage()
+        try:
+            loaded = LogLoader(
+                storage,
+                directory,
+                config,
+                now_ms=now_ms,
+                clean=clean,
+                recovery_point=recovery_point,
+                log_start_offset=log_start_offset,
+            ).load()
+        except OSError as error:
+            raise StorageFailure(f"log {directory.name} cannot be opened: {error}") from error
+        return cls(
+            storage,
+            directory,
+            config,
+            loaded,
+            recovery_point=recovery_point,
+            high_watermark=high_watermark,
+            log_start_offset=log_start_offset,
+            tail_bytes=tail_bytes,
+        )
+
+    # What the log is
+
+    @property
+    def online(self) -> bool:
+        return self._failure is None
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Oldest first; the last one grows. The tuple itself never changes."""
+        return self._segments
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def unflushed(self) -> int:
+        """Records that a crash of the machine may still take."""
+        return self.log_end_offset - self.recovery_point
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where a reader with isolation 1 stops."""
+        unstable = self._producers.first_unstable_offset(self.high_watermark)
+        if unstable is None or unstable > self.high_watermark:
+            return self.high_watermark
+        return unstable
+
+    def producers(self) -> list[Producer]:
+        """For DescribeProducers; the entries are the log's own, to be read at once."""
+        return list(self._producers)
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
+        return self._producers.expire(now_ms, expiration_ms)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """(epoch, end offset) for OffsetForLeaderEpoch, None if unknown."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # Appending
+
+    def append(
+        self,
+        batch: RecordBatch,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+    ) -> AppendResult:
+        """Append one batch that has passed `validate_produce`, or raise why not."""
+        (result,) = self.append_many(
+            (batch,), leader_epoch=leader_epoch, now_ms=now_ms, origin=origin
+        )
+        if isinstance(result, LogError):
+            raise result
+        return result
+
+    def append_many(
+        self,
+        batches: Sequence[RecordBatch],
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+    ) -> list[AppendResult | LogError]:
+        """Append batches of independent requests with one system call.
+
+        A refused batch does not affect the others; its error stands in its place.
+        """
+        self._require_online()
+        if leader_epoch > self.epochs.latest:
+            self.epochs.assign(leader_epoch, self.log_end_offset)
+        config = self.config
+        results: list[AppendResult | LogError] = []
+        staged: list[_Staged] = []
+        staged_bytes = 0
+        end = self.log_end_offset
+        try:
+            for batch in batches:
+                tracked = batch.producer_id >= 0
+                if tracked and (settled := self._settle(batch, origin)) is not None:
+                    results.append(settled)
+                    continue
+                if config.log_append_time:
+                    batch = _stamped(batch, now_ms)  # noqa: PLW2901
+                size = batch.batch_length + LENGTH_OVERHEAD
+                last = end + batch.last_offset_delta
+                timestamp = batch.max_timestamp
+                if self._active.must_roll(config, staged_bytes, size, last, timestamp, now_ms):
+                    self._write(staged)
+                    staged, staged_bytes = [], 0
+                    self._roll(now_ms)
+                if tracked and (aborted := self._producers.update(batch, end)) is not None:
+                    self._active.aborted.append(aborted)
+                chunk = _PATCHED.pack(end, batch.batch_length, leader_epoch) + batch.data[16:]
+                staged.append(_Staged(chunk, end, last, timestamp))
+                staged_bytes += size
+                stamp = now_ms if config.log_append_time else NO_TIMESTAMP
+                results.append(AppendResult(end, last, stamp, self.log_start_offset, False))
+                end = last + 1
+            self._write(staged)
+        except OSError as error:
+            raise self._fail(error) from error
+        return results
+
+    def _settle(self, batch: RecordBatch, origin: Origin) -> AppendResult | LogError | None:
+        """The answer to a batch that is not to be appended."""
+        try:
+            sent = self._producers.check(batch, origin)
+        except LogError as refusal:
+            return refusal
+        if sent is None:
+            return None
+        stamp = sent.timestamp if self.config.log_append_time else NO_TIMESTAMP
+        return AppendResult(
+            sent.base_offset, sent.last_offset, stamp, self.log_start_offset, duplicate=True
+        )
+
+    def _write(self, staged: list[_Staged]) -> None:
+        if not staged:
+            return
+        segment = self._active
+        segment.write([entry.chunk for entry in staged])
+        for chunk, base, last, timestamp in staged:
+            segment.add(len(chunk), last, timestamp)
+            self._tail.add(base, chunk)
+        self.log_end_offset = staged[-1].last_offset + 1
+
+    def _roll(self, now_ms: int) -> None:
+        """Begin a new segment at the end. Nothing is synced here; the next flush does that."""
+        self._active.seal()
+        end = self.log_end_offset
+        snapshot = segment_path(self.directory, end, SNAPSHOT)
+        self.storage.write_file(snapshot, self._producers.encode())
+        self._active = Segment(self.storage, self.directory, end, self.config, now_ms)
+        self._segments = (*self._segments, self._active)
+        self._directory_changes += 1
+
+    # Reading
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        upper_bound_offset: int,
+        min_one_message: bool,
+    ) -> ReadResult:
+        """Whole batches from the one that holds `offset`, all below `upper_bound_offset`.
+
+        They fit in `max_bytes`, except that with `min_one_message` the first one comes whole
+        whatever its size. Blocks on a file read when the tail cache does not hold the offset.
+        """
+        self._require_online()
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} is not in {self.log_start_offset}..{self.log_end_offset}"
+            )
+        if offset >= upper_bound_offset:
+            return ReadResult([], 0)
+        chunks: Sequence[bytes | memoryview] | None = self._tail.read(
+            offset, max_bytes, upper_bound_offset, at_least_one=min_one_message
+        )
+        if chunks is None:
+            try:
+                chunks = reading.read_segments(
+                    self._segments,
+                    offset,
+                    max_bytes,
+                    upper_bound_offset,
+                    at_least_one=min_one_message,
+                )
+            except (OSError, CorruptSegment) as error:
+                raise self._fail(error) from error
+        return ReadResult(chunks, sum(map(len, chunks)))
+
+    def aborted_transactions(self, first: int, end: int) -> list[AbortedTransaction]:
+        """Those that touch offsets `first` to `end` (exclusive), ascending by first offset."""
+        return reading.aborted_transactions(self._segments, first, end)
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record not older than `timestamp`, exact inside its batch. Blocks."""
+        self._require_online()
+        try:
+            return reading.offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
+        except (OSError, CorruptSegment) as error:
+            raise self._fail(error) from error
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp. Blocks."""
+        self._require_online()
+        try:
+            return reading.max_timestamp_offset(self._segments, self.log_start_offset)
+        except (OSError, CorruptSegment) as error:
+            raise self._fail(error) from error
+
+    # Durability
+
+    def flush(self) -> int:
+        """Make everything appended so far durable; the offset up to which it is. Blocks."""
+        self._require_online()
+        end = self.log_end_offset
+        changes = self._directory_changes
+        segments = self._segments
+        try:
+            if self.epochs.dirty:
+                self.epochs.dirty = False
+                self.storage.replace_file(self.directory / EPOCHS_FILE, self.epochs.encode())
+            if end > self.recovery_point or changes != self._directory_synced:
+                self._sync(segments)
+            if changes != self._directory_synced:
+                self.storage.fsync_dir(self.directory)
+                self._directory_synced = changes
+        except OSError as error:
+            raise self._fail(error) from error
+        self.recovery_point = max(self.recovery_point, end)
+        return end
+
+    def _sync(self, segments: tuple[Segment, ...]) -> None:
+        for segment in reversed(segments):
+            if segment.next_offset <= self.recovery_point and segment.indexes_synced:
+                break
+            segment.sync()
+            self.storage.sync_file(segment_path(self.directory, segment.base_offset, SNAPSHOT))
+
+    def advance_high_watermark(self, offset: int) -> int:
+        """Let readers see up to `offset`; it never goes back nor past the end. The new value."""
+        self.high_watermark = max(self.high_watermark, min(offset, self.log_end_offset))
+        return self.high_watermark
+
+    def close(self, *, clean: bool = True) -> None:
+        """Give the files back. `clean` makes everything durable first, so that `open` may trust it.
+
+        Blocks. Closing twice, or closing a log that is offline, is no error.
+        """
+        if clean and self.online and self._active.file.close.alive:
+            try:
+                self._active.write_indexes()
+                end = self.log_end_offset
+                snapshot = segment_path(self.directory, end, SNAPSHOT)
+                self.storage.replace_file(snapshot, self._producers.encode())
+                self._directory_changes += 1
+                self.recovery_point = min(self.recovery_point, self._active.base_offset)
+                self.flush()
+            except OSError as error:
+                self._fail(error)
+        for segment in self._segments:
+            segment.file.close()
+        self._tail.clear()
+
+    # Shrinking
+
+    def delete_records_before(self, offset: int) -> int:
+        """Move the log start to `offset` (-1 = high watermark); the new log start.
+
+        Nothing is served below it any more; whole segments below it go with `apply_retention`.
+        """
+        self._require_online()
+        if not self.config.deletes:
+            raise PolicyViolation("records of a topic that is only compacted cannot be deleted")
+        if offset == DELETE_TO_HIGH_WATERMARK:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            raise OffsetOutOfRange(
+                f"cannot delete to {offset}, the high watermark is {self.high_watermark}"
+            )
+        self._raise_log_start(offset)
+        return self.log_start_offset
+
+    def _raise_log_start(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_start(offset)
+            self._producers.truncate_start(offset)
+
+    def apply_retention(self, now_ms: int) -> list[Segment]:
+        """Let expired segments go; those that went. Their files stay until `purge`."""
+        self._require_online()
+        try:
+            count = expired_segments(
+                self._segments,
+                self.config,
+                now_ms=now_ms,
+                log_start_offset=self.log_start_offset,
+                high_watermark=self.high_watermark,
+            )
+            if count == len(self._segments):
+                self._roll(now_ms)
+            gone = self._segments[:count]
+            self._segments = self._segments[count:]
+            self._raise_log_start(self._segments[0].base_offset)
+            for segment in gone:
+                self._bin.discard(segment, now_ms, self.config.file_delete_delay_ms)
+                self._directory_changes += 1
+        except OSError as error:
+            raise self._fail(error) from error
+        return list(gone)
+
+    def purge(self, now_ms: int) -> int:
+        """Unlink segments that went file.delete.delay.ms ago; how many. Blocks, any thread."""
+        try:
+            return self._bin.purge(now_ms)
+        except OSError as error:
+            raise self._fail(error) from error
+
+    # Failing
+
+    def _require_online(self) -> None:
+        if self._failure is not None:
+            raise StorageFailure(f"log {self.directory.name} is offline: {self._failure}")
+
+    def _fail(self, error: BaseException) -> StorageFailure:
+        """Take the log offline."""
+        self._failure = self._failure or error
+        return StorageFailure(f"log {self.directory.name} went offline: {error}")
+
+
+def _stamped(batch: RecordBatch, now_ms: int) -> RecordBatch:
+    """A copy of the batch that carries the broker's time."""
+    copy = RecordBatch(memoryview(bytearray(batch.data)))
+    copy.set_max_timestamp(now_ms, log_append_time=True)
+    return copy

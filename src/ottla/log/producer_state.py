@@ -1,0 +1,325 @@
+"""What a partition remembers of its idempotent and transactional producers.
+
+The rules, for batches with a producer id:
+
+- an epoch below the known one is refused (47);
+- a batch whose epoch, first and last sequence equal those of one of the last five is a duplicate:
+  it is answered with its old offset and not appended;
+- otherwise it must follow: sequence = last + 1 (2147483647 is followed by 0), or 0 with a new
+  epoch; anything else is out of order (45). An unknown producer may start anywhere;
+- a batch outside the transaction while one is open is refused (48);
+- batches made by a coordinator have no sequences to check;
+- a marker ends the transaction; one from an older coordinator is refused (52).
+
+Everything that changes this state lives in this file. `check` decides, `update` applies; the same
+`update` runs on append and on replay. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from crc32c import crc32c
+
+from ottla.log.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    TransactionCoordinatorFenced,
+)
+from ottla.log.index import AbortedTransaction
+from ottla.wire.batch import CONTROL, MAX_SEQUENCE, NO_SEQUENCE, TRANSACTIONAL, RecordBatch
+from ottla.wire.records import ControlType, read_control_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+REMEMBERED_BATCHES: Final = 5  # max.in.flight.requests.per.connection of an idempotent producer
+MAX_PRODUCERS: Final = 100_000  # per partition; a hostile client can invent ids for ever
+NO_OFFSET: Final = -1
+
+_SNAPSHOT_VERSION: Final = 1
+_SNAPSHOT_HEADER = struct.Struct(">hI")
+_SNAPSHOT_COUNT = struct.Struct(">i")
+_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+
+
+class Origin(enum.Enum):
+    """Who made a batch: a client, or a coordinator of this broker (offsets, markers)."""
+
+    CLIENT = enum.auto()
+    COORDINATOR = enum.auto()
+
+
+class CorruptSnapshot(ValueError):
+    """A producer snapshot that cannot be read; the state is replayed from the log instead."""
+
+
+class SentBatch(NamedTuple):
+    """A remembered batch."""
+
+    first_sequence: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+@dataclass(slots=True)
+class Producer:
+    """One producer's state, as DescribeProducers reports it."""
+
+    producer_id: int
+    epoch: int
+    batches: list[SentBatch] = field(default_factory=list)
+    coordinator_epoch: int = -1
+    current_txn_first_offset: int = NO_OFFSET
+    last_timestamp: int = -1
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+
+class _Ended(NamedTuple):
+    """A transaction whose marker is in the log but maybe not yet below the high watermark."""
+
+    first_offset: int
+    marker_offset: int
+
+
+class ProducerStates:
+    """All producers of one partition, least recently active first."""
+
+    def __init__(self, max_producers: int = MAX_PRODUCERS) -> None:
+        self._max_producers = max_producers
+        self._producers: dict[int, Producer] = {}
+        self._open: dict[int, int] = {}  # first offset of each open transaction -> producer id
+        self._ended: list[_Ended] = []
+
+    def __iter__(self) -> Iterator[Producer]:
+        return iter(self._producers.values())
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._producers.get(producer_id)
+
+    # Deciding
+
+    def check(self, batch: RecordBatch, origin: Origin) -> SentBatch | None:
+        """None if the batch may be appended, the old one if it is a duplicate; else raises."""
+        producer = self._producers.get(batch.producer_id)
+        if producer is None:
+            return None
+        if batch.producer_epoch < producer.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {batch.producer_id} sent epoch {batch.producer_epoch}, "
+                f"the current one is {producer.epoch}"
+            )
+        if batch.attributes & CONTROL:
+            self._check_marker(batch, producer)
+            return None
+        if origin is Origin.CLIENT:
+            duplicate = self._check_sequence(batch, producer)
+            if duplicate is not None:
+                return duplicate
+        if producer.current_txn_first_offset >= 0 and not batch.attributes & TRANSACTIONAL:
+            raise InvalidTxnState(
+                f"producer {batch.producer_id} has an open transaction; the batch is not part of it"
+            )
+        return None
+
+    @staticmethod
+    def _check_sequence(batch: RecordBatch, producer: Producer) -> SentBatch | None:
+        first, last = batch.base_sequence, batch.last_sequence
+        if batch.producer_epoch != producer.epoch:
+            expected = 0
+        else:
+            for sent in producer.batches:
+                if sent.first_sequence == first and sent.last_sequence == last:
+                    return sent
+            expected = (producer.last_sequence + 1) & MAX_SEQUENCE
+        if first != expected:
+            raise OutOfOrderSequence(
+                f"producer {batch.producer_id} epoch {batch.producer_epoch} sent sequence {first}, "
+                f"expected {expected}"
+            )
+        return None
+
+    @staticmethod
+    def _check_marker(batch: RecordBatch, producer: Producer) -> None:
+        epoch = read_control_record(batch).coordinator_epoch
+        if epoch is not None and epoch < producer.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"marker of coordinator epoch {epoch}, "
+                f"the current one is {producer.coordinator_epoch}"
+            )
+
+    # Applying
+
+    def update(self, batch: RecordBatch, base_offset: int) -> AbortedTransaction | None:
+        """Take in a batch that has `base_offset` in the log; an abort that ended data is returned.
+
+        On replay a header is enough, except for control batches.
+        """
+        producer = self._touch(batch)
+        producer.last_timestamp = batch.max_timestamp
+        if batch.attributes & CONTROL:
+            return self._end_transaction(batch, base_offset, producer)
+        sent = SentBatch(
+            batch.base_sequence,
+            batch.last_sequence,
+            base_offset + batch.last_offset_delta,
+            batch.last_offset_delta,
+            batch.max_timestamp,
+        )
+        producer.batches.append(sent)
+        if len(producer.batches) > REMEMBERED_BATCHES:
+            del producer.batches[0]
+        # An empty batch is what compaction left of data whose transaction has long ended.
+        opens = batch.attributes & TRANSACTIONAL and batch.record_count
+        if opens and producer.current_txn_first_offset < 0:
+            producer.current_txn_first_offset = base_offset
+            self._open[base_offset] = batch.producer_id
+        return None
+
+    def _touch(self, batch: RecordBatch) -> Producer:
+        """The batch's producer, now the most recently active one."""
+        producer = self._producers.pop(batch.producer_id, None)
+        if producer is None:
+            if len(self._producers) >= self._max_producers:
+                self._evict()
+            producer = Producer(batch.producer_id, batch.producer_epoch)
+        elif producer.epoch != batch.producer_epoch:
+            producer.epoch = batch.producer_epoch
+            producer.batches.clear()
+        self._producers[batch.producer_id] = producer
+        return producer
+
+    def _evict(self) -> None:
+        """Forget the longest inactive producer; those inside a transaction are never forgotten."""
+        for producer_id, producer in self._producers.items():
+            if producer.current_txn_first_offset < 0:
+                del self._producers[producer_id]
+                return
+
+    def _end_transaction(
+        self, batch: RecordBatch, base_offset: int, producer: Producer
+    ) -> AbortedTransaction | None:
+        marker = read_control_record(batch)
+        if marker.coordinator_epoch is None:
+            return None
+        producer.coordinator_epoch = marker.coordinator_epoch
+        first = producer.current_txn_first_offset
+        if first < 0:
+            return None
+        producer.current_txn_first_offset = NO_OFFSET
+        del self._open[first]
+        self._ended.append(_Ended(first, base_offset))
+        if marker.type is ControlType.COMMIT:
+            return None
+        stable = min(self._open, default=base_offset + 1)
+        return AbortedTransaction(batch.producer_id, first, base_offset, stable)
+
+    # Offsets and time
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Start of the first transaction that is open, or ended only past the high watermark."""
+        if not self._open and not self._ended:
+            return None
+        if self._ended:
+            self._ended = [end for end in self._ended if end.marker_offset >= high_watermark]
+        candidates = [end.first_offset for end in self._ended]
+        candidates += self._open
+        return min(candidates, default=None)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers idle for `expiration_ms`, unless in a transaction; how many went."""
+        return self._drop(lambda producer: now_ms - producer.last_timestamp >= expiration_ms)
+
+    def truncate_start(self, log_start_offset: int) -> int:
+        """Forget producers all of whose batches are gone."""
+        return self._drop(lambda producer: 0 <= producer.last_offset < log_start_offset)
+
+    def _drop(self, condition: Callable[[Producer], bool]) -> int:
+        gone = [
+            producer.producer_id
+            for producer in self._producers.values()
+            if producer.current_txn_first_offset < 0 and condition(producer)
+        ]
+        for producer_id in gone:
+            del self._producers[producer_id]
+        return len(gone)
+
+    # Snapshots
+
+    def encode(self) -> bytes:
+        """Kafka's `.snapshot`: of each producer only the last batch survives a restart."""
+        body = bytearray(_SNAPSHOT_COUNT.pack(len(self._producers)))
+        for producer in self._producers.values():
+            last = producer.batches[-1] if producer.batches else None
+            body += _SNAPSHOT_ENTRY.pack(
+                producer.producer_id,
+                producer.epoch,
+                last.last_sequence if last else NO_SEQUENCE,
+                last.last_offset if last else NO_OFFSET,
+                last.offset_delta if last else 0,
+                producer.last_timestamp,
+                producer.coordinator_epoch,
+                producer.current_txn_first_offset,
+            )
+        return _SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
+
+    @classmethod
+    def decode(cls, data: bytes, max_producers: int = MAX_PRODUCERS) -> ProducerStates:
+        header_size = _SNAPSHOT_HEADER.size + _SNAPSHOT_COUNT.size
+        if len(data) < header_size:
+            raise CorruptSnapshot(f"{len(data)} bytes are no snapshot")
+        version, crc = _SNAPSHOT_HEADER.unpack_from(data)
+        body = memoryview(data)[_SNAPSHOT_HEADER.size :]
+        (count,) = _SNAPSHOT_COUNT.unpack_from(body)
+        entries = body[_SNAPSHOT_COUNT.size :]
+        if version != _SNAPSHOT_VERSION or crc != crc32c(body):
+            raise CorruptSnapshot("snapshot of another version, or its CRC does not match")
+        if len(entries) != count * _SNAPSHOT_ENTRY.size:
+            raise CorruptSnapshot(f"{count} entries do not fit {len(entries)} bytes")
+        states = cls(max_producers)
+        for entry in _SNAPSHOT_ENTRY.iter_unpack(entries):
+            states._restore(*entry)
+        return states
+
+    def _restore(
+        self,
+        producer_id: int,
+        epoch: int,
+        last_sequence: int,
+        last_offset: int,
+        offset_delta: int,
+        timestamp: int,
+        coordinator_epoch: int,
+        txn_first_offset: int,
+    ) -> None:
+        batches = []
+        if last_offset >= 0:
+            first = NO_SEQUENCE
+            if last_sequence != NO_SEQUENCE:
+                first = (last_sequence - offset_delta) & MAX_SEQUENCE
+            batches = [SentBatch(first, last_sequence, last_offset, offset_delta, timestamp)]
+        self._producers[producer_id] = Producer(
+            producer_id, epoch, batches, coordinator_epoch, txn_first_offset, timestamp
+        )
+        if txn_first_offset >= 0:
+            self._open[txn_first_offset] = producer_id

@@ -1,0 +1,141 @@
+"""Questions to the segments of a log, oldest first: by offset, by time, by transaction.
+
+All of these block on file reads. They take the tuple of segments that the log had when asked, so
+they may run in any thread while the log grows, rolls or drops segments.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.wire.errors import BatchError
+from ottla.wire.records import iter_records
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.log.index import AbortedTransaction
+    from ottla.log.segment import Segment
+    from ottla.wire.batch import RecordBatch
+
+_by_base = attrgetter("base_offset")
+
+
+class ReadResult(NamedTuple):
+    """Whole batches in order. `chunks` go to the transport as they are."""
+
+    chunks: Sequence[bytes | memoryview]
+    size: int
+
+
+class TimestampOffset(NamedTuple):
+    """A record found by its time."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+def read_segments(
+    segments: tuple[Segment, ...],
+    offset: int,
+    max_bytes: int,
+    upper_bound: int,
+    *,
+    at_least_one: bool,
+) -> list[bytes | memoryview]:
+    """Whole batches from the one that holds `offset`, across segments, up to `max_bytes`."""
+    chunks: list[bytes | memoryview] = []
+    left = max_bytes
+    first = bisect_right(segments, offset, key=_by_base) - 1
+    for segment in segments[first:]:
+        data, ended = segment.read(
+            max(offset, segment.base_offset),
+            left,
+            upper_bound,
+            at_least_one=at_least_one and not chunks,
+        )
+        if data:
+            chunks.append(data)
+            left -= len(data)
+        # Only a segment read to its end may be followed by the next one.
+        if not ended or left <= 0:
+            break
+    return chunks
+
+
+def aborted_transactions(
+    segments: tuple[Segment, ...], first: int, end: int
+) -> list[AbortedTransaction]:
+    """Those that touch offsets `first` to `end` (exclusive), ascending by first offset."""
+    found = [
+        aborted
+        for segment in segments
+        if segment.next_offset > first
+        for aborted in segment.aborted
+        if aborted.last_offset >= first and aborted.first_offset < end
+    ]
+    return sorted(found, key=attrgetter("first_offset"))
+
+
+def offset_for_timestamp(
+    segments: tuple[Segment, ...], timestamp: int, log_start_offset: int
+) -> TimestampOffset | None:
+    """The first record at or after the log start that is not older than `timestamp`."""
+    for segment in segments:
+        if segment.max_timestamp >= timestamp and segment.next_offset > log_start_offset:
+            found = _search(segment, timestamp, log_start_offset)
+            if found is not None:
+                return found
+    return None
+
+
+def _search(segment: Segment, timestamp: int, log_start_offset: int) -> TimestampOffset | None:
+    indexed = segment.base_offset + segment.time_index.floor_offset(timestamp)
+    start = segment.locate(max(indexed, log_start_offset))
+    if start is None:
+        return None
+    for position, header in segment.headers(start):
+        if header.max_timestamp >= timestamp:
+            batch = segment.batch_at(position, header)
+            found = _first_record(batch, timestamp, log_start_offset)
+            if found is not None:
+                return found
+    return None
+
+
+def _first_record(
+    batch: RecordBatch, timestamp: int, log_start_offset: int
+) -> TimestampOffset | None:
+    epoch = batch.partition_leader_epoch
+    try:
+        for record in iter_records(batch):
+            if record.timestamp >= timestamp and record.offset >= log_start_offset:
+                return TimestampOffset(record.timestamp, record.offset, epoch)
+    except BatchError:
+        # The CRC is right, so a client sent it so: the batch is all that can be told apart.
+        first = max(batch.base_offset, log_start_offset)
+        return TimestampOffset(batch.max_timestamp, first, epoch)
+    return None
+
+
+def max_timestamp_offset(
+    segments: tuple[Segment, ...], log_start_offset: int
+) -> TimestampOffset | None:
+    """The first record that has the largest timestamp of the log; None if none has a timestamp."""
+    newest = max(_newest_timestamp(segment, log_start_offset) for segment in segments)
+    if newest < 0:
+        return None
+    return offset_for_timestamp(segments, newest, log_start_offset)
+
+
+def _newest_timestamp(segment: Segment, log_start_offset: int) -> int:
+    """The largest timestamp of the batches that reach past the log start."""
+    if segment.base_offset >= log_start_offset:
+        return segment.max_timestamp
+    start = segment.locate(log_start_offset)
+    if start is None:
+        return -1
+    return max(header.max_timestamp for _, header in segment.headers(start))

@@ -1,0 +1,229 @@
+"""From a directory to a log: the clean way, and the way after a crash.
+
+After a clean shutdown indexes and the newest producer snapshot are taken as they are. After a
+crash every segment that ends at or past the recovery point is walked batch by batch; the log is
+cut after the last good batch, everything behind it is deleted, and indexes, producer state and
+leader epochs are rebuilt from what is left. Leftovers of interrupted deletes and compactions go
+first. Every call here blocks.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.log.checkpoints import CorruptCheckpoint
+from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
+from ottla.log.epochs import LeaderEpochs
+from ottla.log.producer_state import CorruptSnapshot, ProducerStates
+from ottla.log.segment import (
+    LOG,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    TXN_INDEX,
+    CorruptSegment,
+    Segment,
+    segment_path,
+)
+from ottla.log.storage import TMP_SUFFIX
+from ottla.log.walk import recover_segment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ottla.log.config import LogConfig
+    from ottla.log.storage import Storage
+
+DELETED: Final = ".deleted"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+_LEFTOVERS: Final = (DELETED, CLEANED, TMP_SUFFIX)
+
+
+class LoadedLog(NamedTuple):
+    """What a directory holds, ready to be served."""
+
+    segments: tuple[Segment, ...]
+    producers: ProducerStates
+    epochs: LeaderEpochs
+
+
+class LogLoader:
+    """One load of one partition directory."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        directory: Path,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        clean: bool,
+        recovery_point: int,
+        log_start_offset: int,
+    ) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._config = config
+        self._now_ms = now_ms
+        self._clean = clean
+        self._recovery_point = recovery_point
+        self._log_start_offset = log_start_offset
+        self._recovered: set[int] = set()
+
+    def load(self) -> LoadedLog:
+        self._storage.mkdir(self._directory)
+        self._finish_swaps()
+        self._drop_leftovers()
+        segments = self._load_segments()
+        end = segments[-1].next_offset
+        epochs = self._load_epochs()
+        epochs.truncate_end(end)
+        producers = self._replay(segments, epochs)
+        return LoadedLog(tuple(segments), producers, epochs)
+
+    # Leftovers
+
+    def _names(self) -> list[str]:
+        return self._storage.listdir(self._directory)
+
+    def _bases(self, suffix: str) -> list[int]:
+        return sorted(
+            int(name.removesuffix(suffix))
+            for name in self._names()
+            if name.endswith(suffix) and name.removesuffix(suffix).isdecimal()
+        )
+
+    def _finish_swaps(self) -> None:
+        """A `.swap` file is complete: it replaces the segments whose offsets it covers."""
+        for base in self._bases(LOG + SWAP):
+            swap = segment_path(self._directory, base, LOG + SWAP)
+            end = self._swap_end(base)
+            for old in self._bases(LOG):
+                if base <= old < end:
+                    self._unlink_segment(old)
+            for kind in SEGMENT_SUFFIXES:  # indexes may be there without their log
+                self._storage.unlink(segment_path(self._directory, base, kind))
+            self._storage.rename(swap, segment_path(self._directory, base, LOG))
+            self._storage.fsync_dir(self._directory)
+
+    def _swap_end(self, base: int) -> int:
+        segment = Segment(
+            self._storage, self._directory, base, self._config, self._now_ms, suffix=SWAP
+        )
+        segment.size = self._storage.size(segment.file.fd)
+        end = base
+        for _, header in segment.headers():
+            end = header.next_offset
+        segment.file.close()
+        return end
+
+    def _drop_leftovers(self) -> None:
+        for name in self._names():
+            if name.endswith(_LEFTOVERS):
+                self._storage.unlink(self._directory / name)
+        logs = set(self._bases(LOG))
+        for kind in SEGMENT_SUFFIXES:
+            for base in self._bases(kind):
+                if base not in logs:
+                    self._storage.unlink(segment_path(self._directory, base, kind))
+
+    def _unlink_segment(self, base: int) -> None:
+        for kind in (*SEGMENT_SUFFIXES, SNAPSHOT):
+            self._storage.unlink(segment_path(self._directory, base, kind))
+
+    # Segments
+
+    def _load_segments(self) -> list[Segment]:
+        bases = self._bases(LOG) or [self._log_start_offset]
+        segments: list[Segment] = []
+        for base, next_base in zip_longest(bases, bases[1:]):
+            segment = Segment(self._storage, self._directory, base, self._config, self._now_ms)
+            segments.append(segment)
+            if not self._load_segment(segment, next_base):
+                self._cut_after(base, bases)
+                segment.sealed = False
+                break
+        return segments
+
+    def _cut_after(self, last: int, bases: list[int]) -> None:
+        """Newest first, so that a crash leaves no gap; durable, so that none comes back."""
+        for base in reversed(bases):
+            if base > last:
+                self._unlink_segment(base)
+        self._storage.fsync_dir(self._directory)
+
+    def _load_segment(self, segment: Segment, next_base: int | None) -> bool:
+        """Whether the log goes on after this segment."""
+        if self._clean or (next_base is not None and next_base < self._recovery_point):
+            with suppress(CorruptSegment):
+                segment.load(sealed=next_base is not None)
+                return True
+        self._recovered.add(segment.base_offset)
+        self._storage.unlink(segment.path(TXN_INDEX))
+        whole = recover_segment(segment)
+        if next_base is None:
+            return True
+        # A lost tail can end exactly between two batches; only compaction leaves such gaps.
+        if not whole or (segment.next_offset != next_base and not self._config.compacts):
+            return False
+        segment.seal()
+        return True
+
+    # Epochs and producers
+
+    def _load_epochs(self) -> LeaderEpochs:
+        try:
+            return LeaderEpochs.decode(self._storage.read_file(self._directory / EPOCHS_FILE))
+        except (FileNotFoundError, CorruptCheckpoint):
+            return LeaderEpochs()
+
+    def _replay(self, segments: list[Segment], epochs: LeaderEpochs) -> ProducerStates:
+        """State from the newest usable snapshot, and the batches after it.
+
+        After a crash the snapshot must not be newer than the first walked segment: the aborted
+        transactions of that segment are found by the same replay.
+        """
+        end = segments[-1].next_offset
+        newest = min([end, *self._recovered])
+        start, producers = self._newest_snapshot(newest, segments[0].base_offset)
+        keep = {segment.base_offset for segment in segments} | {start}
+        for base in self._bases(SNAPSHOT):
+            if base > newest or base not in keep:
+                self._storage.unlink(segment_path(self._directory, base, SNAPSHOT))
+        rebuild_epochs = not epochs.entries
+        for segment in segments:
+            if segment.base_offset > start:
+                self._write_snapshot(segment.base_offset, producers)
+            if segment.next_offset > start or rebuild_epochs:
+                self._replay_segment(segment, start, producers, epochs)
+        return producers
+
+    def _newest_snapshot(self, limit: int, log_base: int) -> tuple[int, ProducerStates]:
+        for base in reversed(self._bases(SNAPSHOT)):
+            if base <= limit:
+                path = segment_path(self._directory, base, SNAPSHOT)
+                try:
+                    return base, ProducerStates.decode(self._storage.read_file(path))
+                except CorruptSnapshot:
+                    self._storage.unlink(path)
+        return log_base, ProducerStates()
+
+    def _write_snapshot(self, offset: int, producers: ProducerStates) -> None:
+        path = segment_path(self._directory, offset, SNAPSHOT)
+        self._storage.write_file(path, producers.encode())
+
+    def _replay_segment(
+        self, segment: Segment, start: int, producers: ProducerStates, epochs: LeaderEpochs
+    ) -> None:
+        for position, header in segment.headers():
+            epochs.assign(header.partition_leader_epoch, header.base_offset)
+            if header.producer_id < 0 or header.base_offset < start:
+                continue
+            batch = segment.batch_at(position, header) if header.is_control else header
+            aborted = producers.update(batch, header.base_offset)
+            if aborted is not None and segment.base_offset in self._recovered:
+                segment.aborted.append(aborted)
+        if segment.sealed and segment.base_offset in self._recovered and segment.aborted:
+            segment.write_indexes()

@@ -1,0 +1,85 @@
+"""Which segments may go, and the way out for those that do.
+
+The oldest segments go while one of these holds: the log start has passed them, their newest record
+is older than retention.ms, or the log without them still has retention.bytes. Nothing at or past
+the high watermark goes, and an empty active segment has nothing to give.
+
+A segment leaves in two steps: its files are renamed to `.deleted` and it is gone from the log;
+after file.delete.delay.ms they are unlinked. A reader that still holds it reads on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.log.recovery import DELETED
+from ottla.log.segment import LOG, SNAPSHOT, Segment, segment_path
+
+if TYPE_CHECKING:
+    from ottla.log.config import LogConfig
+
+
+def expired_segments(
+    segments: tuple[Segment, ...],
+    config: LogConfig,
+    *,
+    now_ms: int,
+    log_start_offset: int,
+    high_watermark: int,
+) -> int:
+    """How many segments may go, counted from the oldest."""
+    total = sum(segment.size for segment in segments)
+    for count, segment in enumerate(segments):
+        is_active = count + 1 == len(segments)
+        if segment.next_offset > high_watermark or (is_active and segment.size == 0):
+            return count
+        passed = not is_active and segments[count + 1].base_offset <= log_start_offset
+        if not passed and not _is_over(segment, total, config, now_ms):
+            return count
+        total -= segment.size
+    return len(segments)
+
+
+def _is_over(segment: Segment, total: int, config: LogConfig, now_ms: int) -> bool:
+    """Whether time or size ask for this segment to go."""
+    if not config.deletes:
+        return False
+    if 0 <= config.retention_bytes <= total - segment.size:
+        return True
+    return 0 <= config.retention_ms < now_ms - last_timestamp(segment)
+
+
+def last_timestamp(segment: Segment) -> int:
+    """The largest record time; segments without any are as old as their file."""
+    if segment.max_timestamp >= 0:
+        return segment.max_timestamp
+    return segment.storage.mtime_ms(segment.path(LOG))
+
+
+class _Discarded(NamedTuple):
+    segment: Segment
+    purge_at_ms: int
+
+
+class SegmentBin:
+    """Segments on their way out. `discard` belongs to the log's thread, `purge` to any."""
+
+    def __init__(self) -> None:
+        self._discarded: list[_Discarded] = []
+
+    def __len__(self) -> int:
+        return len(self._discarded)
+
+    def discard(self, segment: Segment, now_ms: int, delay_ms: int) -> None:
+        """Rename the files out of the log's sight."""
+        segment.rename(DELETED)
+        segment.storage.unlink(segment_path(segment.directory, segment.base_offset, SNAPSHOT))
+        self._discarded.append(_Discarded(segment, now_ms + delay_ms))
+
+    def purge(self, now_ms: int) -> int:
+        """Unlink what has waited long enough; how many segments that was. Blocks."""
+        due = [entry for entry in self._discarded if entry.purge_at_ms <= now_ms]
+        for entry in due:
+            entry.segment.unlink()
+            self._discarded.remove(entry)
+        return len(due)

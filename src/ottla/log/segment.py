@@ -1,0 +1,367 @@
+"""One segment: a `.log` file of batches back to back, and the indexes over it.
+
+A segment is named by its base offset, padded to 20 digits. Only the last segment of a log grows.
+`size` and `next_offset` describe the bytes that were written without error; readers, also those in
+other threads, never look past them.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final
+
+from ottla.log.index import (
+    OFFSET_ENTRY_SIZE,
+    TIME_ENTRY_SIZE,
+    AbortedTransaction,
+    CorruptIndex,
+    OffsetIndex,
+    TimeIndex,
+    decode_aborted,
+    encode_aborted,
+)
+from ottla.log.storage import File
+from ottla.wire.batch import (
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    MIN_BATCH_LENGTH,
+    RecordBatch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from ottla.log.config import LogConfig
+    from ottla.log.storage import Buffer, Storage
+
+LOG: Final = ".log"
+INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TXN_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+
+MAX_RELATIVE_OFFSET: Final = 0x7FFFFFFF  # index entries hold offsets as int32 from the base
+_SEARCH_CHUNK: Final = 8192  # an index interval and the batch after it, in most logs
+_SCAN_CHUNK: Final = 1 << 16
+_MAX_CURSORS: Final = 64  # readers of one segment whose next position is remembered
+
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+
+
+class CorruptSegment(Exception):
+    """The batches of a segment that was closed cleanly do not fill its file."""
+
+
+def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
+    return directory / f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """Bookkeeping of one segment; the partition decides when it grows, rolls and goes."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        directory: Path,
+        base_offset: int,
+        config: LogConfig,
+        now_ms: int,
+        *,
+        suffix: str = "",
+    ) -> None:
+        self.storage = storage
+        self.directory = directory
+        self.base_offset = base_offset
+        self.created_ms = now_ms
+        self.suffix = suffix
+        self.sealed = False
+        self.indexes_synced = True
+        self.file = File(storage, self.path(LOG), create=True)
+        self._interval = config.index_interval_bytes
+        self.aborted: list[AbortedTransaction] = []
+        self._cursors: dict[int, int] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every batch; the file stays as it is."""
+        self.size = 0
+        self.next_offset = self.base_offset
+        self.first_timestamp = -1
+        self.max_timestamp = -1
+        self.max_timestamp_offset = -1
+        self.offset_index = OffsetIndex()
+        self.time_index = TimeIndex()
+        self._last_indexed = 0
+        self._cursors.clear()
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.base_offset}..{self.next_offset} bytes {self.size}>"
+
+    def path(self, suffix: str) -> Path:
+        return segment_path(self.directory, self.base_offset, suffix + self.suffix)
+
+    # Growing
+
+    def write(self, chunks: Sequence[Buffer]) -> None:
+        """Write after the last byte. `add` then makes the batches visible, one by one."""
+        self.storage.write_all(self.file.fd, chunks, self.size)
+
+    def add(self, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Count the batch of `size` bytes that lies at the end of the segment."""
+        position = self.size
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        elif position - self._last_indexed > self._interval:
+            self.offset_index.append(last_offset - self.base_offset, position)
+            self.time_index.maybe_append(
+                self.max_timestamp, self.max_timestamp_offset - self.base_offset
+            )
+            self._last_indexed = position
+        self.next_offset = last_offset + 1
+        self.size = position + size
+
+    def must_roll(
+        self,
+        config: LogConfig,
+        staged: int,
+        size: int,
+        last_offset: int,
+        max_timestamp: int,
+        now_ms: int,
+    ) -> bool:
+        """Whether a batch belongs in a new segment, after `staged` bytes not yet written."""
+        if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        used = self.size + staged
+        if used and used + size > config.segment_bytes:
+            return True
+        if self.size == 0:
+            return False
+        return (
+            self.waited_ms(max_timestamp, now_ms) > config.segment_ms
+            or len(self.offset_index) >= config.segment_index_bytes // OFFSET_ENTRY_SIZE
+            or len(self.time_index) >= config.segment_index_bytes // TIME_ENTRY_SIZE - 1
+        )
+
+    def waited_ms(self, timestamp: int, now_ms: int) -> int:
+        """Age by record time when the records have one, else by the clock."""
+        if self.first_timestamp >= 0 and timestamp >= 0:
+            return timestamp - self.first_timestamp
+        return now_ms - self.created_ms
+
+    def seal(self) -> None:
+        """End the time index with the largest timestamp; no batch is added any more."""
+        self._end_time_index()
+        self.write_indexes()
+        self.sealed = True
+
+    def _end_time_index(self) -> None:
+        self.time_index.maybe_append(
+            self.max_timestamp, self.max_timestamp_offset - self.base_offset
+        )
+
+    def write_indexes(self) -> None:
+        self.indexes_synced = False
+        self.storage.write_file(self.path(INDEX), self.offset_index.encode())
+        self.storage.write_file(self.path(TIME_INDEX), self.time_index.encode())
+        if self.aborted:
+            self.storage.write_file(self.path(TXN_INDEX), encode_aborted(self.aborted))
+
+    def sync(self) -> None:
+        """Blocks until the batches, and the indexes if they were written, are durable."""
+        self.storage.fdatasync(self.file.fd)
+        if not self.indexes_synced:
+            for kind in (INDEX, TIME_INDEX, TXN_INDEX):
+                self.storage.sync_file(self.path(kind))
+            self.indexes_synced = True
+
+    # Reading
+
+    def headers(
+        self, position: int = 0, *, chunk_size: int = _SCAN_CHUNK
+    ) -> Iterator[tuple[int, RecordBatch]]:
+        """The batches from `position` on, headers only: their `data` ends after 61 bytes."""
+        end = self.size
+        chunk = memoryview(b"")
+        chunk_start = position
+        while position < end:
+            start = position - chunk_start
+            if start + HEADER_SIZE > len(chunk):
+                size = min(chunk_size, end - position)
+                chunk = memoryview(self.storage.pread(self.file.fd, size, position))
+                chunk_start, start = position, 0
+                if len(chunk) < HEADER_SIZE:
+                    raise CorruptSegment(f"{len(chunk)} bytes left at position {position}")
+            header = RecordBatch(chunk[start : start + HEADER_SIZE])
+            if header.magic != MAGIC or header.batch_length < MIN_BATCH_LENGTH:
+                raise CorruptSegment(f"no batch at position {position}")
+            yield position, header
+            position += header.size
+
+    def batch_at(self, position: int, header: RecordBatch) -> RecordBatch:
+        """The whole batch of a header that `headers` gave."""
+        return RecordBatch(memoryview(self.storage.pread(self.file.fd, header.size, position)))
+
+    def locate(self, offset: int) -> int | None:
+        """Position of the first batch that ends at or after `offset`."""
+        position = self._cursors.get(offset)
+        if position is None:
+            position = self._indexed_position(offset)
+        for found, header in self.headers(position, chunk_size=_SEARCH_CHUNK):
+            if header.last_offset >= offset:
+                return found
+        return None
+
+    def _indexed_position(self, offset: int) -> int:
+        index = self.offset_index
+        entry = index.last_at_or_below(offset - self.base_offset)
+        if entry < 0:
+            return 0
+        position = index.positions[entry]
+        if not self._entry_holds(index, entry):
+            self.rebuild_indexes()
+            return self._indexed_position(offset)
+        return position
+
+    def _entry_holds(self, index: OffsetIndex, entry: int) -> bool:
+        """Whether the batch that an entry names is there: bit rot must not mislead a reader."""
+        try:
+            _, header = next(self.headers(index.positions[entry], chunk_size=HEADER_SIZE))
+        except (CorruptSegment, StopIteration):
+            return False
+        return header.last_offset - self.base_offset == index.offsets[entry]
+
+    def read(
+        self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool
+    ) -> tuple[bytes | memoryview, bool]:
+        """Whole batches from the one that holds `offset`, all of them below `upper_bound`.
+
+        The flag says that the segment was read to its end, so that the next one may follow.
+        """
+        end = self.size
+        start = self.locate(offset)
+        if start is None:
+            return b"", True
+        data = self.storage.pread(self.file.fd, min(max_bytes, end - start), start)
+        size = self._whole_batches(data, start, end, upper_bound)
+        if size == 0 and at_least_one:
+            _, first = next(self.headers(start, chunk_size=HEADER_SIZE))
+            if first.base_offset < upper_bound:
+                data = self.storage.pread(self.file.fd, first.size, start)
+                size = first.size
+        whole = data if size == len(data) else memoryview(data)[:size]
+        return whole, start + size == end
+
+    def _whole_batches(self, data: bytes, start: int, end: int, upper_bound: int) -> int:
+        """How many bytes of `data` are batches that end in it and start below the bound."""
+        if start + len(data) == end and upper_bound >= self.next_offset:
+            return len(data)
+        index = self.offset_index
+        entry = min(
+            bisect_right(index.positions, start + len(data)),
+            bisect_left(index.offsets, min(upper_bound - self.base_offset, MAX_RELATIVE_OFFSET)),
+        )
+        position = max(0, index.positions[entry - 1] - start) if entry else 0
+        while position + LENGTH_OVERHEAD <= len(data):
+            base_offset, length = _OFFSET_AND_LENGTH.unpack_from(data, position)
+            following = position + length + LENGTH_OVERHEAD
+            if base_offset >= upper_bound or following > len(data):
+                self._remember(base_offset, start + position)
+                break
+            position = following
+        return position
+
+    def _remember(self, offset: int, position: int) -> None:
+        """A reader that goes on from here needs no search."""
+        if len(self._cursors) >= _MAX_CURSORS:
+            self._cursors.clear()
+        self._cursors[offset] = position
+
+    # Loading
+
+    def load(self, *, sealed: bool) -> None:
+        """Trust a file that was closed cleanly or synced: read its indexes, scan its last stretch.
+
+        Indexes that are missing or cannot be right are rebuilt; CorruptSegment if the batches
+        themselves do not add up.
+        """
+        size = self.storage.size(self.file.fd)
+        self.sealed = sealed
+        try:
+            self._load_indexes(size)
+        except (CorruptIndex, CorruptSegment, FileNotFoundError):
+            self.size = size
+            self.rebuild_indexes()
+
+    def _load_indexes(self, size: int) -> None:
+        read = self.storage.read_file
+        self.reset()
+        self.offset_index = OffsetIndex.decode(read(self.path(INDEX)), size)
+        self.time_index = TimeIndex.decode(read(self.path(TIME_INDEX)))
+        self.size = size
+        self.load_aborted()
+        for _, first in self.headers(chunk_size=HEADER_SIZE):
+            self.first_timestamp = first.max_timestamp
+            break
+        if self.time_index:
+            self.max_timestamp = self.time_index.timestamps[-1]
+            self.max_timestamp_offset = self.base_offset + self.time_index.offsets[-1]
+        self._last_indexed = self.offset_index.positions[-1] if self.offset_index else 0
+        if self.offset_index and not self._entry_holds(self.offset_index, -1):
+            raise CorruptIndex("the last offset entry names no batch")
+        end = self._last_indexed
+        for position, header in self.headers(self._last_indexed):
+            if position - self._last_indexed > self._interval:
+                raise CorruptIndex("offset entries are missing at the end")
+            self.next_offset = header.next_offset
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = header.last_offset
+            end = position + header.size
+        timeless = self.first_timestamp >= 0 and not self.time_index
+        if self.sealed and timeless:
+            raise CorruptIndex("time entries are missing")
+        if end != size or self.max_timestamp_offset >= self.next_offset:
+            raise CorruptSegment(f"batches end at {end}, the file at {size}")
+
+    def load_aborted(self) -> None:
+        try:
+            self.aborted = decode_aborted(self.storage.read_file(self.path(TXN_INDEX)))
+        except (FileNotFoundError, CorruptIndex):
+            self.aborted = []
+
+    def rebuild_indexes(self) -> None:
+        """Derive both indexes from the headers. Blocks while it reads the file."""
+        found = [
+            (header.size, header.last_offset, header.max_timestamp) for _, header in self.headers()
+        ]
+        if sum(size for size, _, _ in found) != self.size:
+            raise CorruptSegment("the last batch does not end with the file")
+        self.reset()
+        for entry in found:
+            self.add(*entry)
+        if self.sealed:
+            self.seal()
+
+    # Going away
+
+    def rename(self, suffix: str) -> None:
+        """Give every file of the segment another suffix; open descriptors stay valid."""
+        present = set(self.storage.listdir(self.directory))
+        for kind in SEGMENT_SUFFIXES:
+            source = self.path(kind)
+            if source.name in present:
+                target = segment_path(self.directory, self.base_offset, kind + suffix)
+                self.storage.rename(source, target)
+        self.suffix = suffix
+
+    def unlink(self) -> None:
+        for kind in SEGMENT_SUFFIXES:
+            self.storage.unlink(self.path(kind))

@@ -1,0 +1,151 @@
+"""A real broker inside this process, on a real socket, gone when the block ends.
+
+    with ottla.EmbeddedBroker() as broker:
+        confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+
+It runs an event loop in a thread of its own, so that blocking clients can be used beside it, and
+works as `async with` too. Without a directory it keeps its data in a temporary one and does not
+sync it; with a directory the data stays, as durable as that of `ottla broker`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import threading
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.node import Node
+from ottla.broker.run import new_event_loop
+from ottla.broker.topics import create_topic, delete_topic, existing
+from ottla.metadata.broker_config import load_broker_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+# Tests start and stop groups all the time; waiting three seconds for more members helps nobody.
+TEST_DEFAULTS: Final = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+}
+
+
+class EmbeddedBroker:
+    """`bootstrap` is its address while it runs. `config` takes Kafka's broker settings."""
+
+    def __init__(
+        self,
+        data_dir: Path | str | None = None,
+        *,
+        config: Mapping[str, str] | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        settings = {**TEST_DEFAULTS, "listeners": f"PLAINTEXT://{host}:{port}", **(config or {})}
+        self._config = load_broker_config(sets=[f"{k}={v}" for k, v in settings.items()])
+        self._data_dir = None if data_dir is None else Path(data_dir)
+        self._temporary: Path | None = None
+        self._node: Node | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port for `bootstrap.servers`."""
+        if self._node is None:
+            raise RuntimeError("the broker is not running; use it in a with block")
+        host, port = next(iter(self._node.addresses.values()))
+        return f"{host}:{port}"
+
+    def start(self) -> EmbeddedBroker:
+        """Returns when the broker serves; whatever kept it from that is raised here."""
+        ready: threading.Event = threading.Event()
+        failure: list[BaseException] = []
+        path = self._data_dir
+        if path is None:
+            path = self._temporary = Path(tempfile.mkdtemp(prefix="ottla-"))
+
+        def run() -> None:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                self._loop = runner.get_loop()
+                stop = asyncio.Event()
+                self._stop = stop
+                try:
+                    runner.run(self._serve(path, ready, stop))
+                except BaseException as error:  # noqa: BLE001  # raised again by start()
+                    failure.append(error)
+                finally:
+                    ready.set()
+
+        self._thread = threading.Thread(target=run, name="ottla-broker", daemon=True)
+        self._thread.start()
+        ready.wait()
+        if failure:
+            self.stop()
+            raise failure[0]
+        return self
+
+    async def _serve(self, path: Path, ready: threading.Event, stop: asyncio.Event) -> None:
+        ephemeral = self._data_dir is None
+        self._node = await Node.start(self._config, path, ephemeral=ephemeral)
+        ready.set()
+        await stop.wait()
+        await self._node.stop()
+
+    def create_topic(
+        self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic; the same as any admin client would, without one."""
+        self._call(partial(create_topic, partitions=partitions, configs=configs), name)
+
+    def delete_topic(self, name: str) -> None:
+        self._call(lambda node, topic: delete_topic(node, existing(node, topic)), name)
+
+    def _call(self, function: Callable[[Node, str], object], name: str) -> None:
+        """Run a function of the broker in its own thread; what it raises is raised here."""
+        node, loop = self._node, self._loop
+        if node is None or loop is None:
+            raise RuntimeError("the broker is not running; use it in a with block")
+
+        async def call() -> None:
+            function(node, name)
+
+        asyncio.run_coroutine_threadsafe(call(), loop).result()
+
+    def stop(self) -> None:
+        """Stops cleanly; a temporary directory is removed."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            if self._loop is not None and self._node is not None:
+                self._loop.call_soon_threadsafe(self._stop.set)
+            thread.join()
+        self._node = None
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    def __enter__(self) -> EmbeddedBroker:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> EmbeddedBroker:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.stop)

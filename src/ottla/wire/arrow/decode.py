@@ -1,0 +1,291 @@
+"""Record batches to the columns of Spark's Kafka source.
+
+Rules:
+
+- The values of uncompressed batches are copied once, from where they came in to the column.
+- Every batch that may give rows is checked whole (CRC, then each record), whatever columns are
+  asked for. Only a timestamp that has no value in microseconds is let pass where it is not read.
+- Control batches give no rows. Of aborted transactions, those named in `aborted` give none.
+- A row without headers has null headers; a header key that is not UTF-8 reads with U+FFFD where
+  it is broken. Both as in Spark's own Kafka source.
+- Columns have 32-bit offsets, the only ones Spark takes: over 2 GiB in one column raises
+  ColumnTooLarge, and the caller hands in fewer buffers at a time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from ottla.wire.arrow import memory
+from ottla.wire.batch import RecordBatch, iter_batches
+from ottla.wire.compression import Codec, codec_of, decompress
+from ottla.wire.errors import BatchError
+from ottla.wire.kernels import decode
+from ottla.wire.kernels.jit import INT32_MAX, gather
+from ottla.wire.kernels.validate import address_of, check_record_count, record_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy.typing as npt
+    from _typeshed import ReadableBuffer
+
+    from ottla.wire.kernels.jit import I32, I64, U8
+
+    Buffers: TypeAlias = ReadableBuffer | Sequence[ReadableBuffer]
+
+HEADER_TYPE: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
+SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.field("element", HEADER_TYPE))),
+    ]
+)
+COLUMNS: Final = tuple(SCHEMA.names)
+COLUMNS_WITHOUT_HEADERS: Final = COLUMNS[:-1]
+
+DECOMPRESSED_LIMIT: Final = 1024 * 1024 * 1024
+"""For one call: half of what a column holds, so that bombs stop before columns are made."""
+
+MIN_OFFSET: Final = -0x8000000000000000
+MAX_OFFSET: Final = 0x7FFFFFFFFFFFFFFF
+
+_ABORT_MARKER: Final = b"\x00\x00\x00\x00"  # a control record's key: version 0, type 0
+
+# In the order in which the kernel takes them.
+_FIXED: Final[dict[str, type[np.int64 | np.int32]]] = {
+    "offset": np.int64,
+    "timestamp": np.int64,
+    "timestampType": np.int32,
+}
+_VARIABLE: Final = ("key", "value", "headers")
+
+
+class ColumnTooLarge(ValueError):
+    """A column would pass 2 GiB; nothing is wrong with the data."""
+
+
+class UnknownColumn(ValueError):
+    """A column is asked for that records do not have."""
+
+
+def batches_to_arrow(
+    buffers: Buffers,
+    topic: str,
+    partition: int,
+    *,
+    columns: Sequence[str] = COLUMNS_WITHOUT_HEADERS,
+    start_offset: int | None = None,
+    end_offset: int | None = None,
+    aborted: Iterable[tuple[int, int]] = (),
+    partial_tail: bool = False,
+    verify_crc: bool = True,
+    decompressed_limit: int = DECOMPRESSED_LIMIT,
+) -> pa.RecordBatch:
+    """The records with start_offset <= offset < end_offset, in the order of `buffers`.
+
+    Each buffer holds whole batches back to back; with `partial_tail` it may end inside one, which
+    is left out. `columns` are names of SCHEMA, and come out in the order given; others are neither
+    written nor copied. `aborted` are the (producer id, first offset) of a Fetch answer.
+    """
+    unknown = [name for name in columns if name not in COLUMNS]
+    if unknown:
+        raise UnknownColumn(f"expected columns of {', '.join(COLUMNS)}, got {', '.join(unknown)}")
+    start = MIN_OFFSET if start_offset is None else start_offset
+    end = MAX_OFFSET if end_offset is None else end_offset
+    where = f"{topic}-{partition}"
+    try:
+        batches = [
+            batch
+            for batch in _data_batches(
+                _each_batch(buffers, partial_tail), aborted, verify_crc, decompressed_limit
+            )
+            if batch.last_offset >= start and batch.base_offset < end
+        ]
+        plan = _plan(batches, verify_crc, decompressed_limit)
+        scanned = _scan(plan, start, end, columns)
+    except BatchError as error:
+        raise type(error)(error.expected, error.got, f"{where}: {error.where}") from None
+    made = columns or ("partition",)  # a batch made of no columns would have no rows
+    rows = pa.RecordBatch.from_arrays(
+        [_column(name, scanned, topic, partition) for name in made],
+        schema=pa.schema([SCHEMA.field(name) for name in made]),
+    )
+    return rows if columns else rows.select([])
+
+
+def next_offset(buffers: Buffers, *, partial_tail: bool = False) -> int | None:
+    """The offset to go on reading at: after the last whole batch, whatever its kind."""
+    offset = None
+    for batch in _each_batch(buffers, partial_tail):
+        offset = batch.next_offset
+    return offset
+
+
+def _each_batch(buffers: Buffers, partial_tail: bool) -> Iterator[RecordBatch]:
+    for buffer in buffers if isinstance(buffers, (list, tuple)) else (buffers,):
+        yield from iter_batches(memoryview(buffer).cast("B"), partial_tail=partial_tail)
+
+
+def _data_batches(
+    batches: Iterator[RecordBatch],
+    aborted: Iterable[tuple[int, int]],
+    verify_crc: bool,
+    decompressed_limit: int,
+) -> Iterator[RecordBatch]:
+    """Leave out control batches and, up to its abort marker, each transaction of `aborted`."""
+    pending = sorted(((first, producer) for producer, first in aborted), reverse=True)
+    aborting: set[int] = set()
+    for batch in batches:
+        while pending and pending[-1][0] <= batch.last_offset:
+            aborting.add(pending.pop()[1])
+        if batch.is_control:
+            if batch.producer_id in aborting and _is_abort_marker(
+                batch, verify_crc, decompressed_limit
+            ):
+                aborting.discard(batch.producer_id)
+        elif not (batch.is_transactional and batch.producer_id in aborting):
+            yield batch
+
+
+def _is_abort_marker(batch: RecordBatch, verify_crc: bool, decompressed_limit: int) -> bool:
+    plan = _plan([batch], verify_crc, decompressed_limit)
+    scanned = _scan(plan, MIN_OFFSET, MAX_OFFSET, ("key",))
+    keys = _gathered(scanned.pieces["key"], scanned.rows)
+    return bool(len(keys)) and keys[0].as_py() == _ABORT_MARKER
+
+
+class _Plan(NamedTuple):
+    """What the kernel reads, and the blocks whose addresses it holds."""
+
+    batches: list[RecordBatch]
+    rows: I64
+    blocks: list[memoryview]
+
+
+def _plan(batches: list[RecordBatch], verify_crc: bool, decompressed_limit: int) -> _Plan:
+    rows = []
+    blocks = []
+    budget = decompressed_limit
+    for batch in batches:
+        where = f"batch at offset {batch.base_offset}"
+        if verify_crc:
+            batch.verify_crc()
+        block = batch.payload
+        codec = codec_of(batch.attributes)
+        # Compaction leaves bare headers, whatever codec their records had.
+        if codec is not Codec.NONE and len(block):
+            block = decompress(codec, block, limit=budget, where=where)
+            budget -= len(block)
+        check_record_count(batch.record_count, len(block), where)
+        blocks.append(block)
+        rows.append(
+            (
+                address_of(block),
+                len(block),
+                batch.record_count,
+                batch.base_offset,
+                batch.max_timestamp if batch.is_log_append_time else batch.base_timestamp,
+                batch.is_log_append_time,
+            )
+        )
+    plan = np.array(rows, np.int64).reshape(len(rows), decode.PLAN_FIELDS)
+    return _Plan(batches, plan, blocks)
+
+
+class _Pieces(NamedTuple):
+    sources: I64
+    ends: I32
+    valid: U8
+
+    @classmethod
+    def allocate(cls, count: int) -> _Pieces:
+        ends = memory.allocate(count + 1, np.int32)
+        ends[0] = 0
+        valid = memory.allocate(count // 8 + 1, np.uint8)
+        valid.fill(0)
+        return cls(memory.allocate(count, np.int64), ends, valid)
+
+    def addresses(self) -> decode.Pieces:
+        return decode.Pieces(*(address_of(array) for array in self))
+
+
+class _Scanned(NamedTuple):
+    plan: _Plan  # held for as long as addresses into its blocks are
+    rows: int
+    fixed: dict[str, npt.NDArray[np.int64 | np.int32]]
+    pieces: dict[str, _Pieces]
+
+
+def _scan(plan: _Plan, start: int, end: int, columns: Sequence[str]) -> _Scanned:
+    most = int(plan.rows[:, decode.COUNT].sum())
+    fixed = {name: memory.allocate(most, _FIXED[name]) for name in columns if name in _FIXED}
+    pieces = {name: _Pieces.allocate(most) for name in columns if name in _VARIABLE}
+    status, batch, record, position, detail, rows = decode.scan(
+        plan.rows,
+        start,
+        end,
+        decode.Fixed(
+            *(address_of(fixed[name]) if name in fixed else decode.NOT_WANTED for name in _FIXED)
+        ),
+        *(pieces[name].addresses() if name in pieces else decode.Pieces() for name in _VARIABLE),
+    )
+    if status == decode.COLUMN_TOO_LARGE:
+        raise ColumnTooLarge(f"expected columns of at most {INT32_MAX} bytes, got more")
+    if status != decode.OK:
+        where = f"batch at offset {plan.batches[batch].base_offset}"
+        raise record_error(status, record, position, detail, where)
+    return _Scanned(plan, rows, fixed, pieces)
+
+
+def _column(name: str, scanned: _Scanned, topic: str, partition: int) -> pa.Array:
+    if name == "topic":
+        return pa.repeat(pa.scalar(topic, pa.string()), scanned.rows)
+    if name == "partition":
+        return pa.repeat(pa.scalar(partition, pa.int32()), scanned.rows)
+    if name in _FIXED:
+        buffers = [None, pa.py_buffer(scanned.fixed[name])]
+        return pa.Array.from_buffers(SCHEMA.field(name).type, scanned.rows, buffers)
+    if name == "headers":
+        return _headers(scanned.pieces[name], scanned.rows)
+    return _gathered(scanned.pieces[name], scanned.rows)
+
+
+def _headers(headers: _Pieces, rows: int) -> pa.Array:
+    count = int(headers.ends[rows])
+    keys, values = _Pieces.allocate(count), _Pieces.allocate(count)
+    if not decode.scan_headers(
+        headers.sources, headers.ends, rows, keys.addresses(), values.addresses()
+    ):
+        raise ColumnTooLarge(f"expected headers of at most {INT32_MAX} bytes, got more")
+    fields = [_readable(_gathered(keys, count)), _gathered(values, count)]
+    return pa.Array.from_buffers(
+        SCHEMA.field("headers").type,
+        rows,
+        [pa.py_buffer(headers.valid), pa.py_buffer(headers.ends)],
+        children=[pa.StructArray.from_arrays(fields, fields=list(HEADER_TYPE))],
+    )
+
+
+def _gathered(pieces: _Pieces, rows: int) -> pa.Array:
+    data = memory.allocate(int(pieces.ends[rows]), np.uint8)
+    gather(pieces.sources, pieces.ends, rows, address_of(data))
+    buffers = [pa.py_buffer(array) for array in (pieces.valid, pieces.ends, data)]
+    return pa.Array.from_buffers(pa.binary(), rows, buffers)
+
+
+def _readable(keys: pa.Array) -> pa.Array:
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        # Rare enough to go one by one: only a broken producer writes such keys.
+        return pa.array([key.decode(errors="replace") for key in keys.to_pylist()], pa.string())

@@ -1,0 +1,191 @@
+"""A file system in memory that fails on command and can lose power.
+
+Each file keeps what was written and what was synced; the directory keeps a journal of the changes
+since its last sync. `crash` gives the file system that the next start finds: synced content, some
+part of the rest, and some prefix of the journal. Every call that changes or syncs something has a
+number, and a plan names the numbers at which a fault strikes.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ottla.log.storage import Buffer, Storage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+
+class Fault(enum.Enum):
+    """What happens at one system call."""
+
+    SHORT_WRITE = enum.auto()  # half of the bytes; not an error, the caller has to go on
+    ENOSPC = enum.auto()  # half of the bytes, then the disk is full
+    EIO = enum.auto()
+    CRASH = enum.auto()  # the machine stops before the call
+    TORN_CRASH = enum.auto()  # the machine stops in the middle of the call
+    BIT_FLIP = enum.auto()  # the disk stores something else
+
+
+class Survival(enum.Enum):
+    """What a crash leaves of bytes and directory changes that were not synced."""
+
+    NOTHING = enum.auto()
+    HALF = enum.auto()
+    EVERYTHING = enum.auto()
+    ZEROS = enum.auto()  # sizes and names survive, the data pages do not
+
+
+class PowerLoss(BaseException):
+    """The simulated machine has stopped; no code of the log may catch this."""
+
+
+@dataclass
+class _Inode:
+    data: bytearray = field(default_factory=bytearray)
+    synced: bytes = b""
+
+    def after_crash(self, survival: Survival) -> _Inode:
+        common = min(len(self.synced), len(self.data))
+        tail = bytes(self.data[common:])
+        if survival is Survival.NOTHING:
+            kept = self.synced
+        elif survival is Survival.HALF:
+            kept = self.synced[:common] + tail[: len(tail) // 2]
+        elif survival is Survival.ZEROS:
+            kept = self.synced[:common] + bytes(len(tail))
+        else:
+            kept = bytes(self.data)
+        return _Inode(bytearray(kept), kept)
+
+
+class MemoryStorage(Storage):
+    """One flat name space of paths; directories exist once something is put in them."""
+
+    def __init__(self, plan: Mapping[int, Fault] | None = None) -> None:
+        self.plan = dict(plan or {})
+        self.calls = 0
+        self.clock_ms = 0
+        self._names: dict[Path, _Inode] = {}
+        self._synced_names: dict[Path, _Inode] = {}
+        self._journal: list[dict[Path, _Inode]] = []
+        self._open: dict[int, _Inode] = {}
+        self._next_fd = 3
+
+    def crash(self, survival: Survival) -> MemoryStorage:
+        """What is left on the disk."""
+        if survival is Survival.NOTHING:
+            names = self._synced_names
+        elif survival is Survival.HALF:
+            history = [self._synced_names, *self._journal]
+            names = history[len(history) // 2]
+        else:
+            names = self._names
+        left = MemoryStorage()
+        left._names = {path: inode.after_crash(survival) for path, inode in names.items()}
+        left._synced_names = dict(left._names)
+        return left
+
+    @property
+    def open_files(self) -> int:
+        return len(self._open)
+
+    def _strike(self) -> Fault | None:
+        fault = self.plan.get(self.calls)
+        self.calls += 1
+        if fault is Fault.CRASH:
+            raise PowerLoss
+        if fault is Fault.EIO:
+            raise OSError(errno.EIO, "simulated I/O error")
+        return fault
+
+    def _strike_metadata(self) -> None:
+        fault = self._strike()
+        if fault is Fault.ENOSPC:
+            raise OSError(errno.ENOSPC, "simulated full disk")
+        if fault is Fault.TORN_CRASH:
+            raise PowerLoss
+
+    def _changed(self) -> None:
+        self._journal.append(dict(self._names))
+
+    def open(self, path: Path, *, create: bool) -> int:
+        if path not in self._names:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+            self._strike_metadata()
+            self._names[path] = _Inode()
+            self._changed()
+        self._next_fd += 1
+        self._open[self._next_fd] = self._names[path]
+        return self._next_fd
+
+    def close(self, fd: int) -> None:
+        del self._open[fd]
+
+    def pwritev(self, fd: int, chunks: Sequence[Buffer], position: int) -> int:
+        fault = self._strike()
+        data = bytearray(b"".join(chunks))
+        if fault in (Fault.SHORT_WRITE, Fault.ENOSPC, Fault.TORN_CRASH):
+            del data[max(1, len(data) // 2) :]
+        if fault is Fault.BIT_FLIP:
+            data[len(data) // 2] ^= 0x10
+        content = self._open[fd].data
+        if len(content) < position:
+            content.extend(bytes(position - len(content)))
+        content[position : position + len(data)] = data
+        if fault is Fault.TORN_CRASH:
+            raise PowerLoss
+        if fault is Fault.ENOSPC:
+            raise OSError(errno.ENOSPC, "simulated full disk")
+        return len(data)
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        return bytes(self._open[fd].data[position : position + size])
+
+    def size(self, fd: int) -> int:
+        return len(self._open[fd].data)
+
+    def truncate(self, fd: int, size: int) -> None:
+        self._strike_metadata()
+        del self._open[fd].data[size:]
+
+    def fdatasync(self, fd: int) -> None:
+        self._strike_metadata()
+        inode = self._open[fd]
+        inode.synced = bytes(inode.data)
+
+    def fsync_dir(self, path: Path) -> None:
+        self._strike_metadata()
+        self._synced_names = dict(self._names)
+        self._journal.clear()
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._strike_metadata()
+        self._names[target] = self._names.pop(source)
+        self._changed()
+
+    def unlink(self, path: Path) -> None:
+        if path in self._names:
+            self._strike_metadata()
+            del self._names[path]
+            self._changed()
+
+    def mkdir(self, path: Path) -> None:
+        pass
+
+    def listdir(self, path: Path) -> list[str]:
+        return sorted(name.name for name in self._names if name.parent == path)
+
+    def read_file(self, path: Path) -> bytes:
+        try:
+            return bytes(self._names[path].data)
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(path)) from None
+
+    def mtime_ms(self, path: Path) -> int:
+        return self.clock_ms

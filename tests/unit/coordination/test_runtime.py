@@ -1,0 +1,194 @@
+"""The runtime against a log in memory: coalescing, order of answers, loading, loss, timers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.coordination.machine import Decision, Token
+from ottla.coordination.runtime import CoordinatorLoading, CoordinatorRuntime, NotCoordinator
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+Pair = tuple[bytes, bytes | None]
+
+
+class MemoryLog:
+    """Appends complete when the test says so, or at once."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Pair]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.load_gate = asyncio.Event()
+        self.load_gate.set()
+        self.broken: Exception | None = None
+
+    async def append(self, partition: int, records: Sequence[Pair], now_ms: int) -> None:
+        await self.gate.wait()
+        if self.broken is not None:
+            raise self.broken
+        self.batches.append(list(records))
+
+    async def replay(self, partition: int) -> AsyncIterator[Sequence[Pair]]:
+        await self.load_gate.wait()
+        for batch in self.batches:
+            yield batch
+
+
+class Counter:
+    """Adds what it is asked to; 0 reads, -1 parks until the alarm a second later."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.alarm: int | None = None
+        self.parked: list[Token] = []
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        self.total += int(key)
+
+    def loaded(self, now_ms: int) -> None:
+        pass
+
+    def decide(self, request: int, token: Token, now_ms: int) -> Decision[int, int]:
+        decision: Decision[int, int] = Decision()
+        if request == -1:
+            self.parked.append(token)
+            self.alarm = now_ms + 1000
+            return decision
+        if request:
+            decision.records.append(request)
+            self.total += request
+        decision.reply(token, self.total)
+        return decision
+
+    def tick(self, now_ms: int) -> Decision[int, int]:
+        decision: Decision[int, int] = Decision()
+        if self.alarm is not None and now_ms >= self.alarm:
+            self.alarm = None
+            for token in self.parked:
+                decision.reply(token, -self.total)
+            self.parked.clear()
+        return decision
+
+    def next_deadline(self) -> int | None:
+        return self.alarm
+
+    def encode(self, record: int) -> Pair:
+        return b"%d" % record, b""
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        return self.now
+
+
+async def hosted(log: MemoryLog, clock: Clock | None = None) -> CoordinatorRuntime[int, int, int]:
+    runtime = CoordinatorRuntime(log, lambda _index: Counter(), clock or Clock())
+    await runtime.load(0)
+    return runtime
+
+
+async def test_one_turn_of_the_loop_is_one_batch() -> None:
+    log = MemoryLog()
+    runtime = await hosted(log)
+    answers = await asyncio.gather(*(runtime.submit(0, n) for n in (1, 2, 3)))
+    assert answers == [1, 3, 6]
+    assert log.batches == [[(b"1", b""), (b"2", b""), (b"3", b"")]]
+
+
+async def test_answers_wait_for_the_commit_and_reads_wait_with_them() -> None:
+    log = MemoryLog()
+    runtime = await hosted(log)
+    assert await runtime.submit(0, 0) == 0
+    log.gate.clear()
+    write, read = runtime.submit(0, 5), runtime.submit(0, 0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not write.done()
+    assert not read.done()
+    later = runtime.submit(0, 7)
+    log.gate.set()
+    assert [await write, await read, await later] == [5, 5, 12]
+    assert log.batches == [[(b"5", b"")], [(b"7", b"")]]
+
+
+async def test_loading_then_replayed_state() -> None:
+    log = MemoryLog()
+    log.batches = [[(b"4", b""), (b"5", b"")], [(b"6", b"")]]
+    log.load_gate.clear()
+    runtime = CoordinatorRuntime(log, lambda _index: Counter(), Clock())
+    with pytest.raises(NotCoordinator):
+        runtime.submit(0, 0)
+    loading = asyncio.create_task(runtime.load(0))
+    await asyncio.sleep(0)
+    with pytest.raises(CoordinatorLoading):
+        runtime.submit(0, 0)
+    log.load_gate.set()
+    await loading
+    assert await runtime.submit(0, 0) == 15
+
+
+async def test_a_failed_append_fails_who_waits_and_reloads() -> None:
+    log = MemoryLog()
+    runtime = await hosted(log)
+    await runtime.submit(0, 1)
+    log.broken = OSError("disk")
+    parked, lost = runtime.submit(0, -1), runtime.submit(0, 5)
+    for future in (lost, parked):
+        with pytest.raises(NotCoordinator):
+            await future
+    log.broken = None
+    with pytest.raises(CoordinatorLoading):
+        runtime.submit(0, 0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert await runtime.submit(0, 0) == 1
+
+
+async def test_a_failed_load_leaves_the_partition_unhosted() -> None:
+    log = MemoryLog()
+    log.batches = [[(b"not a number", b"")]]
+    runtime = CoordinatorRuntime(log, lambda _index: Counter(), Clock())
+    with pytest.raises(ValueError, match="not a number"):
+        await runtime.load(0)
+    with pytest.raises(NotCoordinator):
+        runtime.submit(0, 0)
+
+
+async def test_unload_fails_who_waits() -> None:
+    runtime = await hosted(MemoryLog())
+    parked = runtime.submit(0, -1)
+    runtime.unload(0)
+    with pytest.raises(NotCoordinator):
+        await parked
+    with pytest.raises(NotCoordinator):
+        runtime.submit(0, 0)
+
+
+async def test_a_deadline_ticks_and_releases_the_parked() -> None:
+    log, clock = MemoryLog(), Clock()
+    runtime = await hosted(log, clock)
+    await runtime.submit(0, 3)
+    parked = runtime.submit(0, -1)
+    clock.now = 1000
+    assert await runtime.submit(0, 0) == 3
+    assert await parked == -3
+    runtime.close()
+
+
+async def test_a_caller_that_went_away_is_no_obstacle() -> None:
+    log, clock = MemoryLog(), Clock()
+    runtime = await hosted(log, clock)
+    gone, parked = runtime.submit(0, 4), runtime.submit(0, -1)
+    gone.cancel()
+    parked.cancel()
+    clock.now = 1000
+    assert await runtime.submit(0, 0) == 4
+    runtime.close()

@@ -1,0 +1,189 @@
+"""A fault at every system call of a scripted life: nothing acknowledged is lost, nobody lies.
+
+The script appends, flushes, rolls, deletes and purges. For each number of a changing system call
+and each kind of fault it runs until the fault takes it down; then the machine loses power, and
+what the next start finds must be a run of the appended batches that holds every flushed one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ottla.log.config import LogConfig
+from ottla.log.errors import StorageFailure
+from ottla.log.partition import PartitionLog
+from ottla.wire.batch import iter_batches
+from tests.support.log_batches import batch_of, read_all
+from tests.support.log_faults import Fault, MemoryStorage, PowerLoss, Survival
+
+HOME = Path("/data/t-0")
+CONFIG = LogConfig(
+    segment_bytes=500, index_interval_bytes=100, retention_ms=60, file_delete_delay_ms=5
+)
+
+
+class Life:
+    """One run of the script, and what it was told."""
+
+    def __init__(self, storage: MemoryStorage, config: LogConfig = CONFIG) -> None:
+        self.storage = storage
+        self.config = config
+        self.appended: list[bytes] = []  # as they must stand on disk
+        self.pending: bytes | None = None
+        self.flushed = 0
+        self.log: PartitionLog | None = None
+
+    def run(self) -> None:
+        log = self.log = self.open(self.storage)
+        for number in range(26):
+            self.append(log, number)
+            if number % 4 == 3:
+                self.flush(log)
+            if number == 17:
+                log.apply_retention(1000 + 10 * number)
+            if number == 21:
+                log.delete_records_before(log.high_watermark - 2)
+                log.purge(5000)
+        self.flush(log)
+        log.close()
+
+    def open(self, storage: MemoryStorage, *, recovery_point: int = 0) -> PartitionLog:
+        return PartitionLog.open(
+            HOME,
+            self.config,
+            now_ms=0,
+            recovery_point=recovery_point,
+            high_watermark=recovery_point,
+            tail_bytes=0,
+            storage=storage,
+        )
+
+    def append(self, log: PartitionLog, number: int) -> None:
+        epoch = number // 7
+        batch = batch_of(
+            bytes([65 + number]) * 40,
+            timestamps=[1000 + 10 * number],
+            producer_id=1,
+            epoch=0,
+            sequence=number,
+        )
+        batch.assign(number, epoch)
+        self.pending = bytes(batch.data)
+        batch.assign(0, 0)
+        log.append(batch, leader_epoch=epoch, now_ms=0)
+        self.appended.append(self.pending)
+
+    def flush(self, log: PartitionLog) -> None:
+        self.flushed = log.flush()
+        log.advance_high_watermark(self.flushed)
+
+    def check(self, recovered: PartitionLog, *, flushed: int) -> None:
+        """The recovered log is a run of what was appended, up to the flushed end at least."""
+        start, end = recovered.log_start_offset, recovered.log_end_offset
+        assert end >= flushed
+        # The batch that was being written when the fault struck may be there, or not.
+        possible = [*self.appended, self.pending or b""]
+        assert read_all(recovered) == b"".join(possible[start:end])
+        held = self.log.log_start_offset if self.log else 0
+        assert start <= max(held, flushed)
+
+
+def total_calls() -> int:
+    storage = MemoryStorage()
+    Life(storage).run()
+    assert storage.open_files == 0
+    return storage.calls
+
+
+CALLS = total_calls()
+
+
+def test_the_script_is_long_enough() -> None:
+    assert CALLS > 120
+
+
+def take_down(life: Life, fault: Fault) -> None:
+    if fault in (Fault.SHORT_WRITE, Fault.BIT_FLIP):
+        life.run()
+        return
+    try:
+        life.run()
+    except PowerLoss:
+        assert fault in (Fault.CRASH, Fault.TORN_CRASH)
+    except StorageFailure:
+        assert fault in (Fault.EIO, Fault.ENOSPC)
+        if life.log is not None:
+            assert_offline(life.log)
+
+
+def assert_offline(log: PartitionLog) -> None:
+    assert not log.online
+    end = log.log_end_offset
+    for call in (
+        lambda: log.append(batch_of(b"x"), leader_epoch=9, now_ms=0),
+        lambda: log.read(end, 100, upper_bound_offset=end, min_one_message=True),
+        lambda: log.apply_retention(0),
+        lambda: log.delete_records_before(-1),
+        lambda: log.offset_for_timestamp(0),
+        log.flush,
+    ):
+        with pytest.raises(StorageFailure):
+            call()
+    log.close()
+
+
+@pytest.mark.parametrize("survival", list(Survival))
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_fault_at_every_call(fault: Fault, survival: Survival) -> None:
+    for number in range(CALLS):
+        storage = MemoryStorage({number: fault})
+        life = Life(storage)
+        take_down(life, fault)
+        left = storage.crash(survival)
+        if fault is Fault.BIT_FLIP:
+            # What was flushed may be what the disk got wrong; it must not come back as a record.
+            life.check(life.open(left), flushed=0)
+        else:
+            recovered = life.open(left, recovery_point=life.flushed)
+            life.check(recovered, flushed=life.flushed)
+            next_sequence = recovered.log_end_offset
+            if next_sequence > recovered.log_start_offset:
+                (producer,) = recovered.producers()
+                assert producer.last_sequence == next_sequence - 1
+
+
+@pytest.mark.parametrize("survival", [Survival.HALF, Survival.EVERYTHING])
+def test_a_crash_during_recovery_changes_nothing(survival: Survival) -> None:
+    storage = MemoryStorage({CALLS * 3 // 4: Fault.TORN_CRASH})
+    life = Life(storage)
+    take_down(life, Fault.TORN_CRASH)
+    number = 0
+    while True:
+        left = storage.crash(Survival.HALF)
+        left.plan = {number: Fault.CRASH}
+        try:
+            life.open(left, recovery_point=life.flushed)
+        except PowerLoss:
+            again = life.open(left.crash(survival), recovery_point=life.flushed)
+            life.check(again, flushed=life.flushed)
+            number += 1
+        else:
+            break
+    assert number > 3
+
+
+def test_a_full_disk_is_an_error_also_when_opening() -> None:
+    with pytest.raises(StorageFailure):
+        Life(MemoryStorage({0: Fault.ENOSPC})).run()
+
+
+def test_other_logs_go_on(tmp_path: Path) -> None:
+    failing = Life(MemoryStorage({30: Fault.EIO}))
+    with pytest.raises(StorageFailure):
+        failing.run()
+    healthy = PartitionLog.open(tmp_path, replace(CONFIG, segment_bytes=900), now_ms=0)
+    healthy.append(batch_of(b"x"), leader_epoch=0, now_ms=0)
+    assert len(list(iter_batches(memoryview(read_all(healthy))))) == 1

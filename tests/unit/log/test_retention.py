@@ -1,0 +1,169 @@
+"""What goes, when, and who can still read it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ottla.log.config import LogConfig
+from ottla.log.errors import OffsetOutOfRange, PolicyViolation
+from ottla.log.partition import PartitionLog
+from tests.support.log_batches import batch_of, batches_in, read_all
+from tests.support.log_faults import MemoryStorage
+
+HOME = Path("/data/t-0")
+SIZE = batch_of(b"x").size
+TWO_EACH = LogConfig(segment_bytes=2 * SIZE, retention_ms=-1, file_delete_delay_ms=50)
+
+
+def filled(
+    config: LogConfig,
+    *,
+    batches: int = 9,
+    start_ms: int = 1000,
+    timestamps: bool = True,
+    storage: MemoryStorage | None = None,
+) -> PartitionLog:
+    """Batch n has the time start + 10 n; two batches fill a segment."""
+    log = PartitionLog.open(HOME, config, now_ms=0, storage=storage or MemoryStorage())
+    for number in range(batches):
+        batch = batch_of(b"x", timestamps=[start_ms + 10 * number if timestamps else -1])
+        log.append(batch, leader_epoch=number // 4, now_ms=0)
+    log.advance_high_watermark(batches)
+    return log
+
+
+def gone(log: PartitionLog, now_ms: int = 5000) -> list[int]:
+    return [segment.base_offset for segment in log.apply_retention(now_ms)]
+
+
+def test_minus_one_keeps_all() -> None:
+    assert gone(filled(TWO_EACH), now_ms=1 << 50) == []
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "expected"),
+    [(1110, []), (1111, [0]), (1130, [0]), (1131, [0, 2]), (1171, [0, 2, 4, 6])],
+)
+def test_by_time(now_ms: int, expected: list[int]) -> None:
+    log = filled(replace(TWO_EACH, retention_ms=100))
+    assert gone(log, now_ms) == expected
+    assert log.log_start_offset == len(expected) * 2
+
+
+def test_the_active_segment_goes_too_after_a_roll() -> None:
+    log = filled(replace(TWO_EACH, retention_ms=100))
+    assert gone(log, now_ms=9999) == [0, 2, 4, 6, 8]
+    assert [(s.base_offset, s.size) for s in log.segments] == [(9, 0)]
+    assert (log.log_start_offset, log.log_end_offset) == (9, 9)
+    assert gone(log, now_ms=99999) == []
+    assert log.append(batch_of(b"x"), leader_epoch=9, now_ms=0).base_offset == 9
+
+
+def test_records_without_time_are_as_old_as_their_file() -> None:
+    storage = MemoryStorage()
+    storage.clock_ms = 3000
+    log = filled(replace(TWO_EACH, retention_ms=100), timestamps=False, storage=storage)
+    assert gone(log, now_ms=3100) == []
+    assert gone(log, now_ms=3101) == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.parametrize(
+    ("keep", "expected"), [(9, []), (8, []), (7, [0]), (6, [0]), (5, [0, 2]), (1, [0, 2, 4, 6])]
+)
+def test_by_size(keep: int, expected: list[int]) -> None:
+    assert gone(filled(replace(TWO_EACH, retention_bytes=keep * SIZE))) == expected
+
+
+def test_nothing_goes_past_the_high_watermark() -> None:
+    log = filled(replace(TWO_EACH, retention_ms=100))
+    log.high_watermark = 5
+    assert gone(log, now_ms=9999) == [0, 2]
+
+
+def test_compacted_topics_ignore_time_and_size() -> None:
+    policy = frozenset({"compact"})
+    assert gone(filled(replace(TWO_EACH, retention_ms=1, cleanup_policy=policy))) == []
+
+
+def test_epochs_follow_the_log_start() -> None:
+    log = filled(replace(TWO_EACH, retention_ms=100))
+    assert log.epochs.entries == [(0, 0), (1, 4), (2, 8)]
+    gone(log, now_ms=1151)
+    assert log.epochs.entries == [(1, 6), (2, 8)]
+    assert log.end_offset_for_epoch(0) == (0, 6)
+    assert log.end_offset_for_epoch(1) == (1, 8)
+    assert log.end_offset_for_epoch(2) == (2, 9)
+    assert log.end_offset_for_epoch(3) is None
+
+
+def test_a_reader_holds_on_to_a_deleted_segment(tmp_path: Path) -> None:
+    log = PartitionLog.open(tmp_path, replace(TWO_EACH, retention_ms=1), now_ms=0, tail_bytes=0)
+    for _ in range(4):
+        log.append(batch_of(b"x"), leader_epoch=0, now_ms=0)
+    log.advance_high_watermark(4)
+    held = log.segments[0]
+    before = held.read(0, 1000, 4, at_least_one=True)
+    log.apply_retention(9999)
+    assert held.read(0, 1000, 4, at_least_one=True) == before
+    assert log.purge(9999 + 49) == 0
+    assert log.purge(9999 + 50) == 2
+    assert [p.suffix for p in tmp_path.iterdir() if p.suffix == ".deleted"] == []
+    assert held.read(0, 1000, 4, at_least_one=True) == before
+
+
+def test_files_are_renamed_then_unlinked() -> None:
+    storage = MemoryStorage()
+    log = filled(replace(TWO_EACH, retention_ms=100), storage=storage)
+    assert gone(log, now_ms=1131) == [0, 2]
+    deleted = [name for name in storage.listdir(HOME) if name.endswith(".deleted")]
+    assert len(deleted) == 6
+    assert f"{2:020d}.snapshot" not in storage.listdir(HOME)
+    assert f"{4:020d}.snapshot" in storage.listdir(HOME)
+    assert log.purge(1131 + 50) == 2
+    assert not [name for name in storage.listdir(HOME) if name.endswith(".deleted")]
+
+
+class TestDeleteRecords:
+    def test_in_the_middle_of_a_batch(self) -> None:
+        log = PartitionLog.open(HOME, LogConfig(), now_ms=0, storage=MemoryStorage())
+        log.append(batch_of(b"a", b"b", b"c"), leader_epoch=0, now_ms=0)
+        log.advance_high_watermark(3)
+        assert log.delete_records_before(1) == 1
+        with pytest.raises(OffsetOutOfRange):
+            log.read(0, 100, upper_bound_offset=3, min_one_message=True)
+        result = log.read(1, 100, upper_bound_offset=3, min_one_message=True)
+        assert [batch.base_offset for batch in batches_in(result)] == [0]
+
+    def test_whole_segments_go(self) -> None:
+        log = filled(TWO_EACH)
+        assert log.delete_records_before(5) == 5
+        assert gone(log) == [0, 2]
+        assert log.log_start_offset == 5
+
+    def test_to_the_high_watermark(self) -> None:
+        log = filled(TWO_EACH)
+        log.high_watermark = 7
+        assert log.delete_records_before(-1) == 7
+        for offset in (8, -2):
+            with pytest.raises(OffsetOutOfRange):
+                log.delete_records_before(offset)
+        assert log.delete_records_before(3) == 7
+
+    def test_not_on_topics_that_are_only_compacted(self) -> None:
+        log = filled(replace(TWO_EACH, cleanup_policy=frozenset({"compact"})))
+        with pytest.raises(PolicyViolation):
+            log.delete_records_before(1)
+
+    def test_the_log_start_survives_by_its_checkpoint(self) -> None:
+        storage = MemoryStorage()
+        log = filled(TWO_EACH, storage=storage)
+        log.delete_records_before(5)
+        log.close()
+        again = PartitionLog.open(
+            HOME, TWO_EACH, now_ms=0, clean=True, log_start_offset=5, storage=storage
+        )
+        assert again.log_start_offset == 5
+        assert len(read_all(again)) == 4 * SIZE
