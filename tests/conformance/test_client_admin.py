@@ -1,4 +1,4 @@
-"""The Admin client against brokers that are not Ottla's, and a foreign client as witness.
+"""The Admin client against Ottla's broker and Apache Kafka, with a foreign client as witness.
 
 `admin_bootstrap` says which broker; every test makes topics and groups of its own, so that one
 broker serves them all.
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer
 
+import ottla
 from ottla.client.admin import Admin
 from ottla.client.admin_resets import NothingToReset, ShiftBy, ToOffset
 from ottla.client.admin_types import ConfigSource
@@ -30,9 +31,13 @@ _numbers = itertools.count()
 LONG_AGO = 1_600_000_000_000
 
 
-@pytest.fixture(scope="module", params=["apache-kafka"])
+@pytest.fixture(scope="module", params=["ottla", "apache-kafka"])
 def admin_bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
     """The bootstrap address of a broker that serves for the whole module."""
+    if request.param == "ottla":
+        with ottla.EmbeddedBroker() as broker:
+            yield broker.bootstrap
+        return
     missing = why_no_jvm()
     if missing is not None:
         pytest.skip(missing)

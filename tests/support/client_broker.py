@@ -31,7 +31,7 @@ from ottla.wire.schema.metadata import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ottla.wire.spec import Span
 
@@ -60,6 +60,7 @@ class ScriptedBroker:
         self.versions_used: list[tuple[str, int]] = []
         self.connections = 0
         self.open_connections = 0
+        self._changed = asyncio.Event()
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -82,6 +83,16 @@ class ScriptedBroker:
     def asked(self, kind: type) -> list[Any]:
         """The requests of one type so far."""
         return [one for one in self.requests if isinstance(one, kind)]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until requests or connections have made this true."""
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def until_left(self) -> None:
+        """Wait until nobody is connected."""
+        await self.until(lambda: not self.open_connections)
 
     def hang_up(self) -> None:
         """Close all connections, and go on listening."""
@@ -109,6 +120,7 @@ class ScriptedBroker:
             pass
         finally:
             self.open_connections -= 1
+            self._changed.set()
             self._tasks.discard(task)
             self._writers.discard(writer)
             writer.transport.abort()
@@ -120,6 +132,7 @@ class ScriptedBroker:
             header = read_request_header(frame)
             request = read_request(header, frame)
             self.requests.append(request)
+            self._changed.set()
             self.versions_used.append((API_NAMES[header.api_key], header.api_version))
             answer, version = self._answer(request, header.api_key, header.api_version)
             if answer is Instead.HANG_UP:

@@ -26,7 +26,6 @@ from ottla.client.errors import (
 from ottla.client.exchange import MAX_RESPONSE_BYTES, Exchange, api_key_of
 from ottla.client.security import PLAINTEXT, Security
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.errors import WireError
 from ottla.wire.messages import API_VERSIONS, message
 from ottla.wire.schema import API_NAMES
 from ottla.wire.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -173,14 +172,12 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._failure is not None:
             return
-        try:
-            answers = self._exchange.received(nbytes)
-        except WireError as error:
-            self._fail(ConnectionLost(f"{self.address} broke the protocol: {error}"), error)
-            return
-        for waiter, answer in answers:
+        for waiter, answer in self._exchange.received(nbytes):
             if not waiter.done():
                 waiter.set_result(answer)
+        error = self._exchange.error
+        if error is not None:
+            self._fail(ConnectionLost(f"{self.address} broke the protocol: {error}"), error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         why = f": {exc}" if exc else ""

@@ -6,7 +6,8 @@
   given up leaves its entry in place: the answer still comes and has to be taken off the stream.
 - A broker that does not know a version of ApiVersions answers error 35, and not in the form of that
   version. Brokers differ in what follows the code, so nothing after it is read.
-- Any error raised here means the connection cannot go on.
+- What breaks the protocol ends the stream: the answers before it are still given out, then `error`
+  says what was wrong.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.errors import MalformedMessage, MessageError
+from ottla.wire.errors import MalformedMessage, MessageError, WireError
 from ottla.wire.frames import FrameParser
 from ottla.wire.messages import API_VERSIONS, message, read_response, request_parts
 from ottla.wire.schema import API_NAMES
@@ -65,13 +66,14 @@ def api_key_of(request: object) -> int:
 class Exchange(Generic[Token]):
     """Correlation ids and the queue of requests that wait for their answers."""
 
-    __slots__ = ("_client_id", "_in_flight", "_last_id", "_parser")
+    __slots__ = ("_client_id", "_in_flight", "_last_id", "_parser", "error")
 
     def __init__(self, client_id: str | None, max_response_bytes: int = MAX_RESPONSE_BYTES) -> None:
         self._client_id = client_id
         self._in_flight: deque[_InFlight[Token]] = deque()
         self._last_id = -1
         self._parser = FrameParser(max_response_bytes)
+        self.error: WireError | None = None
 
     def __len__(self) -> int:
         """How many answers are outstanding."""
@@ -94,7 +96,14 @@ class Exchange(Generic[Token]):
 
     def received(self, nbytes: int) -> list[tuple[Token, Any]]:
         """The answers that the bytes just read into the buffer have made whole."""
-        return [self._answer(frame) for frame in self._parser.buffer_updated(nbytes)]
+        answers = []
+        try:
+            for frame in self._parser.buffer_updated(nbytes):
+                answers.append(self._answer(frame))  # noqa: PERF401  # keeps those before an error
+            self.error = self._parser.error
+        except WireError as error:
+            self.error = error
+        return answers
 
     def abandon(self) -> list[Token]:
         """Who still waits when the connection ends."""

@@ -184,7 +184,7 @@ async def test_the_highest_common_version_is_picked() -> None:
     assert connection.pick_version(12) == 2
     assert connection.pick_version(10) == 6
     assert connection.pick_version(10, high=4) == 4
-    with pytest.raises(UnsupportedApi, match="heartbeat in versions 0 to 2; .* from 3 to 4"):
+    with pytest.raises(UnsupportedApi, match=r"heartbeat in versions 0 to 2; .* from 3 to 4"):
         connection.pick_version(12, low=3)
     with pytest.raises(UnsupportedApi, match="does not serve fetch"):
         connection.pick_version(1)
@@ -212,8 +212,7 @@ async def test_what_is_no_broker_is_left_at_once(instead: object) -> None:
         broker.script(ApiVersionsRequest, instead)
         with pytest.raises(BrokerUnreachable, match="does not answer as a Kafka broker"):
             await connect(Address("127.0.0.1", broker.port))
-        while broker.open_connections:
-            await asyncio.sleep(0)
+        await broker.until_left()
 
 
 async def test_a_silent_peer_is_left_after_a_while() -> None:
@@ -221,21 +220,18 @@ async def test_a_silent_peer_is_left_after_a_while() -> None:
         broker.script(ApiVersionsRequest, Instead.SILENCE)
         with pytest.raises(BrokerUnreachable, match="no answer to api_versions"):
             await connect(Address("127.0.0.1", broker.port), request_timeout=0.05)
-        while broker.open_connections:
-            await asyncio.sleep(0)
+        await broker.until_left()
 
 
 async def test_cancelled_while_connecting_leaves_no_socket() -> None:
     async with ScriptedBroker() as broker:
         broker.script(ApiVersionsRequest, Instead.SILENCE)
         connecting = asyncio.create_task(connect(Address("127.0.0.1", broker.port)))
-        while not broker.requests:
-            await asyncio.sleep(0)
+        await broker.until(lambda: bool(broker.requests))
         connecting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await connecting
-        while broker.open_connections:
-            await asyncio.sleep(0)
+        await broker.until_left()
 
 
 async def test_nobody_listening_is_said_plainly() -> None:
