@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAli
 
 from ottla.client.bootstrap import parse_bootstrap
 from ottla.client.cluster_view import NO_LEADER, Broker, ClusterView, Topic, TopicPartition
-from ottla.client.connection import CONNECT_TIMEOUT, REQUEST_TIMEOUT, Address, Connection, connect
+from ottla.client.connection import CONNECT_TIMEOUT, REQUEST_TIMEOUT, Address, Connection
 from ottla.client.errors import BrokerUnreachable, ClientClosed, ClientError, KafkaError, check
 from ottla.client.exchange import api_key_of
 from ottla.client.retry import RECONNECT, RETRY, Stale, forgets
@@ -302,34 +302,31 @@ class Client:
         link = self._links.setdefault(_Place(address, for_coordination), _Link())
 
         async def work() -> None:
-            link.connection = await self._connect(address, link)
+            # In place before it is open, so that closing the client closes it.
+            link.connection = Connection(address, self._client_id, max_versions=self._max_versions)
+            await self._open(link.connection, link)
 
         await link.turns.take(lambda: link.is_open, work)
         assert link.connection is not None
         return link.connection
 
-    async def _connect(self, address: Address, link: _Link) -> Connection:
+    async def _open(self, connection: Connection, link: _Link) -> None:
         now = asyncio.get_running_loop().time
         await asyncio.sleep(max(0.0, link.not_before - now()))
         try:
-            connection = await connect(
-                address,
-                client_id=self._client_id,
+            await connection.open(
                 security=self._security,
-                max_versions=self._max_versions,
                 connect_timeout=self._connect_timeout,
                 request_timeout=self.request_timeout,
             )
         except BrokerUnreachable:
+            if self._closed:
+                raise ClientClosed("the client was closed while it connected") from None
             link.failures += 1
             link.not_before = now() + RECONNECT.delay(link.failures, self._random())
             raise
-        if self._closed:
-            await connection.close()
-            raise ClientClosed("the client was closed while it connected")
         link.failures = 0
         link.not_before = -math.inf
-        return connection
 
 
 async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -57,7 +57,7 @@ class Address(NamedTuple):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection that is open, or was; `connect` makes one that has agreed on versions."""
+    """To be opened once, and used until it is closed or fails."""
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether a request could be sent now."""
-        return self._failure is None and self._transport is not None
+        """Whether versions are agreed on and requests can be sent."""
+        return self._failure is None and bool(self.versions)
 
     @property
     def in_flight(self) -> int:
@@ -102,6 +102,36 @@ class Connection(asyncio.BufferedProtocol):
                 f"{theirs[1]}; this call needs one from {max(ours[0], low)} to {min(ours[1], high)}"
             )
         return version
+
+    async def open(
+        self,
+        *,
+        security: Security = PLAINTEXT,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        request_timeout: float = REQUEST_TIMEOUT,
+    ) -> None:
+        """Connect and agree on versions; if anything goes wrong, no socket stays open."""
+        security.refuse_unsupported()
+        host, port = self.address
+        try:
+            async with asyncio.timeout(connect_timeout):
+                await asyncio.get_running_loop().create_connection(lambda: self, host, port)
+        except TimeoutError:
+            why = f"cannot connect to {self.address}: no answer in {connect_timeout:g} s"
+            raise BrokerUnreachable(why) from None
+        except OSError as error:
+            raise BrokerUnreachable(
+                f"cannot connect to {self.address}: {_reason(error)}"
+            ) from error
+        try:
+            await self._negotiate(request_timeout)
+        except ClientError as error:
+            self.abort()
+            why = f"{self.address} does not answer as a Kafka broker: {error}"
+            raise BrokerUnreachable(why) from error
+        except BaseException:
+            self.abort()
+            raise
 
     async def send(self, request: Any, version: int, within: float = REQUEST_TIMEOUT) -> Any:
         """The answer to a request: the response type of the same schema module."""
@@ -127,13 +157,13 @@ class Connection(asyncio.BufferedProtocol):
 
     async def close(self) -> None:
         """Let what is written leave, close the socket and wait until it is closed."""
-        if self._transport is None:
-            return
         if self._failure is None:
             self._failure = ConnectionLost(f"connection to {self.address} was closed")
             self._release_waiters()
-            if not self._outbox:
-                self._transport.close()
+        if self._transport is None:
+            return
+        if not self._outbox:
+            self._transport.close()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await asyncio.shield(self._lost)
@@ -148,23 +178,14 @@ class Connection(asyncio.BufferedProtocol):
         """Drop the connection at once; the socket is closed by the loop's next turn."""
         self._fail(ConnectionLost(f"connection to {self.address} was dropped"))
 
-    async def negotiate(self, within: float = REQUEST_TIMEOUT) -> None:
-        """Learn which versions the broker serves; version 0 of the question always works."""
-        ask = ApiVersionsRequest(client_software_name="ottla", client_software_version=__version__)
-        newest = message(API_VERSIONS, request=True).versions[1]
-        version = min(newest, self._caps.get(API_VERSIONS, newest))
-        answer: ApiVersionsResponse = await self.send(ask, version, within)
-        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            answer = await self.send(ask, 0, within)
-        check(answer.error_code, f"ask {self.address} for its API versions")
-        self.versions = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
-        self.features = {one.name: one.max_version_level for one in answer.finalized_features}
-
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        if self._failure is not None:
+            # Closed while it was being opened.
+            transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._exchange.get_buffer(sizehint)
@@ -191,6 +212,18 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._writable = True
         self._flush()
+
+    async def _negotiate(self, within: float) -> None:
+        """Learn which versions the broker serves; version 0 of the question always works."""
+        ask = ApiVersionsRequest(client_software_name="ottla", client_software_version=__version__)
+        newest = message(API_VERSIONS, request=True).versions[1]
+        version = min(newest, self._caps.get(API_VERSIONS, newest))
+        answer: ApiVersionsResponse = await self.send(ask, version, within)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            answer = await self.send(ask, 0, within)
+        check(answer.error_code, f"ask {self.address} for its API versions")
+        self.versions = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+        self.features = {one.name: one.max_version_level for one in answer.finalized_features}
 
     def _write(self, parts: Parts) -> None:
         self._outbox.extend(_slices(parts))
@@ -238,39 +271,6 @@ def _slices(parts: Parts) -> list[Part]:
     if small:
         slices.append(b"".join(small))
     return slices
-
-
-async def connect(
-    address: Address,
-    *,
-    client_id: str | None = "ottla",
-    security: Security = PLAINTEXT,
-    max_versions: Mapping[int, int] | None = None,
-    connect_timeout: float = CONNECT_TIMEOUT,
-    request_timeout: float = REQUEST_TIMEOUT,
-) -> Connection:
-    """A connection ready for requests; if anything goes wrong on the way, nothing stays open."""
-    security.refuse_unsupported()
-    connection = Connection(address, client_id, max_versions=max_versions)
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(connect_timeout):
-            await loop.create_connection(lambda: connection, address.host, address.port)
-    except TimeoutError:
-        why = f"cannot connect to {address}: no answer in {connect_timeout:g} s"
-        raise BrokerUnreachable(why) from None
-    except OSError as error:
-        raise BrokerUnreachable(f"cannot connect to {address}: {_reason(error)}") from error
-    try:
-        await connection.negotiate(request_timeout)
-    except ClientError as error:
-        connection.abort()
-        why = f"{address} does not answer as a Kafka broker: {error}"
-        raise BrokerUnreachable(why) from error
-    except BaseException:
-        connection.abort()
-        raise
-    return connection
 
 
 def _reason(error: OSError) -> str:

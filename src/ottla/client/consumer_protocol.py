@@ -25,6 +25,8 @@ def read_assignment(data: bytes | memoryview) -> list[TopicPartition]:
         found: list[TopicPartition] = []
         for _ in range(topics):
             (length,) = _INT16.unpack_from(view, position)
+            if length < 0:
+                return []  # going backwards would let a few bytes claim endless topics
             position += _INT16.size
             topic = str(view[position : position + length], "utf-8")
             position += length

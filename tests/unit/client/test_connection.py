@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ottla.client.connection import SLICE_BYTES, Address, Connection, connect
+from ottla.client.connection import SLICE_BYTES, Address, Connection
 from ottla.client.errors import (
     BrokerUnreachable,
     ConnectionLost,
@@ -35,6 +35,7 @@ def opened(full_after: int | None = None) -> tuple[Connection, RecordingTranspor
     connection = Connection(ADDRESS, "me")
     transport = RecordingTransport(connection, full_after)
     connection.connection_made(transport)
+    connection.versions = {12: (0, 4)}
     return connection, transport
 
 
@@ -50,6 +51,12 @@ def heartbeat_answer(correlation_id: int, code: int) -> bytes:
 def produce(records: Any) -> ProduceRequest:
     partition = PartitionProduceData(0, records)
     return ProduceRequest(acks=0, topic_data=[TopicProduceData("t", partition_data=[partition])])
+
+
+async def connect(broker: ScriptedBroker, **options: Any) -> Connection:
+    connection = Connection(Address("127.0.0.1", broker.port), "me")
+    await connection.open(**options)
+    return connection
 
 
 async def ask(connection: Connection, count: int) -> list[asyncio.Task[Any]]:
@@ -192,7 +199,7 @@ async def test_the_highest_common_version_is_picked() -> None:
 
 async def test_connecting_agrees_on_versions() -> None:
     async with ScriptedBroker() as broker:
-        connection = await connect(Address("127.0.0.1", broker.port))
+        connection = await connect(broker)
         assert connection.versions == broker.versions
         assert broker.asked(ApiVersionsRequest)[0].client_software_name == "ottla"
         await connection.close()
@@ -200,7 +207,7 @@ async def test_connecting_agrees_on_versions() -> None:
 
 async def test_a_broker_that_refuses_the_newest_question_is_asked_the_oldest() -> None:
     async with ScriptedBroker({18: (0, 2), 3: (0, 1)}) as broker:
-        connection = await connect(Address("127.0.0.1", broker.port))
+        connection = await connect(broker)
         assert broker.versions_used == [("api_versions", 4), ("api_versions", 0)]
         assert connection.versions == {18: (0, 2), 3: (0, 1)}
         await connection.close()
@@ -211,7 +218,7 @@ async def test_what_is_no_broker_is_left_at_once(instead: object) -> None:
     async with ScriptedBroker() as broker:
         broker.script(ApiVersionsRequest, instead)
         with pytest.raises(BrokerUnreachable, match="does not answer as a Kafka broker"):
-            await connect(Address("127.0.0.1", broker.port))
+            await connect(broker)
         await broker.until_left()
 
 
@@ -219,14 +226,14 @@ async def test_a_silent_peer_is_left_after_a_while() -> None:
     async with ScriptedBroker() as broker:
         broker.script(ApiVersionsRequest, Instead.SILENCE)
         with pytest.raises(BrokerUnreachable, match="no answer to api_versions"):
-            await connect(Address("127.0.0.1", broker.port), request_timeout=0.05)
+            await connect(broker, request_timeout=0.05)
         await broker.until_left()
 
 
 async def test_cancelled_while_connecting_leaves_no_socket() -> None:
     async with ScriptedBroker() as broker:
         broker.script(ApiVersionsRequest, Instead.SILENCE)
-        connecting = asyncio.create_task(connect(Address("127.0.0.1", broker.port)))
+        connecting = asyncio.create_task(connect(broker))
         await broker.until(lambda: bool(broker.requests))
         connecting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -236,18 +243,26 @@ async def test_cancelled_while_connecting_leaves_no_socket() -> None:
 
 async def test_nobody_listening_is_said_plainly() -> None:
     async with ScriptedBroker() as broker:
-        address = Address("127.0.0.1", broker.port)
-    with pytest.raises(BrokerUnreachable, match=rf"cannot connect to {address}: .*refused|failed"):
-        await connect(address)
+        pass
+    with pytest.raises(BrokerUnreachable, match=f"cannot connect to {broker.bootstrap}: "):
+        await connect(broker)
 
 
 async def test_security_that_cannot_be_given_is_refused_before_connecting() -> None:
     async with ScriptedBroker() as broker:
         with pytest.raises(UnsupportedSecurity, match="SASL_SSL is not supported yet"):
-            await connect(
-                Address("127.0.0.1", broker.port), security=Security(security_protocol="SASL_SSL")
-            )
+            await connect(broker, security=Security(security_protocol="SASL_SSL"))
         assert broker.connections == 0
+
+
+async def test_closed_before_it_is_open() -> None:
+    connection = Connection(ADDRESS, "me")
+    await connection.close()
+    transport = RecordingTransport(connection)
+    connection.connection_made(transport)
+    assert transport.ended == "aborted"
+    assert not connection.is_open
+    await connection.close()
 
 
 def test_addresses_read_as_they_are_written() -> None:
