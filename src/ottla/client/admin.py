@@ -58,6 +58,10 @@ class Admin(TopicCalls, ResetCalls):
     ) -> None:
         await self.close()
 
+    async def connect(self) -> None:
+        """Reach a broker now, in one attempt. Calls do this themselves, and are more patient."""
+        await self._client.connection_to("any")
+
     async def close(self) -> None:
         """Close all connections."""
         await self._client.close()

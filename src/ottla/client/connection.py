@@ -11,10 +11,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla import __version__
 from ottla.client.errors import (
     BrokerUnreachable,
     ClientError,
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
     from ottla.wire.spec import Span
     from ottla.wire.writers import Part, Parts
+
+# Looked up, not imported: the package's front page names every room, and rooms import down only.
+SOFTWARE_VERSION: Final[str] = import_module("ottla").__version__
 
 CONNECT_TIMEOUT: Final = 10.0
 REQUEST_TIMEOUT: Final = 30.0  # request.timeout.ms of Kafka's clients
@@ -215,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _negotiate(self, within: float) -> None:
         """Learn which versions the broker serves; version 0 of the question always works."""
-        ask = ApiVersionsRequest(client_software_name="ottla", client_software_version=__version__)
+        ask = ApiVersionsRequest("ottla", SOFTWARE_VERSION)
         newest = message(API_VERSIONS, request=True).versions[1]
         version = min(newest, self._caps.get(API_VERSIONS, newest))
         answer: ApiVersionsResponse = await self.send(ask, version, within)
@@ -274,4 +278,7 @@ def _slices(parts: Parts) -> list[Part]:
 
 
 def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower() if error.errno else str(error)
+    """The system's words; asyncio puts its own in their place. Names have negative numbers."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return (error.strerror or str(error)).lower()
