@@ -43,14 +43,13 @@ class GroupService:
         self._node = node
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._config = _group_config(node)
-        self.topics = TopicsImage()
+        self.image_changed(node.image)
         self._runtime: CoordinatorRuntime[Request, Record, Response] = CoordinatorRuntime(
             InternalTopicLog(node, CONSUMER_OFFSETS_TOPIC), self._machine, now_ms
         )
 
     def start(self) -> None:
         """Load what has been used before."""
-        self.image_changed(self._node.image)
         for index in self._node.data.partitions_on_disk(CONSUMER_OFFSETS_TOPIC):
             self._load(index)
 

@@ -25,19 +25,23 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List, describe, reset and delete groups.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The group.")]
-Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="The groups.")]
+Name = Annotated[str, typer.Argument(help="The group.")]
+Names = Annotated[list[str], typer.Argument(help="The groups.")]
 
 
 @app.command("list")
 def list_(
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", help="Only groups in this state, such as Stable or Empty."),
+        typer.Option(
+            "--state", metavar="STATE", help="Only groups in this state, such as Stable or Empty."
+        ),
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option("--type", help="Only groups of this type: classic, consumer or share."),
+        typer.Option(
+            "--type", metavar="TYPE", help="Only groups of this type: classic, consumer or share."
+        ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -110,6 +114,7 @@ def reset(
         list[str] | None,
         typer.Option(
             "--topic",
+            metavar="NAME",
             help="Reset all partitions of this topic. May be repeated. "
             "[default: the partitions the group has offsets for]",
         ),
@@ -119,7 +124,7 @@ def reset(
     ] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="Skip to the end.")] = False,
     to_offset: Annotated[
-        int | None, typer.Option(min=0, max=2**63 - 1, help="Go on at this offset.")
+        int | None, typer.Option(metavar="N", min=0, max=2**63 - 1, help="Go on at this offset.")
     ] = None,
     to_datetime: Annotated[
         str | None,

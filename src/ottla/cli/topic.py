@@ -28,8 +28,8 @@ app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_ar
 MAX_PARTITIONS = 2**31 - 1
 MAX_REPLICAS = 2**15 - 1
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
-Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="The topics.")]
+Name = Annotated[str, typer.Argument(help="The topic.")]
+Names = Annotated[list[str], typer.Argument(help="The topics.")]
 Configs = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="KEY=VALUE", help="A setting of the topic. May be repeated."),
@@ -41,11 +41,15 @@ def create(
     name: Name,
     partitions: Annotated[
         int | None,
-        typer.Option(min=1, max=MAX_PARTITIONS, help="How many. [default: the broker's]"),
+        typer.Option(
+            metavar="N", min=1, max=MAX_PARTITIONS, help="How many. [default: the broker's]"
+        ),
     ] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option(min=1, max=MAX_REPLICAS, help="Copies of each. [default: the broker's]"),
+        typer.Option(
+            metavar="N", min=1, max=MAX_REPLICAS, help="Copies of each. [default: the broker's]"
+        ),
     ] = None,
     config: Configs = None,
     if_not_exists: Annotated[
@@ -158,7 +162,7 @@ def describe(
 def alter(
     name: Name,
     partitions: Annotated[
-        int | None, typer.Option(min=1, max=MAX_PARTITIONS, help="Grow to this many.")
+        int | None, typer.Option(metavar="N", min=1, max=MAX_PARTITIONS, help="Grow to this many.")
     ] = None,
     config: Configs = None,
     unset: Annotated[
