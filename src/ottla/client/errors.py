@@ -40,7 +40,7 @@ class UnsupportedSecurity(ClientError):
 
 
 _HINTS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "check the name, or create the topic first",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "check the name with a list of the topics",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has live members; stop its consumers and try again",
     ErrorCode.NON_EMPTY_GROUP: "stop the group's consumers and try again",
     ErrorCode.GROUP_ID_NOT_FOUND: "check the name with a list of the groups",
