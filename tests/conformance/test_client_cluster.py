@@ -127,5 +127,8 @@ async def test_records_without_an_answer_arrive_too(
         version = connection.pick_version(0, high=PRODUCE_WITH_NAMES)
         for _ in range(3):
             connection.send_unanswered(produce_request(partition, b"v", acks=0), version)
-        # On the same connection, so it is served after them.
-        assert await end_of(client, partition) == 3
+        # The end that readers see follows when the records are safe; acks=-1 waits for that.
+        last = produce_request(partition, b"v", acks=-1)
+        answer: ProduceResponse = await connection.send(last, version)
+        assert answer.responses[0].partition_responses[0].base_offset == 3
+        assert await end_of(client, partition) == 4

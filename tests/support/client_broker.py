@@ -11,7 +11,7 @@ import asyncio
 import struct
 from collections import defaultdict, deque
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.messages import (
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from ottla.wire.spec import Span
 
 
+PATIENCE: Final = 20.0
+
+
 class Instead(Enum):
     """What can happen in place of an answer."""
 
@@ -48,7 +51,8 @@ class ScriptedBroker:
     """Answers from `scripts`, a queue of answers for each type of request.
 
     ApiVersions and Metadata are answered without a script, Metadata from `metadata`. The last
-    answer of a script is used for all further requests.
+    answer of a script is used for all further requests. A function in a script is given the
+    request and returns the answer.
     """
 
     def __init__(self, versions: Mapping[int, Span] | None = None) -> None:
@@ -85,10 +89,11 @@ class ScriptedBroker:
         return [one for one in self.requests if isinstance(one, kind)]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until requests or connections have made this true."""
-        while not condition():
-            self._changed.clear()
-            await self._changed.wait()
+        """Wait until requests or connections have made this true; a hang is a failure."""
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
 
     async def until_left(self) -> None:
         """Wait until nobody is connected."""
@@ -150,7 +155,8 @@ class ScriptedBroker:
     def _answer(self, request: Any, api_key: int, version: int) -> tuple[Any, int]:
         script = self.scripts[type(request)]
         if script:
-            return (script.popleft() if len(script) > 1 else script[0]), version
+            answer = script.popleft() if len(script) > 1 else script[0]
+            return (answer(request) if callable(answer) else answer), version
         if isinstance(request, ApiVersionsRequest):
             keys = [ApiVersion(key, *span) for key, span in self.versions.items()]
             if version > self.versions[api_key][1]:

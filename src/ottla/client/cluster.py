@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAli
 from ottla.client.bootstrap import parse_bootstrap
 from ottla.client.cluster_view import NO_LEADER, Broker, ClusterView, Topic, TopicPartition
 from ottla.client.connection import CONNECT_TIMEOUT, REQUEST_TIMEOUT, Address, Connection
-from ottla.client.errors import BrokerUnreachable, ClientClosed, ClientError, KafkaError, check
+from ottla.client.errors import (
+    BrokerUnreachable,
+    ClientClosed,
+    ClientError,
+    KafkaError,
+    RequestTimedOut,
+    check,
+)
 from ottla.client.exchange import api_key_of
 from ottla.client.retry import RECONNECT, RETRY, Stale, forgets
 from ottla.client.security import PLAINTEXT, Security
@@ -136,16 +143,21 @@ class Client:
         return await connection.send(request, version, self.request_timeout)
 
     async def retry(self, attempt: Callable[[], Awaitable[T]], *, repeatable: bool = True) -> T:
-        """The result of the first attempt that succeeds or fails for good.
+        """The result of the first attempt that succeeds or fails for good, within `api_timeout`.
 
         `repeatable` says whether a request that may have been served can be sent once more.
         """
         now = asyncio.get_running_loop().time
         deadline = now() + self.api_timeout
         failures = 0
+        last = "no broker has answered"
         while True:
             try:
-                return await attempt()
+                async with asyncio.timeout_at(deadline):
+                    return await attempt()
+            except TimeoutError:
+                gave_up = f"given up after {self.api_timeout:g} s: {last}"
+                raise RequestTimedOut(gave_up) from None
             except ClientError as error:
                 failures += 1
                 stale = forgets(error, failures, repeatable=repeatable)
@@ -154,6 +166,7 @@ class Client:
                 delay = RETRY.delay(failures, self._random())
                 if now() + delay >= deadline:
                     raise
+                last = str(error)
                 self.forget(stale)
             await asyncio.sleep(delay)
 

@@ -200,6 +200,14 @@ async def test_retries_end_with_the_time_that_is_given(brokers: dict[int, Script
             await client.retry(attempt)
 
 
+async def test_the_time_that_is_given_also_ends_an_attempt(
+    brokers: dict[int, ScriptedBroker],
+) -> None:
+    async with client_of(brokers, api_timeout=0.05) as client:
+        with pytest.raises(RequestTimedOut, match=r"given up after 0.05 s: no broker"):
+            await client.retry(asyncio.Event().wait)
+
+
 async def test_a_lost_connection_is_made_again(brokers: dict[int, ScriptedBroker]) -> None:
     async with client_of(brokers) as client:
         await client.send(HEARTBEAT, to=1)

@@ -60,7 +60,7 @@ def test_bootstrap_lists_that_name_no_broker(text: str) -> None:
 def test_waits_grow_to_a_limit_and_are_never_short(failures: int, random: float) -> None:
     backoff = Backoff(0.1, 2.0)
     whole = min(2.0, 0.1 * 2 ** min(failures - 1, 10))
-    assert whole / 2 <= backoff.delay(failures, random) < whole
+    assert whole / 2 <= backoff.delay(failures, random) <= whole
 
 
 def test_what_was_surely_not_served_is_always_repeated() -> None:
