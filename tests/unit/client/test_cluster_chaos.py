@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+import pytest
+import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +19,9 @@ from ottla.client.cluster_view import TopicPartition
 from ottla.client.errors import ClientClosed, ConnectionLost
 from ottla.wire.schema.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.support.client_broker import ScriptedBroker, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NODES = (1, 2)
 
@@ -95,9 +100,11 @@ async def perform(steps: list[Step], close_early: bool) -> None:
     assert asyncio.all_tasks() == before
 
 
-@settings(max_examples=60)
+@pytest.mark.parametrize("new_event_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@settings(max_examples=50)
 @given(steps=STEPS, close_early=st.booleans())
 def test_answers_find_their_callers_and_nothing_is_left(
-    steps: list[Step], close_early: bool
+    new_event_loop: Callable[[], asyncio.AbstractEventLoop], steps: list[Step], close_early: bool
 ) -> None:
-    asyncio.run(perform(steps, close_early))
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(perform(steps, close_early))
