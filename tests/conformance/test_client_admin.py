@@ -19,7 +19,7 @@ import ottla
 from ottla.client.admin import Admin
 from ottla.client.admin_resets import NothingToReset, ShiftBy, ToOffset
 from ottla.client.admin_types import ConfigSource
-from ottla.client.errors import KafkaError
+from ottla.client.errors import KafkaError, UnsupportedApi
 from tests.support.jvm import ApacheKafka, why_no_jvm
 
 if TYPE_CHECKING:
@@ -30,6 +30,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _numbers = itertools.count()
+
+# The first versions that Kafka 4 serves (-1: as if the API were not there).
+OLDEST = {
+    2: 1,  # ListOffsets
+    3: 4,  # Metadata
+    8: 2,  # OffsetCommit
+    9: 2,  # OffsetFetch
+    10: 0,  # FindCoordinator
+    15: 0,  # DescribeGroups
+    16: 0,  # ListGroups
+    19: 4,  # CreateTopics
+    20: 1,  # DeleteTopics
+    21: 0,  # DeleteRecords
+    32: 1,  # DescribeConfigs
+    37: 0,  # CreatePartitions
+    42: 0,  # DeleteGroups
+    44: 0,  # IncrementalAlterConfigs
+    69: -1,  # ConsumerGroupDescribe
+}
 
 LONG_AGO = 1_600_000_000_000
 
@@ -277,6 +296,55 @@ async def test_a_group_from_its_first_commit_to_its_end(
     with pytest.raises(KafkaError) as gone:
         await admin.describe_groups([group])
     assert gone.value.name == "GROUP_ID_NOT_FOUND"
+
+
+async def test_the_oldest_versions_a_broker_serves_will_do(admin_bootstrap: str, name: str) -> None:
+    group = f"group-of-{name}"
+    async with Admin(admin_bootstrap, api_timeout=20.0, max_versions=OLDEST) as admin:
+        made = await admin.create_topic(name, partitions=2)
+        assert made.partitions == -1
+        await eventually(lambda: names_of_topics(admin), lambda names: name in names)
+        produce(admin_bootstrap, name, 0, 5)
+        latest = await admin.list_offsets([name])
+        assert [one.offset for one in latest.values()] == [5, 0]
+        await admin.delete_records({(name, 0): 1})
+        await admin.alter_configs("topic", name, {"retention.ms": "-1"})
+        assert await admin.describe_configs("topic", name, ["retention.ms"])
+        await admin.create_partitions(name, 3)
+        await admin.alter_group_offsets(group, {(name, 0): 4})
+        [offset] = await admin.list_group_offsets(group)
+        assert (offset.offset, offset.lag) == (4, 1)
+        assert group in {one.id for one in await admin.list_groups()}
+        with pytest.raises(UnsupportedApi, match="list_groups"):
+            await admin.list_groups(states=["Empty"])
+        [described] = await admin.describe_groups([group])
+        assert (described.type, described.state) == ("classic", "Empty")
+        await admin.delete_group(group)
+        with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
+            await admin.describe_groups([group])
+        await admin.delete_topic(name)
+
+
+async def test_offsets_in_a_topic_that_is_gone_have_no_lag(
+    admin: Admin, topic: str, name: str
+) -> None:
+    group = f"group-of-{name}"
+    await admin.alter_group_offsets(group, {(topic, 0): 0})
+    await admin.delete_topic(topic)
+    await eventually(lambda: names_of_topics(admin), lambda names: topic not in names)
+    # Kafka drops such offsets when it gets to it.
+    assert {one.lag for one in await admin.list_group_offsets(group)} <= {None}
+
+
+@pytest.mark.parametrize("at", [-1, datetime(2026, 1, 1), "middle"])  # no zone
+async def test_positions_that_are_none_are_refused(admin: Admin, at: object) -> None:
+    with pytest.raises(ValueError, match=r"zone|negative|no position"):
+        await admin.list_offsets(["t"], at)  # type: ignore[arg-type]  # on purpose
+
+
+async def test_a_broker_is_named_by_its_number(admin: Admin) -> None:
+    with pytest.raises(ValueError, match="by its id"):
+        await admin.describe_configs("broker", "first")
 
 
 async def test_resets_are_planned_within_the_log(

@@ -243,7 +243,8 @@ class Client:
         asked = None if topics is None else sorted(set(topics))
         named = None if asked is None else [MetadataRequestTopic(name=name) for name in asked]
         connection = await self._any_connection()
-        version = connection.pick_version(api_key_of(MetadataRequest()), low=1)
+        # Before version 4 to ask about a topic was to create it.
+        version = connection.pick_version(api_key_of(MetadataRequest()), low=4)
         answer: MetadataResponse = await connection.send(
             MetadataRequest(topics=named, allow_auto_topic_creation=create_missing),
             version,
