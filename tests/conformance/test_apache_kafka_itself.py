@@ -36,6 +36,9 @@ NOW: Final = int(time.time() * 1000)
 # Clients send a batch uncompressed where compression does not pay. With this it does.
 FILLER: Final = b"ottla " * 60
 
+# Nothing is measured here, so the better compiler only costs.
+QUICK: Final = ("-XX:TieredStopAtLevel=1",)
+
 WRITERS: Final = ("java", "librdkafka", "broker")
 
 RECORDS: Final = [
@@ -75,7 +78,7 @@ def kafka(jvm: None) -> Iterator[ApacheKafka]:
         "group.share.min.heartbeat.interval.ms": "500",
         "group.share.heartbeat.interval.ms": "500",
     }
-    with ApacheKafka(config=config) as broker:
+    with ApacheKafka(config=config, jvm_options=QUICK) as broker:
         yield broker
 
 
@@ -289,6 +292,7 @@ def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) 
         there = f"127.0.0.1:{taken.getsockname()[1]}"
         broker = ApacheKafka(
             heap="256m",
+            jvm_options=QUICK,
             directory=tmp_path,
             config={
                 "controller.quorum.voters": f"1@{there}",
@@ -306,10 +310,11 @@ def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) 
 def test_a_broker_does_not_outlive_the_one_who_started_it(tmp_path: Path) -> None:
     program = (
         "import os, sys, pathlib; from tests.support.jvm import ApacheKafka\n"
-        "with ApacheKafka(heap='256m', directory=pathlib.Path(sys.argv[1])) as broker:\n"
+        "directory, *options = sys.argv[1:]; directory = pathlib.Path(directory)\n"
+        "with ApacheKafka(heap='256m', jvm_options=options, directory=directory) as broker:\n"
         "    print(broker.pid, flush=True); os.kill(os.getpid(), 9)"
     )
-    done = python(program, str(tmp_path))
+    done = python(program, str(tmp_path), *QUICK)
     assert done.returncode == -signal.SIGKILL
     broker = Path(f"/proc/{int(done.stdout)}")
     deadline = time.monotonic() + 30

@@ -55,6 +55,8 @@ class Node:
     def __init__(self, config: BrokerConfig, path: Path, *, ephemeral: bool) -> None:
         self.config = config
         self.settings = Settings.of(config)
+        # A sync that nobody's data needs would only make every acknowledgement slower.
+        self._group_flush = self.settings.group_flush and not ephemeral
         self.node_id = config.node_id
         self.data = Data(path, ephemeral=ephemeral)
         try:
@@ -104,7 +106,7 @@ class Node:
         for connection in tuple(self.dispatcher.connections):
             connection.close()
         if "groups" in vars(self):
-            self.groups.close()
+            await self.groups.close()
         await self.flusher.drain()
         await self.run_blocking(self._close_data)
         self.store.close()
@@ -143,10 +145,12 @@ class Node:
         """To be called after appends; what to await for their durability, if that is asked for."""
         if not partitions:
             return None
-        if self.settings.group_flush:
+        if self._group_flush:
             return self.flusher.join(partitions)
         for hosted in partitions:
             hosted.advance(hosted.log.log_end_offset)
+            if hosted.log.unflushed >= hosted.log.config.flush_messages:
+                self.flusher.join([hosted])
         return None
 
     def next_producer_id(self) -> int:
@@ -204,8 +208,8 @@ class Node:
 
     def _image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
         self.partitions.image_changed(before, after)
-        if "groups" in vars(self):
-            self.groups.image_changed(after)
+        if "groups" in vars(self) and before.topics_by_name is not after.topics_by_name:
+            self.groups.topics_changed(after)
 
     def _close_data(self) -> None:
         self.partitions.close(clean=True)
