@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.client.admin import Admin
+    from ottla.client.reader import Reader
     from ottla.testing.embedded import EmbeddedBroker
 
 __version__ = "0.1.0.dev0"
-__all__ = ["Admin", "EmbeddedBroker"]
+__all__ = ["Admin", "EmbeddedBroker", "Reader"]
 
 _HOMES = {
     "Admin": "ottla.client.admin",
     "EmbeddedBroker": "ottla.testing.embedded",
+    "Reader": "ottla.client.reader",
 }
 
 
