@@ -241,9 +241,9 @@ class Planner:
         taken = []
         for number, asked in question.asked.items():
             track = self._answered(number, asked)
-            if track is None or number not in answer:
+            if track is None:
                 continue
-            code, next_offset = answer[number]
+            code, next_offset = answer.get(number, Fetched(ErrorCode.UNKNOWN_SERVER_ERROR, None))
             if code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._lost(number, track)
             elif code:
@@ -277,22 +277,23 @@ class Planner:
         self.topic_id = known or self.topic_id
         self._add_tracks(topic)
         leaders = {one.index: one for one in topic.partitions}
-        missing: ErrorCode | None = None
+        trouble: KafkaError | None = None
         for number, track in self.tracks.items():
             one = leaders.get(number)
             track.leader = NO_LEADER if one is None else one.leader
             track.leader_epoch = -1 if one is None else one.leader_epoch
-            if one is None:
-                missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif track.leader == NO_LEADER and not track.is_done:
-                missing = missing or ErrorCode.LEADER_NOT_AVAILABLE
-        if missing is None:
-            self._refresh_failures = 0
-            self._refresh_at = now + self.metadata_max_age
-        else:
-            absent = [n for n, track in self.tracks.items() if track.leader == NO_LEADER]
-            what = f"find the leader of {self._name(absent[0])}"
-            self.refresh_failed(KafkaError(missing, what), now)
+            if track.leader == NO_LEADER and not track.is_done:
+                code = (
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    if one is None
+                    else ErrorCode.LEADER_NOT_AVAILABLE
+                )
+                trouble = KafkaError(code, f"find the leader of {self._name(number)}")
+        if trouble is not None:
+            self.refresh_failed(trouble, now)
+            return
+        self._refresh_failures = 0
+        self._refresh_at = now + self.metadata_max_age
 
     def refresh_failed(self, error: ClientError, now: float) -> None:
         """Take in that metadata did not come, or lacks a partition."""

@@ -203,6 +203,11 @@ class Reader:
         """The partitions that are read."""
         return sorted(self._planner.tracks)
 
+    @property
+    def buffered_bytes(self) -> int:
+        """What has been read ahead, in memory."""
+        return self._buffer.nbytes
+
     async def seek(self, to: Positions) -> None:
         """Go on elsewhere, in all partitions or in those of a mapping; stops stay."""
         self._running()

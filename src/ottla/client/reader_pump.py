@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.cluster import NEWEST
-from ottla.client.errors import ClientError, ConnectionLost
+from ottla.client.errors import ClientError, ConnectionLost, KafkaError
 from ottla.client.fetching import Fetch, Fetched
 from ottla.client.fetching_wire import (
     NEWEST_FETCH_BY_NAME,
@@ -25,6 +25,7 @@ from ottla.client.fetching_wire import (
 from ottla.client.reader_decode import Chunk, decode
 from ottla.client.reader_types import CorruptRecords
 from ottla.wire.arrow import next_offset
+from ottla.wire.error_codes import ErrorCode
 from ottla.wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -117,13 +118,15 @@ class Pump:
     async def _refresh(self) -> None:
         planner = self._planner
         try:
-            await self._client.refresh([planner.topic])
-            topic = (await self._client.topics([planner.topic]))[planner.topic]
+            view = await self._client.refresh([planner.topic])
+            if planner.topic not in view.topics:
+                code = view.missing.get(planner.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                raise KafkaError(code, f"find topic {planner.topic!r}")
         except ClientError as error:
             planner.refresh_failed(error, self._now())
         else:
             before = {number: track.version for number, track in planner.tracks.items()}
-            planner.refreshed(topic, self._now())
+            planner.refreshed(view.topics[planner.topic], self._now())
             for number in before.keys() - planner.tracks.keys():
                 self._buffer.forget(number)
             for number, track in planner.tracks.items():
@@ -173,8 +176,10 @@ class Pump:
             start = question.asked[number].at
             records, aborted = found[number].records, found[number].aborted
             assert track.offset is not None
+            # A batch may reach beyond the end, the reader does not.
+            after = track.offset if track.end is None else min(track.offset, track.end)
             self._buffer.add(
-                Chunk(planner.topic, number, start, track.end, track.offset, records, aborted)
+                Chunk(planner.topic, number, start, track.end, after, records, aborted)
             )
 
     async def _decode(self, chunk: Chunk) -> None:
