@@ -85,15 +85,16 @@ class World(RuleBasedStateMachine):
         self.expected: dict[int, int] = {}
 
     @initialize(
-        start=st.sampled_from([Place(0), Place(3), Place(None, EARLIEST), Place(None, 4)]),
+        start=st.sampled_from([Place(0), Place(3), Place(None, EARLIEST), Place(None, 99)]),
         stop=st.sampled_from([Place(7), Place(None, LATEST), Place(None, 1000)]),
     )
     def begin(self, start: Place, stop: Place) -> None:
         self.planner = planner_of(start, stop, on_data_loss="earliest", patience=math.inf)
+        self.plan()
+        self.answer_metadata(True)
 
-    # What the reader does.
+    # What the reader does. It plans after whatever happens, as the pump does.
 
-    @rule()
     def plan(self) -> None:
         in_flight = sum(one.max_bytes for one in self.asked if isinstance(one, Fetch))
         questions = self.planner.plan(self.now, self.buffered)
@@ -115,6 +116,7 @@ class World(RuleBasedStateMachine):
     @rule(share=st.integers(1, 3))
     def read(self, share: int) -> None:
         self.buffered -= self.buffered // share
+        self.plan()
 
     @rule(
         number=st.integers(0, PARTITIONS - 1),
@@ -126,10 +128,12 @@ class World(RuleBasedStateMachine):
             self.expected.pop(number, None)
             if place.offset is not None:
                 self.expected[number] = place.offset
+            self.plan()
 
     @rule(seconds=st.floats(0.0, 2.0))
     def wait(self, seconds: float) -> None:
         self.now += seconds
+        self.plan()
 
     # What the brokers do.
 
@@ -155,26 +159,29 @@ class World(RuleBasedStateMachine):
             self._answer_lookup(question)
         else:
             self._answer_fetch(question, records)
+        self.plan()
 
     @precondition(lambda self: self.asked)
     @rule(which=st.integers(0, 9))
     def lose(self, which: int) -> None:
         question = self.asked.pop(which % len(self.asked))
         self.planner.failed(question, LOST, self.now)
+        self.plan()
 
     @precondition(lambda self: self.asked_metadata)
     @rule(succeeds=st.booleans())
     def answer_metadata(self, succeeds: bool) -> None:
         self.asked_metadata -= 1
-        if not succeeds:
-            self.planner.refresh_failed(LOST, self.now)
-            return
         known = set(self.planner.tracks)
-        self.planner.refreshed(topic_of(self.leaders), self.now)
+        if succeeds:
+            self.planner.refreshed(topic_of(self.leaders), self.now)
+        else:
+            self.planner.refresh_failed(LOST, self.now)
         for number in self.planner.tracks.keys() - known:
             offset = self.planner.tracks[number].offset
             if offset is not None:
                 self.expected[number] = offset
+        self.plan()
 
     def _answer_lookup(self, question: Lookup) -> None:
         answer = {}
@@ -229,9 +236,9 @@ class World(RuleBasedStateMachine):
         for _ in range(200):
             self.buffered = 0
             self.plan()
-            while self.asked:
+            for _ in range(len(self.asked)):
                 self.answer(0, 5)
-            while self.asked_metadata:
+            if self.asked_metadata:
                 self.answer_metadata(True)
             tracks = self.planner.tracks.values()
             if tracks and all(track.is_done for track in tracks):
@@ -335,6 +342,16 @@ def test_lost_records_fail_or_move_the_partition() -> None:
     assert lookup.asked[0].at == LATEST
     assert lax.looked_up(lookup, {0: LookedUp(0, 90)}, 0.0) == {0: 90}
     assert lax.tracks[0].offset == 90
+
+
+def test_a_time_after_the_last_record_is_the_end() -> None:
+    planner = ready_planner(start=Place(None, 77), stop=Place(None, 88))
+    for asked, found in ((77, -1), (LATEST, 9), (88, -1), (LATEST, 12)):
+        [lookup] = planner.plan(0.0, 0)
+        assert isinstance(lookup, Lookup)
+        assert lookup.asked[0].at == asked
+        planner.looked_up(lookup, {0: LookedUp(0, found)}, 0.0)
+    assert (planner.tracks[0].offset, planner.tracks[0].end) == (9, 12)
 
 
 def test_a_seek_voids_what_was_asked_before() -> None:
