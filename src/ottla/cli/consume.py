@@ -78,6 +78,7 @@ def consume(
     else:
         show = text_line(key=key, headers=headers)
         sys.stdout.buffer.write(text_title(key=key, headers=headers))
+        sys.stdout.buffer.flush()
 
     def write(records: list[Record]) -> None:
         sys.stdout.buffer.write(b"".join(map(show, records)))

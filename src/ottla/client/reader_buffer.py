@@ -12,10 +12,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ottla.client.reader_decode import Chunk
+
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from ottla.client.reader_decode import Chunk
 
 
 @dataclass(slots=True)
@@ -54,7 +54,8 @@ class Buffer:
         """The partition goes on at this offset, after what is buffered of it."""
         buffered = {one.partition for one in self._chunks} | {one.partition for one in self._rows}
         if partition in buffered:
-            self._rows.append(Rows(partition, None, offset))
+            # Nothing to decode: it only has its turn behind what came before.
+            self.add(Chunk("", partition, offset, None, offset, memoryview(b"")))
         else:
             self.positions[partition] = offset
 
