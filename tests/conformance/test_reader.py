@@ -1,7 +1,7 @@
 """The Reader against real brokers: what confluent-kafka writes is read back, whatever happens.
 
-Most tests use Ottla's broker. Those of `cluster` run against Apache Kafka as well, where there is a
-JVM, and leaders move in librdkafka's mock cluster (tests/unit/client).
+Most tests use Ottla's broker. Those of `bootstrap` run against Apache Kafka as well, where there is
+a JVM. Leaders that move and answers that are lost are in tests/unit/client/test_reader.py.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def produce(
     **settings: Any,
 ) -> None:
     """One record per value, a millisecond apart, under keys in turn."""
-    # Idempotent, lest a retry change the order.
-    fixed = {"bootstrap.servers": bootstrap, "log_level": 0, "enable.idempotence": True}
+    # One at a time, lest a retry change the order.
+    fixed = {"bootstrap.servers": bootstrap, "log_level": 0, "max.in.flight": 1}
     client = Producer({**fixed, "linger.ms": 5, **settings})
     for number, value in enumerate(values):
         client.produce(
