@@ -1,7 +1,8 @@
 """One client connection: frames in, answers out, in order.
 
-- The next request starts when the one before is answered: clients rely on that for the order of
-  idempotent produce requests. A parked long poll therefore holds what comes after it.
+- Requests are served in order, one at a time: clients rely on that for the order of idempotent
+  produce requests. A parked long poll therefore holds what comes after it; a produce request that
+  only waits for its sync does not. Answers leave in the order of the requests.
 - All answers that are ready after one read leave in one write; a read of a hundred small requests
   costs one system call each way.
 - Reading stops while answers cannot leave (the client does not read) or too much waits unserved.
@@ -15,6 +16,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
+from ottla.broker.context import Pipelined
 from ottla.wire.errors import WireError
 from ottla.wire.frames import FrameParser
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 MAX_WRITE_BUFFER_BYTES: Final = 8 * 1024 * 1024  # one large fetch answer may wait, not many
 MAX_WAITING_BYTES: Final = 4 * 1024 * 1024  # requests behind a parked one; then reading stops
+MAX_PIPELINED: Final = 1024  # answers waiting for one sync; a client far ahead gains nothing more
 # Below this, one joined copy is cheaper than the bookkeeping of a vectored write.
 JOIN_BYTES: Final = 64 * 1024
 
@@ -45,7 +48,9 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting: deque[memoryview] = deque()
         self._waiting_bytes = 0
         self._answers: Parts = []
-        self._parked: asyncio.Future[Parts | None] | None = None
+        # What was asked and not answered yet, in order; the gate is the one that holds the rest.
+        self._pending: deque[Parts | asyncio.Future[Parts | None]] = deque()
+        self._gate: asyncio.Future[Parts | None] | None = None
         self._writable = True
         self._transport: asyncio.Transport | None = None
 
@@ -61,8 +66,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        if self._parked is not None:
-            self._parked.cancel()
+        for pending in self._pending:
+            if not isinstance(pending, list):
+                pending.cancel()
+        self._pending.clear()
         self._waiting.clear()
         self._dispatcher.closed(self)
 
@@ -94,7 +101,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def busy(self) -> bool:
-        return self._parked is not None or bool(self._waiting)
+        return bool(self._pending or self._waiting)
 
     def close(self) -> None:
         if self._transport is not None:
@@ -102,7 +109,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         """Answer waiting requests until one has to wait, then send what is ready."""
-        while self._waiting and self._parked is None and self._writable:
+        while (
+            self._waiting
+            and self._gate is None
+            and self._writable
+            and len(self._pending) < MAX_PIPELINED
+        ):
             if self._transport is None or self._transport.is_closing():
                 return
             frame = self._waiting.popleft()
@@ -117,7 +129,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.close()
                 return
             if answer is None or isinstance(answer, list):
-                self._answers += answer or ()
+                self._pending.append(answer or [])
+                self._collect()
             else:
                 self._park(answer)
         self._send()
@@ -125,12 +138,17 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(self._frames.error)
         self._update_reading()
 
-    def _park(self, answer: Awaitable[Parts | None]) -> None:
-        self._parked = asyncio.ensure_future(answer)
-        self._parked.add_done_callback(self._unpark)
+    def _park(self, answer: Awaitable[Parts | None] | Pipelined[Parts | None]) -> None:
+        if isinstance(answer, Pipelined):
+            parked = asyncio.ensure_future(answer.answer)
+        else:
+            parked = self._gate = asyncio.ensure_future(answer)
+        self._pending.append(parked)
+        parked.add_done_callback(self._unpark)
 
     def _unpark(self, parked: asyncio.Future[Parts | None]) -> None:
-        self._parked = None
+        if parked is self._gate:
+            self._gate = None
         if self._transport is None or parked.cancelled():
             return
         error = parked.exception()
@@ -140,8 +158,20 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
             return
         self.last_active = self._loop.time()
-        self._answers += parked.result() or ()
+        self._collect()
         self._serve()
+
+    def _collect(self) -> None:
+        """Take the answers whose turn it is."""
+        while self._pending:
+            first = self._pending[0]
+            if isinstance(first, list):
+                self._answers += first
+            elif first.done() and not first.cancelled() and first.exception() is None:
+                self._answers += first.result() or ()
+            else:
+                return
+            self._pending.popleft()
 
     def _send(self) -> None:
         answers, self._answers = self._answers, []

@@ -11,7 +11,6 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.cleaner import compact_dirtiest
 from ottla.broker.errors import ApiError
 from ottla.log.errors import LogError
 
@@ -72,6 +71,8 @@ class Jobs:
         await node.run_blocking(node.data.purge)
 
     async def _compact(self) -> None:
+        from ottla.broker.cleaner import compact_dirtiest
+
         while await compact_dirtiest(self._node):
             pass
 
