@@ -66,6 +66,7 @@ class BrokerProcess:
         data_dir = "" if ephemeral else str(directory / "data")
         self._arguments = [data_dir, *(f"{key}={value}" for key, value in settings.items())]
         self._process: subprocess.Popen[str] | None = None
+        self._ready = False
 
     @property
     def bootstrap(self) -> str:
@@ -77,6 +78,11 @@ class BrokerProcess:
         return self._process
 
     def start(self) -> BrokerProcess:
+        self.spawn()
+        self.wait_until_ready()
+        return self
+
+    def spawn(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.faults_broker", *self._arguments],
@@ -86,9 +92,13 @@ class BrokerProcess:
                 text=True,
                 cwd=Path(__file__).parents[2],
             )
+
+    def wait_until_ready(self) -> None:
+        if self._ready:
+            return
         line = self._line()
         assert line.startswith(READY), f"broker did not start: {line!r}\n{self.log_text()[-4000:]}"
-        return self
+        self._ready = True
 
     def kill(self) -> None:
         self.process.kill()
@@ -103,6 +113,7 @@ class BrokerProcess:
         assert self.process.stdout is not None
         self.process.stdout.close()
         self._process = None
+        self._ready = False
         return status
 
     @property
