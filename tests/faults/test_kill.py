@@ -53,7 +53,7 @@ def read_log(bootstrap: str, partition: int) -> Log:
         consumer.assign([TopicPartition(TOPIC, partition, 0)])
         log: Log = []
         while len(log) < end:
-            messages = consumer.consume(10_000, timeout=30)
+            messages = consumer.consume(min(10_000, end - len(log)), timeout=30)
             assert messages, f"partition {partition} ends at {len(log)}, not at {end}"
             for message in messages:
                 assert message.error() is None, message.error()

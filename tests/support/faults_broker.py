@@ -10,11 +10,13 @@ import asyncio
 import json
 import logging
 import os
+import random
 import select
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -38,11 +40,16 @@ def soak() -> bool:
 
 
 def free_port() -> int:
-    """A port that nobody listens on; the kill loops need the same one after each restart."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on; the kill loops need the same one after each restart.
+
+    Not one of the ephemeral range: a client that keeps connecting to a closed port there may be
+    given that very port as its own, and is then connected to itself.
+    """
+    while True:
+        port = random.randrange(10_000, 30_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class BrokerProcess:
