@@ -1,4 +1,4 @@
-"""What one client writes, all clients read: each codec, keys, values, headers, timestamps, nulls."""
+"""What one client writes, all clients read: codecs, keys, values, headers, timestamps, nulls."""
 
 from __future__ import annotations
 
