@@ -6,6 +6,8 @@
   exception: a client reads its answer before it knows what the broker speaks, so the header stays
   the old one whatever the version.
 - Whatever follows the body is an error: both sides would disagree on where the next field starts.
+  One such disagreement is known and settled here: librdkafka writes the null array that asks for
+  all topics (Metadata v9+) in four bytes where the compact form has one.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from ottla.wire.schema import API_NAMES
 from ottla.wire.spec import Message
 from ottla.wire.writers import Parts, compile_writer
 
+METADATA: Final = 3
 API_VERSIONS: Final = 18
+LIBRDKAFKA_NULL_ARRAY_BYTES: Final = 4
 
 _REQUEST_HEADER = struct.Struct(">hhih")
 _REQUEST_START = struct.Struct(">ihhih")
@@ -92,6 +96,8 @@ def read_request_header(frame: memoryview) -> RequestHeader:
 def read_request(header: RequestHeader, frame: memoryview) -> Any:
     """The body of a request. Records in it are slices of the frame."""
     spec = message(header.api_key, request=True)
+    if header.api_key == METADATA and spec.flexible(header.api_version):
+        frame = _compact_null_topics(frame, header.body, header.api_version)
     return _read_body(spec, header.api_version, frame, header.body)
 
 
@@ -142,6 +148,16 @@ def _skip_tags(frame: memoryview, position: int) -> int:
         if position > len(frame):
             raise MalformedMessage(f"{size} bytes", "less", "header tag")
     return position
+
+
+def _compact_null_topics(frame: memoryview, body: int, version: int) -> memoryview:
+    """The frame of a Metadata request; librdkafka's null array cut to its compact form."""
+    flags_and_tags = 3 if version >= 11 else 4
+    if len(frame) - body == LIBRDKAFKA_NULL_ARRAY_BYTES + flags_and_tags:
+        after = body + LIBRDKAFKA_NULL_ARRAY_BYTES
+        if not any(frame[body:after]):
+            return memoryview(bytes(frame[: body + 1]) + bytes(frame[after:]))
+    return frame
 
 
 def _read_body(spec: Message, version: int, frame: memoryview, position: int) -> Any:
