@@ -56,6 +56,8 @@ class Node:
     def __init__(self, config: BrokerConfig, path: Path, *, ephemeral: bool) -> None:
         self.config = config
         self.settings = Settings.of(config)
+        # A sync that nobody's data needs would only make every acknowledgement slower.
+        self._group_flush = self.settings.group_flush and not ephemeral
         self.node_id = config.node_id
         self.data = Data(path, ephemeral=ephemeral)
         try:
@@ -147,10 +149,12 @@ class Node:
         """To be called after appends; what to await for their durability, if that is asked for."""
         if not partitions:
             return None
-        if self.settings.group_flush:
+        if self._group_flush:
             return self.flusher.join(partitions)
         for hosted in partitions:
             hosted.advance(hosted.log.log_end_offset)
+            if hosted.log.unflushed >= hosted.log.config.flush_messages:
+                self.flusher.join([hosted])
         return None
 
     def next_producer_id(self) -> int:

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 class HostedPartition:
     """One partition led by this node."""
 
-    __slots__ = ("index", "leader_epoch", "log", "topic", "topic_id", "waiters")
+    __slots__ = ("dirty_since", "index", "leader_epoch", "log", "topic", "topic_id", "waiters")
 
     def __init__(self, topic: Topic, index: int, log: PartitionLog) -> None:
         self.topic = topic.name
@@ -40,6 +40,7 @@ class HostedPartition:
         self.leader_epoch = topic.partitions[index].leader_epoch
         self.log = log
         self.waiters: set[Callable[[], None]] = set()
+        self.dirty_since: float | None = None
 
     def __repr__(self) -> str:
         return f"<{self.topic}-{self.index}>"
@@ -51,6 +52,15 @@ class HostedPartition:
         if current_leader_epoch < self.leader_epoch:
             raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
         raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def flush_due(self, now: float) -> bool:
+        """Whether flush.ms has passed since the first append that is not synced."""
+        if not self.log.unflushed:
+            self.dirty_since = None
+            return False
+        if self.dirty_since is None:
+            self.dirty_since = now
+        return now - self.dirty_since >= self.log.config.flush_ms / 1000
 
     def advance(self, offset: int) -> None:
         """Let readers see up to `offset`, and wake those who wait for that."""
