@@ -53,10 +53,10 @@ class GroupService:
         for index in self._node.data.partitions_on_disk(CONSUMER_OFFSETS_TOPIC):
             self._load(index)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         for load in self._loads.values():
             load.cancel()
-        self._runtime.close()
+        await self._runtime.close()
 
     def image_changed(self, image: MetadataImage) -> None:
         """Groups see topics come and go."""

@@ -110,7 +110,7 @@ class Node:
         for connection in tuple(self.dispatcher.connections):
             connection.close()
         if "groups" in vars(self):
-            self.groups.close()
+            await self.groups.close()
         await self.flusher.drain()
         await self.run_blocking(self._close_data)
         self.store.close()
