@@ -13,7 +13,8 @@ the partitions, as a snapshot (`<offset>-<epoch>.checkpoint`) and the segments a
   a topic, which then is on another broker. It may be tried again.
 - Settings this broker does not know are left out, with a warning. Settings of brokers and groups,
   ACLs, credentials and quotas are not taken over.
-- Kafka's own files stay as they are: the metadata log is read, never written.
+- Kafka's own files stay as they are: the metadata log is read, never written. So Kafka can serve
+  the directory again, but knows nothing of the topics and producer ids given out here meanwhile.
 """
 
 from __future__ import annotations
