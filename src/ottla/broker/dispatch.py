@@ -9,11 +9,14 @@ can find common ground.
 
 from __future__ import annotations
 
+import logging
 import struct
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.apis import SERVED, handler_of
 from ottla.broker.context import Pipelined, RequestContext
+from ottla.broker.request_memory import RequestMemory
 from ottla.wire.errors import MalformedMessage, UnknownApiKey, UnsupportedVersion
 from ottla.wire.messages import (
     API_VERSIONS,
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 _START = struct.Struct(">hhi")
 
+logger = logging.getLogger(__name__)
+
 
 class Dispatcher:
     """Routes requests of all connections, and knows which connections there are."""
@@ -39,15 +44,29 @@ class Dispatcher:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.connections: set[Connection] = set()
+        self.hosts: Counter[str] = Counter()
+        self.memory = RequestMemory(node.settings.queued_max_request_bytes)
         self.requests: dict[int, int] = {}
 
     def opened(self, connection: Connection) -> None:
+        """Count a new connection; one too many, of all or of its address, closes at once."""
         self.connections.add(connection)
-        if len(self.connections) > self._node.settings.max_connections:
+        host = connection.peer.host
+        self.hosts[host] += 1
+        settings = self._node.settings
+        if len(self.connections) > settings.max_connections:
+            logger.warning("refused a connection of %s: max.connections is reached", host)
+            connection.close()
+        elif self.hosts[host] > settings.max_connections_per_ip:
+            logger.warning("refused a connection of %s: max.connections.per.ip is reached", host)
             connection.close()
 
     def closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        host = connection.peer.host
+        self.hosts[host] -= 1
+        if not self.hosts[host]:
+            del self.hosts[host]
 
     def dispatch(
         self, frame: memoryview, peer: Peer
