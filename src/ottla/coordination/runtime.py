@@ -8,6 +8,7 @@ The only module of this room that knows an event loop. Rules:
   next append: one batch, one commit.
 - An answer leaves when every record it could have been decided on is committed, so also the answer
   to a read.
+- Effects leave with the answers, to whoever was given to the runtime to perform them.
 - A failed append makes the state in memory worthless: every waiting request fails with
   `NotCoordinator` (clients look the coordinator up again), and the partition loads anew.
 """
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from ottla.coordination.machine import Decision, Machine, Reply, Token
+    from ottla.coordination.machine import Decision, Effect, Machine, Reply, Token
 
 RequestT = TypeVar("RequestT")
 RecordT = TypeVar("RecordT")
@@ -61,6 +62,10 @@ class NotCoordinator(CoordinatorError):
     error_code = 16
 
 
+def _no_effects(effect: Effect) -> None:
+    raise TypeError(f"nobody performs {effect!r}")
+
+
 class _Partition(Generic[RequestT, RecordT, ResponseT]):
     """One hosted partition: its machine, the requests that wait, and the next batch."""
 
@@ -71,16 +76,19 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         log: CoordinatorLog,
         clock: Callable[[], int],
         on_lost: Callable[[int], None],
+        perform: Callable[[Effect], None],
     ) -> None:
         self.index = index
         self._machine = machine
         self._log = log
         self._clock = clock
         self._on_lost = on_lost
+        self._perform = perform
         self._tokens = itertools.count()
         self._waiting: dict[Token, asyncio.Future[ResponseT]] = {}
         self._records: list[RecordT] = []
         self._replies: list[Reply[ResponseT]] = []
+        self._effects: list[Effect] = []
         self._writer: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.loading = True
@@ -116,10 +124,11 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
 
     def _take(self, decision: Decision[RecordT, ResponseT]) -> None:
         if self._writer is None and not decision.records:
-            self._answer(decision.replies)
+            self._answer(decision.replies, decision.effects)
         else:
             self._records += decision.records
             self._replies += decision.replies
+            self._effects += decision.effects
             if self._writer is None:
                 self._writer = asyncio.create_task(self._write())
         self._arm()
@@ -127,13 +136,14 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
     async def _write(self) -> None:
         """Appends until nothing is left; each round takes all that came in meanwhile."""
         try:
-            while self._records or self._replies:
+            while self._records or self._replies or self._effects:
                 records, self._records = self._records, []
                 replies, self._replies = self._replies, []
+                effects, self._effects = self._effects, []
                 if records:
                     encoded = [self._machine.encode(record) for record in records]
                     await self._log.append(self.index, encoded, self._clock())
-                self._answer(replies)
+                self._answer(replies, effects)
         except Exception:
             # Whatever went wrong, memory is now ahead of the log, and only a reload mends that.
             logger.exception("append to coordinator partition %d failed", self.index)
@@ -142,11 +152,13 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         finally:
             self._writer = None
 
-    def _answer(self, replies: Sequence[Reply[ResponseT]]) -> None:
+    def _answer(self, replies: Sequence[Reply[ResponseT]], effects: Sequence[Effect]) -> None:
         for token, response in replies:
             future = self._waiting.pop(token)
             if not future.done():
                 future.set_result(response)
+        for effect in effects:
+            self._perform(effect)
 
     def _arm(self) -> None:
         deadline = self._machine.next_deadline()
@@ -165,7 +177,8 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
 class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
     """The hosted partitions of one internal topic.
 
-    `clock` gives milliseconds since the epoch and must not run backwards.
+    `clock` gives milliseconds since the epoch and must not run backwards. `perform` must return at
+    once; it starts what an effect asks for and submits the outcome later.
     """
 
     def __init__(
@@ -173,8 +186,10 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
         log: CoordinatorLog,
         machine_for: Callable[[int], Machine[RequestT, RecordT, ResponseT]],
         clock: Callable[[], int],
+        perform: Callable[[Effect], None] = _no_effects,
     ) -> None:
         self._log = log
+        self._perform = perform
         self._machine_for = machine_for
         self._clock = clock
         self._partitions: dict[int, _Partition[RequestT, RecordT, ResponseT]] = {}
@@ -187,7 +202,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
 
     def _host(self, index: int) -> _Partition[RequestT, RecordT, ResponseT]:
         partition = _Partition(
-            index, self._machine_for(index), self._log, self._clock, self._reload
+            index, self._machine_for(index), self._log, self._clock, self._reload, self._perform
         )
         self._partitions[index] = partition
         return partition
