@@ -66,9 +66,7 @@ class Persister:
                 "cleanup.policy": "delete",
                 "retention.ms": "-1",
                 "compression.type": "producer",
-                "segment.bytes": str(
-                    config.get_int("share.coordinator.state.topic.segment.bytes")
-                ),
+                "segment.bytes": str(config.get_int("share.coordinator.state.topic.segment.bytes")),
             },
         )
 

@@ -155,9 +155,7 @@ class LedSharePartition:
         bound = log.last_stable_offset if committed else log.high_watermark
         offset = machine.next_fetch_offset
         try:
-            chunks, _ = log.read(
-                offset, max_bytes, upper_bound_offset=bound, min_one_message=True
-            )
+            chunks, _ = log.read(offset, max_bytes, upper_bound_offset=bound, min_one_message=True)
         except OffsetOutOfRange:
             machine.log_start_moved(log.log_start_offset)
             return Delivered([], [], 0, 0)
