@@ -20,6 +20,7 @@ from ottla.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ottla.broker.coordinator_log import Note
     from ottla.broker.node import Node
     from ottla.coordination.machine import Effect, Machine
     from ottla.metadata.image import Topic
@@ -43,12 +44,13 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         topic: str,
         machine: Callable[[int], Machine[RequestT, RecordT, ResponseT]],
         perform: Callable[[Effect], None],
+        note: Note | None = None,
     ) -> None:
         self._node = node
         self.topic_name = topic
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._runtime: CoordinatorRuntime[RequestT, RecordT, ResponseT] = CoordinatorRuntime(
-            InternalTopicLog(node, topic), machine, now_ms, perform
+            InternalTopicLog(node, topic, note), machine, now_ms, perform
         )
 
     def start(self) -> None:
@@ -90,6 +92,13 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         """Decide in this very turn, so that requests keep their order; the partition is loaded."""
         try:
             return self._runtime.submit(self.index_of(key), request)
+        except CoordinatorError as error:
+            raise ApiError(ErrorCode(error.error_code)) from error
+
+    async def answered(self, future: asyncio.Future[ResponseT]) -> ResponseT:
+        """The answer to what `submit_now` decided, once it is committed."""
+        try:
+            return await future
         except CoordinatorError as error:
             raise ApiError(ErrorCode(error.error_code)) from error
 

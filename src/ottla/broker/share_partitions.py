@@ -15,7 +15,7 @@ from uuid import UUID
 
 from ottla.broker.coordinator_service import now_ms
 from ottla.broker.errors import ApiError
-from ottla.broker.share_settings import resolve_start, share_settings
+from ottla.broker.share_settings import resolve_start
 from ottla.coordination.share import state_messages as m
 from ottla.coordination.share.batches import StateBatch
 from ottla.coordination.share.state_records import ShareKey
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.node import Node
     from ottla.broker.partitions import HostedPartition
+    from ottla.broker.share_settings import ShareGroupConfig
     from ottla.sharing.values import Ack, Write
     from ottla.wire.batch import RecordBatch
     from ottla.wire.schema.share_fetch import AcquiredRecords
@@ -55,7 +56,7 @@ class Delivered(NamedTuple):
     ranges: list[AcquiredRecords]
     records: list[memoryview]
     size: int
-    count: int
+    offsets: int
 
 
 class LedSharePartition:
@@ -69,8 +70,12 @@ class LedSharePartition:
         self.waiters: set[Callable[[], None]] = set()
         self._node = node
         self._timer: asyncio.TimerHandle | None = None
-        self._writes: set[asyncio.Task[None]] = set()
+        self._writes: set[asyncio.Future[ErrorCode]] = set()
         self.loading = asyncio.ensure_future(self._load())
+
+    @property
+    def _config(self) -> ShareGroupConfig:
+        return self._node.share_configs.of(self.key.group_id)
 
     # -- loading and dropping ---------------------------------------------------------------------
 
@@ -86,10 +91,10 @@ class LedSharePartition:
         start = answer.start_offset
         resolved = start < 0
         if resolved:
-            start = resolve_start(node, self.key.group_id, self.hosted.log)
+            start = resolve_start(self._config.reset, self.hosted.log)
         try:
             self.machine = SharePartition(
-                share_settings(node, self.key.group_id),
+                self._config.settings,
                 PersistedState(answer.state_epoch, start, answer.batches),
             )
         except BadPersistedState:
@@ -100,6 +105,18 @@ class LedSharePartition:
             self._send(self.machine.start_write())
         self.wake()
         return ErrorCode.NONE
+
+    def check_loading(self) -> None:
+        """Raise what went wrong, if the load has failed; the next fetch loads anew.
+
+        A coordinator that cannot be reached is not the client's business: it just finds nothing.
+        """
+        if not self.loading.done() or self.loading.cancelled():
+            return
+        code = self.loading.result()
+        self._node.shares.drop(self.key)
+        if code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            raise ApiError(code)
 
     def drop(self) -> None:
         """Forget everything; who waits finds out."""
@@ -117,22 +134,23 @@ class LedSharePartition:
 
     # -- delivering -------------------------------------------------------------------------------
 
-    def acquire(self, turn: FetchTurn, max_bytes: int, *, committed: bool) -> Delivered:
+    def acquire(self, turn: FetchTurn, max_bytes: int) -> Delivered:
         """Deliver what there is for a member, up to the limits."""
         machine = self.machine
         delivered = Delivered([], [], 0, 0)
         if machine is None:
             return delivered
-        machine.settings = share_settings(self._node, self.key.group_id)
+        machine.settings = self._config.settings
+        committed = self._config.reads_committed
         for _ in range(MAX_LOOKS):
-            if delivered.count >= turn.max_records or not machine.can_acquire:
+            if delivered.offsets >= turn.max_records or not machine.can_acquire:
                 break
             if delivered.size and delivered.size >= max_bytes:
                 break
             before = machine.next_fetch_offset
             more = self._look(
                 machine,
-                turn._replace(max_records=turn.max_records - delivered.count),
+                turn._replace(max_records=turn.max_records - delivered.offsets),
                 min(READ_BYTES, max(1, max_bytes - delivered.size)),
                 committed=committed,
             )
@@ -140,7 +158,7 @@ class LedSharePartition:
                 delivered.ranges + more.ranges,
                 delivered.records + more.records,
                 delivered.size + more.size,
-                delivered.count + more.count,
+                delivered.offsets + more.offsets,
             )
             if machine.next_fetch_offset == before:
                 break
@@ -223,9 +241,9 @@ class LedSharePartition:
     def _send(self, write: Write | None) -> None:
         """A write that nobody waits for."""
         if write is not None and self.machine is not None:
-            task = asyncio.ensure_future(self._written(self.machine, write))
-            self._writes.add(task)  # type: ignore[arg-type]  # only held, never looked at
-            task.add_done_callback(self._writes.discard)  # type: ignore[arg-type]
+            written = self._written(self.machine, write)
+            self._writes.add(written)
+            written.add_done_callback(self._writes.discard)
 
     def _written(self, machine: SharePartition, write: Write) -> asyncio.Future[ErrorCode]:
         """Starts the write in this very turn, so that writes keep their order."""
@@ -301,6 +319,12 @@ class LedSharePartitions:
         if led is None or led.machine is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return led
+
+    def release(self, group: str, member: str, topic_id: bytes, index: int) -> None:
+        """Give back what a member holds, if anything is loaded that it could hold."""
+        led = self._led.get(ShareKey(group, UUID(bytes=topic_id), index))
+        if led is not None:
+            led.release(member)
 
     def of_group(self, group: str) -> list[LedSharePartition]:
         return [led for key, led in self._led.items() if key.group_id == group]

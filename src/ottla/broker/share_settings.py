@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.metadata.configs import resolve_group_config
 from ottla.sharing.values import ShareSettings
@@ -14,45 +13,56 @@ if TYPE_CHECKING:
     from ottla.broker.node import Node
     from ottla.log.partition import PartitionLog
     from ottla.metadata.broker_config import BrokerConfig
-    from ottla.metadata.configs import EffectiveConfig
     from ottla.metadata.image import MetadataImage
 
-READ_COMMITTED = "read_committed"
+READ_COMMITTED: Final = "read_committed"
+MAX_KNOWN: Final = 10_000  # groups remembered at once; a client may make up names
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([0-9.]+)S)?)?")
 
 
-def group_config(node: Node, group: str) -> EffectiveConfig:
-    return _group_config(node.image, group, node.config)
+class ShareGroupConfig(NamedTuple):
+    """What fetching for a group looks at."""
+
+    settings: ShareSettings
+    reads_committed: bool
+    reset: str
 
 
-# Looked up with every fetch; an image is replaced, never changed.
-@lru_cache(maxsize=256)
-def _group_config(image: MetadataImage, group: str, broker: BrokerConfig) -> EffectiveConfig:
-    return resolve_group_config(image, group, broker)
+class ShareGroupConfigs:
+    """The configuration of share groups, resolved once per image: it is looked at all the time."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._version = -1
+        self._known: dict[str, ShareGroupConfig] = {}
+
+    def of(self, group: str) -> ShareGroupConfig:
+        image = self._node.image
+        if image.version != self._version or len(self._known) > MAX_KNOWN:
+            self._known.clear()
+            self._version = image.version
+        config = self._known.get(group)
+        if config is None:
+            config = self._known[group] = _resolve(image, group, self._node.config)
+        return config
 
 
-def share_settings(node: Node, group: str) -> ShareSettings:
-    return _share_settings(node.image, group, node.config)
-
-
-@lru_cache(maxsize=256)
-def _share_settings(image: MetadataImage, group: str, broker: BrokerConfig) -> ShareSettings:
+def _resolve(image: MetadataImage, group: str, broker: BrokerConfig) -> ShareGroupConfig:
     config = resolve_group_config(image, group, broker)
-    return ShareSettings(
-        lock_duration_ms=config.get_int("share.record.lock.duration.ms"),
-        delivery_count_limit=config.get_int("share.delivery.count.limit"),
-        max_record_locks=config.get_int("share.partition.max.record.locks"),
-        renew_enabled=config.get_bool("share.renew.acknowledge.enable"),
+    return ShareGroupConfig(
+        ShareSettings(
+            lock_duration_ms=config.get_int("share.record.lock.duration.ms"),
+            delivery_count_limit=config.get_int("share.delivery.count.limit"),
+            max_record_locks=config.get_int("share.partition.max.record.locks"),
+            renew_enabled=config.get_bool("share.renew.acknowledge.enable"),
+        ),
+        config.get_str("share.isolation.level") == READ_COMMITTED,
+        config.get_str("share.auto.offset.reset"),
     )
 
 
-def reads_committed(node: Node, group: str) -> bool:
-    return group_config(node, group).get_str("share.isolation.level") == READ_COMMITTED
-
-
-def resolve_start(node: Node, group: str, log: PartitionLog) -> int:
+def resolve_start(reset: str, log: PartitionLog) -> int:
     """Where a group begins that has no start offset: what its share.auto.offset.reset says."""
-    reset = group_config(node, group).get_str("share.auto.offset.reset")
     if reset == "earliest":
         return log.log_start_offset
     if reset == "latest":

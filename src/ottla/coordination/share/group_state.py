@@ -172,7 +172,8 @@ class ShareGroup:
             return
         if last_ms is not None and turn.now_ms < last_ms + interval_ms:
             return
-        self.retargeted_ms = turn.now_ms
+        # A target of nothing costs nothing; the first real one must not wait for it.
+        self.retargeted_ms = turn.now_ms if self.assignable() else None
         readers = {
             member_id: ShareReader(
                 topic_ids(topics, member.topic_names), self.targets.get(member_id, frozenset())
