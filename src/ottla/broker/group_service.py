@@ -1,12 +1,14 @@
 """The group coordinators of this node: which partition a group is on, and how to ask it.
 
 `__consumer_offsets` is made when the first group asks for its coordinator. A partition of it is
-loaded when it is first asked, or at start when it has been used before.
+loaded when it is first asked, or at start when it has been used before. When a topic is deleted,
+all coordinators forget the offsets committed for it: one made anew must be read from its start.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,7 +18,12 @@ from ottla.broker.regex import matching_topics
 from ottla.broker.topics import create_topic
 from ottla.coordination.groups.config import GroupConfig
 from ottla.coordination.groups.coordinator import GroupCoordinator
-from ottla.coordination.groups.messages import ListGroups, ListGroupsResponse
+from ottla.coordination.groups.messages import (
+    ForgetTopics,
+    ForgetTopicsResponse,
+    ListGroups,
+    ListGroupsResponse,
+)
 from ottla.coordination.groups.partitioner import partition_for
 from ottla.coordination.groups.topics import Topic, TopicsImage
 from ottla.coordination.runtime import CoordinatorError, CoordinatorRuntime
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
     from ottla.metadata.image import MetadataImage
 
 ResponseT = TypeVar("ResponseT")
+logger = logging.getLogger(__name__)
 
 
 def now_ms() -> int:
@@ -42,6 +50,7 @@ class GroupService:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._loads: dict[int, asyncio.Task[None]] = {}
+        self._forgetting: set[asyncio.Task[None]] = set()
         self._config = _group_config(node)
         self.topics = TopicsImage()
         self._runtime: CoordinatorRuntime[Request, Record, Response] = CoordinatorRuntime(
@@ -55,12 +64,13 @@ class GroupService:
             self._load(index)
 
     def close(self) -> None:
-        for load in self._loads.values():
-            load.cancel()
+        for task in (*self._loads.values(), *self._forgetting):
+            task.cancel()
         self._runtime.close()
 
     def image_changed(self, image: MetadataImage) -> None:
         """Groups see topics come and go."""
+        before = self.topics.topics_by_name
         self.topics = TopicsImage(
             {
                 topic.name: Topic(topic.topic_id, topic.name, len(topic.partitions))
@@ -68,6 +78,24 @@ class GroupService:
             },
             image.version,
         )
+        now = self.topics.topics_by_name
+        gone = frozenset(
+            name
+            for name, topic in before.items()
+            if name not in now or now[name].topic_id != topic.topic_id
+        )
+        if gone:
+            for index in self._loads:
+                task = asyncio.ensure_future(self._forget(index, ForgetTopics(gone)))
+                self._forgetting.add(task)
+                task.add_done_callback(self._forgetting.discard)
+
+    async def _forget(self, index: int, request: ForgetTopics) -> None:
+        try:
+            await asyncio.shield(self._load(index))
+            await self._submit(index, request, ForgetTopicsResponse)
+        except (ApiError, CoordinatorError):
+            logger.exception("offsets of deleted topics stay in partition %d", index)
 
     def coordinator_of(self, group_id: str) -> int:
         """The node that coordinates the group; makes the internal topic if need be."""

@@ -21,6 +21,8 @@ from ottla.coordination.groups.messages import (
     DescribeConsumerGroupResponse,
     DescribeGroup,
     DescribeGroupResponse,
+    ForgetTopics,
+    ForgetTopicsResponse,
     Heartbeat,
     HeartbeatResponse,
     JoinGroup,
@@ -77,6 +79,7 @@ class GroupCoordinator:
             OffsetCommit: self._offset_commit,
             OffsetFetch: self._offset_fetch,
             OffsetDelete: self._offset_delete,
+            ForgetTopics: self._forget_topics,
             DescribeGroup: self._describe,
             ListGroups: self._list,
             DeleteGroup: self._delete,
@@ -99,7 +102,7 @@ class GroupCoordinator:
     def decide(self, request: Request, token: Token, now_ms: int) -> Decision[Record, Response]:
         turn = Turn(now_ms, self.apply)
         self._handlers[type(request)](request, token, turn)
-        if not isinstance(request, ListGroups):
+        if not isinstance(request, ListGroups | ForgetTopics):
             self._settle(request.group_id)
         return turn.decision
 
@@ -299,6 +302,10 @@ class GroupCoordinator:
                 self.offsets.delete(request.group_id, topic, partition, turn)
             results.append(PartitionResult(topic, partition, error))
         turn.reply(token, OffsetDeleteResponse(ErrorCode.NONE, tuple(results)))
+
+    def _forget_topics(self, request: ForgetTopics, token: Token, turn: Turn) -> None:
+        self.offsets.delete_topics(request.topics, turn)
+        turn.reply(token, ForgetTopicsResponse())
 
     def _read_topics(self, group_id: str) -> frozenset[str] | None:
         """Topics the group reads now; None when its members do not say."""

@@ -191,6 +191,18 @@ class OffsetDeleteResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetTopics:
+    """These topics are deleted: what any group has committed for them goes with them."""
+
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTopicsResponse:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class DescribeGroup:
     """A classic group, or a group id that only holds offsets."""
 
@@ -319,6 +331,7 @@ Request: TypeAlias = (
     | OffsetCommit
     | OffsetFetch
     | OffsetDelete
+    | ForgetTopics
     | DescribeGroup
     | ListGroups
     | DeleteGroup
@@ -333,6 +346,7 @@ Response: TypeAlias = (
     | OffsetCommitResponse
     | OffsetFetchResponse
     | OffsetDeleteResponse
+    | ForgetTopicsResponse
     | DescribeGroupResponse
     | ListGroupsResponse
     | DeleteGroupResponse
