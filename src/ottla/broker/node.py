@@ -55,6 +55,7 @@ class Node:
         self.config = config
         self.settings = Settings.of(config)
         self.node_id = config.node_id
+        self._ephemeral = ephemeral
         self.data = Data(path, ephemeral=ephemeral)
         try:
             self.store = SqliteMetadataStore(MEMORY if ephemeral else path / METADATA_FILE)
@@ -198,9 +199,12 @@ class Node:
         self.groups.image_changed(after)
 
     def _close_data(self) -> None:
-        self.partitions.close(clean=True)
-        self.data.checkpoint(self.partitions)
-        self.data.close(clean=True)
+        # What is deleted next need not be left in good order.
+        clean = not self._ephemeral
+        self.partitions.close(clean=clean)
+        if clean:
+            self.data.checkpoint(self.partitions)
+        self.data.close(clean=clean)
 
     async def _undo(self) -> None:
         for server in self._servers:
