@@ -2,12 +2,14 @@
 
 A share group's coordinator wants state made and deleted at the share coordinator; it says so by
 effects. They are carried out one after another for each group, off the path of its heartbeats, and
-reported back to the group whatever became of them.
+reported back to the group whatever became of them. When a topic is deleted, all coordinators forget
+what they know of it: one made anew must be read from its start.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.broker.coordinator_service import CoordinatorService
@@ -15,7 +17,12 @@ from ottla.broker.errors import ApiError
 from ottla.broker.regex import matching_topics
 from ottla.coordination.groups.config import GroupConfig, ShareSettings
 from ottla.coordination.groups.coordinator import GroupCoordinator
-from ottla.coordination.groups.messages import ListGroups, ListGroupsResponse
+from ottla.coordination.groups.messages import (
+    ForgetOffsets,
+    ForgetOffsetsResponse,
+    ListGroups,
+    ListGroupsResponse,
+)
 from ottla.coordination.groups.partitioner import partition_for
 from ottla.coordination.groups.topics import Topic, TopicsImage
 from ottla.coordination.share import state_messages
@@ -25,11 +32,13 @@ from ottla.coordination.share.effects import (
     ShareStateDeleted,
     ShareStateInitialized,
 )
-from ottla.coordination.share.group_messages import Noted
+from ottla.coordination.share.group_messages import ForgetTopics, Noted
 from ottla.coordination.share.state_records import ShareKey
 from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from ottla.broker.node import Node
     from ottla.coordination.groups.messages import ListedGroup, Request, Response
     from ottla.coordination.groups.records import Record
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
     from ottla.wire.error_codes import ErrorCode
 
 ResponseT = TypeVar("ResponseT")
+logger = logging.getLogger(__name__)
 
 
 class GroupService:
@@ -45,6 +55,8 @@ class GroupService:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._forgetting: set[asyncio.Task[None]] = set()
+        self.topics = TopicsImage()
         self._config = _group_config(node)
         self._effects: dict[str, asyncio.Task[None]] = {}
         self._service: CoordinatorService[Request, Record, Response] = CoordinatorService(
@@ -57,12 +69,13 @@ class GroupService:
         self._service.start()
 
     async def close(self) -> None:
-        for effect in self._effects.values():
-            effect.cancel()
+        for task in (*self._effects.values(), *self._forgetting):
+            task.cancel()
         await self._service.close()
 
     def topics_changed(self, image: MetadataImage) -> None:
         """Groups see topics come and go."""
+        before = self.topics.topics_by_name
         self.topics = TopicsImage(
             {
                 topic.name: Topic(topic.topic_id, topic.name, len(topic.partitions))
@@ -70,6 +83,25 @@ class GroupService:
             },
             image.version,
         )
+        now = self.topics.topics_by_name
+        gone = {
+            name: topic.topic_id
+            for name, topic in before.items()
+            if name not in now or now[name].topic_id != topic.topic_id
+        }
+        if gone:
+            task = asyncio.ensure_future(self._forget(frozenset(gone), frozenset(gone.values())))
+            self._forgetting.add(task)
+            task.add_done_callback(self._forgetting.discard)
+
+    async def _forget(self, names: frozenset[str], topic_ids: frozenset[UUID]) -> None:
+        """Offsets, share groups and share state of topics that are no more."""
+        try:
+            await self._service.ask_all(ForgetOffsets(names), ForgetOffsetsResponse)
+            await self._service.ask_all(ForgetTopics(topic_ids), Noted)
+            await self._node.drop_share_state(topic_ids)
+        except ApiError as error:
+            logger.warning("what groups know of deleted topics stays: %s", error)
 
     def coordinator_of(self, group_id: str) -> int:
         """The node that coordinates the group; makes the internal topic if need be."""

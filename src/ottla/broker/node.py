@@ -35,6 +35,7 @@ from ottla.metadata.sqlite_store import MEMORY, SqliteMetadataStore
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
+    from uuid import UUID
 
     from ottla.broker.group_service import GroupService
     from ottla.broker.partitions import HostedPartition
@@ -64,6 +65,7 @@ class Node:
         # A sync that nobody's data needs would only make every acknowledgement slower.
         self._group_flush = self.settings.group_flush and not ephemeral
         self.node_id = config.node_id
+        self._ephemeral = ephemeral
         self.data = Data(path, ephemeral=ephemeral)
         try:
             self.store = SqliteMetadataStore(
@@ -168,6 +170,11 @@ class Node:
         from ottla.broker.peers import Peers
 
         return Peers(self)
+
+    async def drop_share_state(self, topic_ids: frozenset[UUID]) -> None:
+        """Forget the share state of deleted topics, if there ever was any."""
+        if "persister" in vars(self):
+            await self.persister.drop_topics(topic_ids)
 
     def connection_closed(self, connection_id: int) -> None:
         """What a client held for its connection's sake goes back."""
@@ -282,8 +289,10 @@ class Node:
             self.groups.topics_changed(after)
 
     def _close_data(self) -> None:
-        clean = self.partitions.close(clean=True)
-        self.data.checkpoint(self.partitions)
+        # What is deleted next need not be left in good order.
+        clean = self.partitions.close(clean=not self._ephemeral)
+        if not self._ephemeral:
+            self.data.checkpoint(self.partitions)
         self.data.close(clean=clean)
 
     async def _undo(self) -> None:

@@ -25,6 +25,7 @@ from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
+    from uuid import UUID
 
     from ottla.broker.node import Node
     from ottla.coordination.machine import Effect
@@ -111,6 +112,10 @@ class Persister:
             return m.StateResponse(error.code)
         assert isinstance(answer, m.StateResponse)
         return answer
+
+    async def drop_topics(self, topic_ids: frozenset[UUID]) -> None:
+        """The coordinators here forget deleted topics."""
+        await self.coordinators.ask_all(m.DropTopics(topic_ids), m.StateResponse)
 
     def leader_of(self, key: ShareKey) -> int:
         """The node whose coordinator keeps this key; makes the internal topic if need be."""

@@ -28,6 +28,8 @@ from ottla.coordination.groups.messages import (
     DescribeConsumerGroupResponse,
     DescribeGroup,
     DescribeGroupResponse,
+    ForgetOffsets,
+    ForgetOffsetsResponse,
     Heartbeat,
     HeartbeatResponse,
     JoinGroup,
@@ -95,6 +97,7 @@ class GroupCoordinator:
             OffsetCommit: self._offset_commit,
             OffsetFetch: self._offset_fetch,
             OffsetDelete: self._offset_delete,
+            ForgetOffsets: self._forget_offsets,
             DescribeGroup: self._describe,
             ListGroups: self._list,
             DeleteGroup: self._delete,
@@ -118,7 +121,7 @@ class GroupCoordinator:
     def decide(self, request: Request, token: Token, now_ms: int) -> Decision[Record, Response]:
         turn = Turn(now_ms, self.apply)
         self._handlers[type(request)](request, token, turn)
-        if not isinstance(request, ListGroups | ForgetTopics):
+        if not isinstance(request, ListGroups | ForgetTopics | ForgetOffsets):
             self._settle(request.group_id)
         return turn.decision
 
@@ -333,8 +336,13 @@ class GroupCoordinator:
             results.append(PartitionResult(topic, partition, error))
         turn.reply(token, OffsetDeleteResponse(ErrorCode.NONE, tuple(results)))
 
+    def _forget_offsets(self, request: ForgetOffsets, token: Token, turn: Turn) -> None:
+        self.offsets.delete_topics(request.topics, turn)
+        turn.reply(token, ForgetOffsetsResponse())
+
     def _expire(self, turn: Turn) -> int:
         """Old offsets go first, then groups with neither members nor offsets.
+
 
         A share group stays: it is all that knows where the group's state is. Returns the time to
         the next sweep: short when this one had more to do than one batch holds.

@@ -192,6 +192,18 @@ class OffsetDeleteResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetOffsets:
+    """These topics are deleted: what any group has committed for them goes with them."""
+
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetOffsetsResponse:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class DescribeGroup:
     """A classic group, or a group id that only holds offsets."""
 
@@ -323,6 +335,7 @@ Request: TypeAlias = (
     | OffsetCommit
     | OffsetFetch
     | OffsetDelete
+    | ForgetOffsets
     | DescribeGroup
     | ListGroups
     | DeleteGroup
@@ -339,6 +352,7 @@ Response: TypeAlias = (
     | OffsetCommitResponse
     | OffsetFetchResponse
     | OffsetDeleteResponse
+    | ForgetOffsetsResponse
     | DescribeGroupResponse
     | ListGroupsResponse
     | DeleteGroupResponse
