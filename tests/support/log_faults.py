@@ -70,6 +70,7 @@ class MemoryStorage(Storage):
         self.plan = dict(plan or {})
         self.calls = 0
         self.clock_ms = 0
+        self.fail_reads = False
         self._names: dict[Path, _Inode] = {}
         self._synced_names: dict[Path, _Inode] = {}
         self._journal: list[dict[Path, _Inode]] = []
@@ -145,6 +146,8 @@ class MemoryStorage(Storage):
         return len(data)
 
     def pread(self, fd: int, size: int, position: int) -> bytes:
+        if self.fail_reads:
+            raise OSError(errno.EIO, "simulated I/O error")
         return bytes(self._open[fd].data[position : position + size])
 
     def size(self, fd: int) -> int:

@@ -138,6 +138,15 @@ class Data:
         offsets[TopicPartition(topic, index)] = offset
         write_offsets(self._storage, self.path, Checkpoint.LOG_START, offsets)
 
+    def first_dirty_offset(self, partition: HostedPartition) -> int:
+        key = TopicPartition(partition.topic, partition.index)
+        return self._offsets[Checkpoint.CLEANER].get(key, 0)
+
+    def compacted(self, partition: HostedPartition, first_dirty_offset: int) -> None:
+        """Remember how far a log has been compacted; written with the next checkpoint."""
+        key = TopicPartition(partition.topic, partition.index)
+        self._offsets[Checkpoint.CLEANER][key] = first_dirty_offset
+
     def checkpoint(self, partitions: Iterable[HostedPartition]) -> None:
         """Write down how far the logs are. Blocks."""
         for partition in partitions:

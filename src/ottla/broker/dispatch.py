@@ -1,9 +1,10 @@
 """From a frame to the handler that answers it, and from its result to bytes.
 
-A handler is a plain function of context and request. It returns the response, an awaitable of it
-when it has to wait, or None when the client wants no answer (Produce with acks=0). Unknown keys
-and versions outside the served range raise, and the connection closes, as Kafka does; only
-ApiVersions answers every version, so that clients can find common ground.
+A handler is a plain function of context and request. It returns the response; an awaitable of it
+when it has to wait (`Pipelined` when that need not hold what comes after); or None when the client
+wants no answer (Produce with acks=0). Unknown keys and versions outside the served range raise,
+and the connection closes, as Kafka does; only ApiVersions answers every version, so that clients
+can find common ground.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.apis import SERVED, handler_of
-from ottla.broker.context import RequestContext
+from ottla.broker.context import Pipelined, RequestContext
 from ottla.broker.request_memory import RequestMemory
 from ottla.wire.errors import MalformedMessage, UnknownApiKey, UnsupportedVersion
 from ottla.wire.messages import (
@@ -67,7 +68,9 @@ class Dispatcher:
         if not self.hosts[host]:
             del self.hosts[host]
 
-    def dispatch(self, frame: memoryview, peer: Peer) -> Parts | Awaitable[Parts | None] | None:
+    def dispatch(
+        self, frame: memoryview, peer: Peer
+    ) -> Parts | Awaitable[Parts | None] | Pipelined[Parts | None] | None:
         """The answer to one request as parts, or what to await for it."""
         if len(frame) < _START.size:
             raise MalformedMessage("a whole header", f"{len(frame)} bytes", "request header")
@@ -87,6 +90,8 @@ class Dispatcher:
         response = handler_of(api_key)(context, request)
         if response is None:
             return None
+        if isinstance(response, Pipelined):
+            return Pipelined(self._later(api_key, version, correlation_id, response.answer))
         if isinstance(response, tuple):
             return response_parts(api_key, version, correlation_id, response)
         return self._later(api_key, version, correlation_id, response)

@@ -96,6 +96,9 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def __contains__(self, session_id: object) -> bool:
+        return session_id in self._sessions
+
     def begin(self, request: FetchRequest, *, by_id: bool, now_ms: int) -> FetchPlan:
         """What this request fetches, or an `ApiError` for the whole of it."""
         wanted = _wanted(request, by_id=by_id)

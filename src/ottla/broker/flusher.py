@@ -40,6 +40,7 @@ class GroupFlusher:
         self._dirty: set[HostedPartition] = set()
         self._next: asyncio.Future[None] | None = None
         self._round: asyncio.Task[None] | None = None
+        self.rounds = 0
 
     def join(self, partitions: Sequence[HostedPartition]) -> asyncio.Future[None]:
         """Completes when everything these logs hold now is durable, or their log is offline."""
@@ -70,6 +71,7 @@ class GroupFlusher:
                 for synced in await asyncio.gather(*rounds):
                     for partition, offset in synced:
                         partition.advance(offset)
+                self.rounds += 1
                 joined.set_result(None)
         finally:
             self._round = None

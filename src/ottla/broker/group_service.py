@@ -43,23 +43,22 @@ class GroupService:
         self._node = node
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._config = _group_config(node)
-        self.topics = TopicsImage()
+        self.topics_changed(node.image)
         self._runtime: CoordinatorRuntime[Request, Record, Response] = CoordinatorRuntime(
             InternalTopicLog(node, CONSUMER_OFFSETS_TOPIC), self._machine, now_ms
         )
 
     def start(self) -> None:
         """Load what has been used before."""
-        self.image_changed(self._node.image)
         for index in self._node.data.partitions_on_disk(CONSUMER_OFFSETS_TOPIC):
             self._load(index)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         for load in self._loads.values():
             load.cancel()
-        self._runtime.close()
+        await self._runtime.close()
 
-    def image_changed(self, image: MetadataImage) -> None:
+    def topics_changed(self, image: MetadataImage) -> None:
         """Groups see topics come and go."""
         self.topics = TopicsImage(
             {

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ottla.broker.node import Node
 
 SWEEP_SECONDS: Final = 5.0
+FLUSH_CHECK_SECONDS: Final = 1.0  # the grain of flush.ms
 # A frame that has begun must make progress; a client that sends a byte now and then does not
 # count as one that works.
 HALF_FRAME_SECONDS: Final = 30.0
@@ -43,6 +44,8 @@ class Jobs:
             self._checkpoint: config.get_int("log.flush.offset.checkpoint.interval.ms") / 1000,
             self._expire_producers: config.get_int("producer.id.expiration.check.interval.ms")
             / 1000,
+            self._compact: config.get_int("log.cleaner.backoff.ms") / 1000,
+            self._flush: FLUSH_CHECK_SECONDS,
             self._sweep: SWEEP_SECONDS,
         }
         for job, interval in seconds.items():
@@ -67,6 +70,19 @@ class Jobs:
             except (ApiError, LogError) as error:
                 logger.warning("retention of %s-%d: %s", topic, index, error)
         await node.run_blocking(node.data.purge)
+
+    async def _compact(self) -> None:
+        from ottla.broker.cleaner import compact_dirtiest
+
+        while await compact_dirtiest(self._node):
+            pass
+
+    async def _flush(self) -> None:
+        """flush.ms: sync what has waited that long. Group sync never leaves anything waiting."""
+        now = asyncio.get_running_loop().time()
+        due = [p for p in self._node.partitions if p.log.online and p.flush_due(now)]
+        if due:
+            await self._node.flusher.join(due)
 
     async def _checkpoint(self) -> None:
         node = self._node

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.broker.connection import Connection
@@ -22,19 +22,20 @@ from ottla.broker.dispatch import Dispatcher
 from ottla.broker.errors import ApiError
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.flusher import GroupFlusher
-from ottla.broker.group_service import GroupService
 from ottla.broker.jobs import Jobs
 from ottla.broker.partitions import Partitions
 from ottla.broker.settings import Listener, Settings
 from ottla.log.errors import LogError
 from ottla.metadata.changes import RegisterBroker, SetFeature, apply
 from ottla.metadata.image import Endpoint
+from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
 from ottla.metadata.sqlite_store import MEMORY, SqliteMetadataStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
+    from ottla.broker.group_service import GroupService
     from ottla.broker.partitions import HostedPartition
     from ottla.metadata.broker_config import BrokerConfig
     from ottla.metadata.changes import Change
@@ -54,6 +55,8 @@ class Node:
     def __init__(self, config: BrokerConfig, path: Path, *, ephemeral: bool) -> None:
         self.config = config
         self.settings = Settings.of(config)
+        # A sync that nobody's data needs would only make every acknowledgement slower.
+        self._group_flush = self.settings.group_flush and not ephemeral
         self.node_id = config.node_id
         self.data = Data(path, ephemeral=ephemeral)
         try:
@@ -68,11 +71,10 @@ class Node:
         )
         self.executor = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="ottla")
         self.flusher = GroupFlusher(self.executor, BLOCKING_THREADS)
-        self.groups = GroupService(self)
         self.dispatcher = Dispatcher(self)
         self.jobs = Jobs(self)
         self.addresses: dict[str, tuple[str, int]] = {}
-        self._servers: list[asyncio.Server] = []
+        self.servers: list[asyncio.Server] = []
         self._producer_ids = iter(range(0))
 
     @classmethod
@@ -86,9 +88,10 @@ class Node:
             if not node.data.clean:
                 await node._recover()
             node.store.watch(node._image_changed)
-            node.groups.start()
+            if node.data.partitions_on_disk(CONSUMER_OFFSETS_TOPIC):
+                node.groups.start()
             node.jobs.start()
-            for server in node._servers:
+            for server in node.servers:
                 await server.start_serving()
         except BaseException:
             await node._undo()
@@ -97,18 +100,26 @@ class Node:
 
     async def stop(self) -> None:
         """Stop serving and leave a directory that starts without recovery."""
-        for server in self._servers:
+        for server in self.servers:
             server.close()
         await self.jobs.stop()
         for connection in tuple(self.dispatcher.connections):
             connection.close()
-        self.groups.close()
+        if "groups" in vars(self):
+            await self.groups.close()
         await self.flusher.drain()
         await self.run_blocking(self._close_data)
         self.store.close()
         self.executor.shutdown()
 
     # -- what handlers use ------------------------------------------------------------------------
+
+    @cached_property
+    def groups(self) -> GroupService:
+        """The group coordinators; a broker whose clients use no groups never loads them."""
+        from ottla.broker.group_service import GroupService
+
+        return GroupService(self)
 
     @property
     def image(self) -> MetadataImage:
@@ -134,10 +145,12 @@ class Node:
         """To be called after appends; what to await for their durability, if that is asked for."""
         if not partitions:
             return None
-        if self.settings.group_flush:
+        if self._group_flush:
             return self.flusher.join(partitions)
         for hosted in partitions:
             hosted.advance(hosted.log.log_end_offset)
+            if hosted.log.unflushed >= hosted.log.config.flush_messages:
+                self.flusher.join([hosted])
         return None
 
     def next_producer_id(self) -> int:
@@ -161,7 +174,7 @@ class Node:
                 start_serving=False,
                 backlog=self.config.get_int("socket.listen.backlog.size"),
             )
-            self._servers.append(server)
+            self.servers.append(server)
             self.addresses[listener.name] = server.sockets[0].getsockname()[:2]
 
     def _accept(self, listener: Listener) -> Connection:
@@ -195,15 +208,16 @@ class Node:
 
     def _image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
         self.partitions.image_changed(before, after)
-        self.groups.image_changed(after)
+        if "groups" in vars(self) and before.topics_by_name is not after.topics_by_name:
+            self.groups.topics_changed(after)
 
     def _close_data(self) -> None:
-        self.partitions.close(clean=True)
+        clean = self.partitions.close(clean=True)
         self.data.checkpoint(self.partitions)
-        self.data.close(clean=True)
+        self.data.close(clean=clean)
 
     async def _undo(self) -> None:
-        for server in self._servers:
+        for server in self.servers:
             server.close()
         await self.jobs.stop()
         self.partitions.close(clean=False)

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ottla.broker.errors import ApiError
 from ottla.log.config import LogConfig
-from ottla.log.errors import LogError, StorageFailure
+from ottla.log.errors import LogError
 from ottla.metadata.configs import resolve_topic_config
 from ottla.metadata.delta import delta
 from ottla.metadata.image import ResourceType
@@ -31,7 +31,16 @@ logger = logging.getLogger(__name__)
 class HostedPartition:
     """One partition led by this node."""
 
-    __slots__ = ("deleted", "index", "leader_epoch", "log", "topic", "topic_id", "waiters")
+    __slots__ = (
+        "deleted",
+        "dirty_since",
+        "index",
+        "leader_epoch",
+        "log",
+        "topic",
+        "topic_id",
+        "waiters",
+    )
 
     def __init__(self, topic: Topic, index: int, log: PartitionLog) -> None:
         self.topic = topic.name
@@ -41,6 +50,7 @@ class HostedPartition:
         self.log = log
         self.deleted = False
         self.waiters: set[Callable[[], None]] = set()
+        self.dirty_since: float | None = None
 
     def __repr__(self) -> str:
         return f"<{self.topic}-{self.index}>"
@@ -52,6 +62,15 @@ class HostedPartition:
         if current_leader_epoch < self.leader_epoch:
             raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
         raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def flush_due(self, now: float) -> bool:
+        """Whether flush.ms has passed since the first append that is not synced."""
+        if not self.log.unflushed:
+            self.dirty_since = None
+            return False
+        if self.dirty_since is None:
+            self.dirty_since = now
+        return now - self.dirty_since >= self.log.config.flush_ms / 1000
 
     def advance(self, offset: int) -> None:
         """Let readers see up to `offset`, and wake those who wait for that."""
@@ -133,9 +152,7 @@ class Partitions:
         if hosted is not None:
             hosted.wake()
 
-    def close(self, *, clean: bool) -> None:
-        for hosted in self:
-            try:
-                hosted.log.close(clean=clean)
-            except StorageFailure:
-                logger.exception("could not close %s", hosted)
+    def close(self, *, clean: bool) -> bool:
+        """Close every log; whether all of them can be opened without recovery."""
+        closed = [hosted.log.close(clean=clean) for hosted in self]
+        return all(closed)

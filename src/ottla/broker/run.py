@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.broker.node import Node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from ottla.metadata.broker_config import BrokerConfig
 
@@ -27,21 +28,30 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def run_broker(
-    config: BrokerConfig, data_dir: Path | None, on_ready: Callable[[Node], None]
+    config: BrokerConfig,
+    data_dir: Path | None,
+    on_ready: Callable[[Node], None],
+    *,
+    metrics_port: int | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT. No directory means a temporary one that is removed."""
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        if data_dir is not None:
-            runner.run(_serve(config, data_dir, on_ready, ephemeral=False))
-            return
-        with tempfile.TemporaryDirectory(prefix="ottla-") as temporary:
-            runner.run(_serve(config, Path(temporary), on_ready, ephemeral=True))
+    with asyncio.Runner(loop_factory=new_event_loop) as runner, ExitStack() as stack:
+        path = data_dir
+        if path is None:
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-")))
+        start = Node.start(config, path, ephemeral=data_dir is None)
+        runner.run(_serve(start, on_ready, metrics_port))
 
 
 async def _serve(
-    config: BrokerConfig, data_dir: Path, on_ready: Callable[[Node], None], *, ephemeral: bool
+    start: Awaitable[Node], on_ready: Callable[[Node], None], metrics_port: int | None
 ) -> None:
-    node = await Node.start(config, data_dir, ephemeral=ephemeral)
+    node = await start
+    if metrics_port is not None:
+        from ottla.broker.metrics import serve_metrics
+
+        host, _ = next(iter(node.addresses.values()))
+        node.servers.append(await serve_metrics(node, host, metrics_port))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

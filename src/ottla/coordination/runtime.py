@@ -5,11 +5,12 @@ The only module of this room that knows an event loop. Rules:
 - A partition is loaded by replay before it decides anything; until then `CoordinatorLoading`, and
   `NotCoordinator` for a partition that is not hosted here.
 - Everything decided while an append is under way, or within one turn of the loop, goes into the
-  next append: one batch, one commit.
+  next append: one batch, one commit, up to `MAX_BATCH_BYTES`. One decision is never split.
 - An answer leaves when every record it could have been decided on is committed, so also the answer
   to a read.
-- A failed append makes the state in memory worthless: every waiting request fails with
-  `NotCoordinator` (clients look the coordinator up again), and the partition loads anew.
+- A failed append, or a machine that raises, makes the state in memory worthless: every waiting
+  request fails with `NotCoordinator` (clients look the coordinator up again), and the partition
+  loads anew.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ RecordT = TypeVar("RecordT")
 ResponseT = TypeVar("ResponseT")
 
 logger = logging.getLogger(__name__)
+
+MAX_BATCH_BYTES = 512 * 1024
+"""Half of Kafka's usual limit for a batch, so that the decision that crosses it still fits."""
 
 
 class CoordinatorLog(Protocol):
@@ -79,10 +84,11 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         self._on_lost = on_lost
         self._tokens = itertools.count()
         self._waiting: dict[Token, asyncio.Future[ResponseT]] = {}
-        self._records: list[RecordT] = []
-        self._replies: list[Reply[ResponseT]] = []
+        self._decided: deque[Decision[RecordT, ResponseT]] = deque()
         self._writer: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._armed_for = 0
+        self._closed = False
         self.loading = True
 
     async def load(self) -> None:
@@ -91,35 +97,45 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
                 self._machine.replay(key, value)
         self._machine.loaded(self._clock())
         self.loading = False
-        self._arm()
+        if not self._closed:
+            self._arm()
 
     def submit(self, request: RequestT) -> asyncio.Future[ResponseT]:
         token = next(self._tokens)
         future: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
         self._waiting[token] = future
-        self._take(self._machine.decide(request, token, self._clock()))
+        self._run(lambda now_ms: self._machine.decide(request, token, now_ms))
         return future
 
-    def close(self) -> None:
-        for handle in (self._timer, self._writer):
-            if handle is not None:
-                handle.cancel()
-        self._abandon()
+    def close(self) -> asyncio.Task[None] | None:
+        """Stops; whoever waits is sent to look for the coordinator elsewhere.
 
-    def _abandon(self) -> None:
+        Returns the append that is still under way: a reload before its end could miss it.
+        """
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
+        self._decided.clear()
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
                 future.set_exception(NotCoordinator())
+        return self._writer
+
+    def _run(self, step: Callable[[int], Decision[RecordT, ResponseT]]) -> None:
+        try:
+            decision = step(self._clock())
+        except Exception:
+            logger.exception("coordinator partition %d failed to decide", self.index)
+            self._on_lost(self.index)
+        else:
+            self._take(decision)
 
     def _take(self, decision: Decision[RecordT, ResponseT]) -> None:
         if self._writer is None and not decision.records:
             self._answer(decision.replies)
         else:
-            self._records += decision.records
-            self._replies += decision.replies
+            self._decided.append(decision)
             if self._writer is None:
                 self._writer = asyncio.create_task(self._write())
         self._arm()
@@ -127,39 +143,50 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
     async def _write(self) -> None:
         """Appends until nothing is left; each round takes all that came in meanwhile."""
         try:
-            while self._records or self._replies:
-                records, self._records = self._records, []
-                replies, self._replies = self._replies, []
+            while self._decided:
+                records, replies = self._next_batch()
                 if records:
-                    encoded = [self._machine.encode(record) for record in records]
-                    await self._log.append(self.index, encoded, self._clock())
+                    await self._log.append(self.index, records, self._clock())
                 self._answer(replies)
         except Exception:
-            # Whatever went wrong, memory is now ahead of the log, and only a reload mends that.
             logger.exception("append to coordinator partition %d failed", self.index)
-            self._abandon()
-            self._on_lost(self.index)
+            if not self._closed:
+                self._on_lost(self.index)
         finally:
             self._writer = None
 
+    def _next_batch(self) -> tuple[list[tuple[bytes, bytes | None]], list[Reply[ResponseT]]]:
+        records: list[tuple[bytes, bytes | None]] = []
+        replies: list[Reply[ResponseT]] = []
+        size = 0
+        while self._decided and size < MAX_BATCH_BYTES:
+            decision = self._decided.popleft()
+            encoded = [self._machine.encode(record) for record in decision.records]
+            size += sum(len(key) + len(value or b"") for key, value in encoded)
+            records += encoded
+            replies += decision.replies
+        return records, replies
+
     def _answer(self, replies: Sequence[Reply[ResponseT]]) -> None:
         for token, response in replies:
-            future = self._waiting.pop(token)
-            if not future.done():
+            future = self._waiting.pop(token, None)
+            if future is not None and not future.done():
                 future.set_result(response)
 
     def _arm(self) -> None:
+        """Wakes up for the next deadline; one that moved later is noticed on waking up."""
         deadline = self._machine.next_deadline()
+        if deadline is None or (self._timer is not None and self._armed_for <= deadline):
+            return
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if deadline is not None:
-            delay = max(0, deadline - self._clock()) / 1000
-            self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+        delay = max(0, deadline - self._clock()) / 1000
+        self._armed_for = deadline
+        self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        self._take(self._machine.tick(self._clock()))
+        self._run(self._machine.tick)
 
 
 class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
@@ -179,31 +206,18 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
         self._clock = clock
         self._partitions: dict[int, _Partition[RequestT, RecordT, ResponseT]] = {}
         self._reloads: set[asyncio.Task[None]] = set()
+        self._draining: dict[int, asyncio.Task[None]] = {}
 
     async def load(self, index: int) -> None:
         """Hosts a partition: replays it, then serves it. A failed replay leaves it unhosted."""
         self.unload(index)
         await self._load(self._host(index))
 
-    def _host(self, index: int) -> _Partition[RequestT, RecordT, ResponseT]:
-        partition = _Partition(
-            index, self._machine_for(index), self._log, self._clock, self._reload
-        )
-        self._partitions[index] = partition
-        return partition
-
-    async def _load(self, partition: _Partition[RequestT, RecordT, ResponseT]) -> None:
-        try:
-            await partition.load()
-        except BaseException:
-            if self._partitions.get(partition.index) is partition:
-                del self._partitions[partition.index]
-            raise
-
     def unload(self, index: int) -> None:
         """Stops hosting a partition; whoever waits on it gets `NotCoordinator`."""
-        if (partition := self._partitions.pop(index, None)) is not None:
-            partition.close()
+        partition = self._partitions.pop(index, None)
+        if partition is not None and (writer := partition.close()) is not None:
+            self._draining[index] = writer
 
     def submit(self, index: int, request: RequestT) -> asyncio.Future[ResponseT]:
         """Decides at once; the future ends when the answer may leave."""
@@ -214,13 +228,37 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
             raise CoordinatorLoading
         return partition.submit(request)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Stops hosting everything; ends when no append is under way."""
         for task in self._reloads:
             task.cancel()
         for index in tuple(self._partitions):
             self.unload(index)
+        for index in tuple(self._draining):
+            await self._drained(index)
+
+    def _host(self, index: int) -> _Partition[RequestT, RecordT, ResponseT]:
+        partition = _Partition(
+            index, self._machine_for(index), self._log, self._clock, self._reload
+        )
+        self._partitions[index] = partition
+        return partition
+
+    async def _load(self, partition: _Partition[RequestT, RecordT, ResponseT]) -> None:
+        try:
+            await self._drained(partition.index)
+            await partition.load()
+        except BaseException:
+            if self._partitions.get(partition.index) is partition:
+                del self._partitions[partition.index]
+            raise
+
+    async def _drained(self, index: int) -> None:
+        if (writer := self._draining.pop(index, None)) is not None:
+            await asyncio.wait([writer])
 
     def _reload(self, index: int) -> None:
+        self.unload(index)
         task = asyncio.create_task(self._load(self._host(index)))
         self._reloads.add(task)
         task.add_done_callback(self._reload_done)

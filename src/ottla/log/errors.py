@@ -7,89 +7,91 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ottla.wire.error_codes import ErrorCode
+
 
 class LogError(Exception):
     """A log refused a request. `code` is the Kafka error code of the answer."""
 
-    code: ClassVar[int]
+    code: ClassVar[ErrorCode]
 
 
 class OffsetOutOfRange(LogError):
     """The offset lies below the log start or past the end (or the high watermark)."""
 
-    code = 1
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 class CorruptMessage(LogError):
     """Length, CRC or compressed block of a batch is wrong."""
 
-    code = 2
+    code = ErrorCode.CORRUPT_MESSAGE
 
 
 class RecordTooLarge(LogError):
     """The batch is over max.message.bytes."""
 
-    code = 10
+    code = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class RecordListTooLarge(LogError):
     """The batch fits in no segment."""
 
-    code = 18
+    code = ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 class InvalidTimestamp(LogError):
     """A timestamp is outside the topic's limits, or the client claimed log-append time."""
 
-    code = 32
+    code = ErrorCode.INVALID_TIMESTAMP
 
 
 class PolicyViolation(LogError):
     """The topic's cleanup policy does not allow the operation."""
 
-    code = 44
+    code = ErrorCode.POLICY_VIOLATION
 
 
 class OutOfOrderSequence(LogError):
     """The batch does not follow the producer's last one."""
 
-    code = 45
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 class InvalidProducerEpoch(LogError):
     """A newer instance of this producer has been seen."""
 
-    code = 47
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 class InvalidTxnState(LogError):
     """A batch outside the transaction while one is open."""
 
-    code = 48
+    code = ErrorCode.INVALID_TXN_STATE
 
 
 class TransactionCoordinatorFenced(LogError):
     """The marker comes from an older coordinator than the last one."""
 
-    code = 52
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
 class StorageFailure(LogError):
     """The disk failed under this log; it stays offline until the data directory is reopened."""
 
-    code = 56
+    code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class UnsupportedCompression(LogError):
     """The codec does not exist, or not for this request version."""
 
-    code = 76
+    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 class InvalidRecordError(LogError):
     """The batch is not one a client may send. `record_errors` names the records, if any."""
 
-    code = 87
+    code = ErrorCode.INVALID_RECORD
 
     def __init__(self, message: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
         super().__init__(message, record_errors)

@@ -1,6 +1,6 @@
 """One partition's log: append, read, flush, and the offsets that describe it.
 
-Threads: `append`, `append_many`, `read`, `advance_high_watermark`, `apply_retention`,
+Threads: `append`, `append_many`, `read`, `advance_high_watermark`, `apply_retention`, `install`,
 `delete_records_before` and the plain attributes belong to one thread, the broker's event loop.
 `flush`, `purge` and the time lookups block and may run in a worker thread meanwhile; at most one
 `flush` of a log at a time. `open` and `close` block too.
@@ -14,32 +14,37 @@ because after a failed sync nobody knows what the disk holds.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.log import reading
-from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
-from ottla.log.errors import LogError, OffsetOutOfRange, PolicyViolation, StorageFailure
-from ottla.log.producer_state import Origin, Producer
+from ottla.log.errors import LogError, OffsetOutOfRange, PolicyViolation
+from ottla.log.producer_state import Origin
 from ottla.log.reading import ReadResult, TimestampOffset
-from ottla.log.recovery import LogLoader
-from ottla.log.retention import SegmentBin, expired_segments
-from ottla.log.segment import SNAPSHOT, CorruptSegment, Segment, segment_path
-from ottla.log.storage import OsStorage
-from ottla.log.tail import DEFAULT_TAIL_BYTES, TailCache
+from ottla.log.recovery import SWAP
+from ottla.log.retention import expired_segments
+from ottla.log.segment import (
+    INDEX_SUFFIXES,
+    LOG,
+    SNAPSHOT,
+    CorruptSegment,
+    Segment,
+    segment_path,
+)
+from ottla.log.state import LogState
 from ottla.wire.batch import LENGTH_OVERHEAD, RecordBatch
+from ottla.wire.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    from ottla.log.config import LogConfig
+    from ottla.log.compaction import CompactedGroup
     from ottla.log.index import AbortedTransaction
-    from ottla.log.recovery import LoadedLog
-    from ottla.log.storage import Storage
 
 _PATCHED = struct.Struct(">qii")  # base offset, length, leader epoch: what precedes the magic
-NO_TIMESTAMP: Final = -1
 DELETE_TO_HIGH_WATERMARK: Final = -1
+_by_base = attrgetter("base_offset")
 
 
 class AppendResult(NamedTuple):
@@ -61,121 +66,8 @@ class _Staged(NamedTuple):
     max_timestamp: int
 
 
-class PartitionLog:
+class PartitionLog(LogState):
     """See the module's docstring. Make one with `PartitionLog.open`."""
-
-    def __init__(
-        self,
-        storage: Storage,
-        directory: Path,
-        config: LogConfig,
-        loaded: LoadedLog,
-        *,
-        recovery_point: int,
-        high_watermark: int,
-        log_start_offset: int,
-        tail_bytes: int,
-    ) -> None:
-        self.storage = storage
-        self.directory = directory
-        self.config = config
-        self._segments = loaded.segments
-        self._active = loaded.segments[-1]
-        self._producers = loaded.producers
-        self.epochs = loaded.epochs
-        self.log_end_offset = self._active.next_offset
-        self.log_start_offset = min(
-            max(log_start_offset, self._segments[0].base_offset), self.log_end_offset
-        )
-        self.recovery_point = min(recovery_point, self.log_end_offset)
-        self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
-        self._tail = TailCache(tail_bytes)
-        self._bin = SegmentBin()
-        self._failure: BaseException | None = None
-        self._directory_changes = 1  # grows with every file made; what flush has to sync
-        self._directory_synced = 0
-
-    @classmethod
-    def open(
-        cls,
-        directory: Path,
-        config: LogConfig,
-        *,
-        now_ms: int,
-        clean: bool = False,
-        recovery_point: int = 0,
-        high_watermark: int = 0,
-        log_start_offset: int = 0,
-        tail_bytes: int = DEFAULT_TAIL_BYTES,
-        storage: Storage | None = None,
-    ) -> PartitionLog:
-        """Load or make the log in `directory`. Blocks.
-
-        `clean` says that every file was closed by `close(clean=True)`; the three offsets come from
-        the data directory's checkpoints.
-        """
-        storage = storage or OsStorage()
-        try:
-            loaded = LogLoader(
-                storage,
-                directory,
-                config,
-                now_ms=now_ms,
-                clean=clean,
-                recovery_point=recovery_point,
-                log_start_offset=log_start_offset,
-            ).load()
-        except OSError as error:
-            raise StorageFailure(f"log {directory.name} cannot be opened: {error}") from error
-        return cls(
-            storage,
-            directory,
-            config,
-            loaded,
-            recovery_point=recovery_point,
-            high_watermark=high_watermark,
-            log_start_offset=log_start_offset,
-            tail_bytes=tail_bytes,
-        )
-
-    # What the log is
-
-    @property
-    def online(self) -> bool:
-        return self._failure is None
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        """Oldest first; the last one grows. The tuple itself never changes."""
-        return self._segments
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size for segment in self._segments)
-
-    @property
-    def unflushed(self) -> int:
-        """Records that a crash of the machine may still take."""
-        return self.log_end_offset - self.recovery_point
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Where a reader with isolation 1 stops."""
-        unstable = self._producers.first_unstable_offset(self.high_watermark)
-        if unstable is None or unstable > self.high_watermark:
-            return self.high_watermark
-        return unstable
-
-    def producers(self) -> list[Producer]:
-        """For DescribeProducers; the entries are the log's own, to be read at once."""
-        return list(self._producers)
-
-    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
-        return self._producers.expire(now_ms, expiration_ms)
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """(epoch, end offset) for OffsetForLeaderEpoch, None if unknown."""
-        return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     # Appending
 
@@ -334,60 +226,6 @@ class PartitionLog:
         except (OSError, CorruptSegment) as error:
             raise self._fail(error) from error
 
-    # Durability
-
-    def flush(self) -> int:
-        """Make everything appended so far durable; the offset up to which it is. Blocks."""
-        self._require_online()
-        end = self.log_end_offset
-        changes = self._directory_changes
-        segments = self._segments
-        try:
-            if self.epochs.dirty:
-                self.epochs.dirty = False
-                self.storage.replace_file(self.directory / EPOCHS_FILE, self.epochs.encode())
-            if end > self.recovery_point or changes != self._directory_synced:
-                self._sync(segments)
-            if changes != self._directory_synced:
-                self.storage.fsync_dir(self.directory)
-                self._directory_synced = changes
-        except OSError as error:
-            raise self._fail(error) from error
-        self.recovery_point = max(self.recovery_point, end)
-        return end
-
-    def _sync(self, segments: tuple[Segment, ...]) -> None:
-        for segment in reversed(segments):
-            if segment.next_offset <= self.recovery_point and segment.indexes_synced:
-                break
-            segment.sync()
-            self.storage.sync_file(segment_path(self.directory, segment.base_offset, SNAPSHOT))
-
-    def advance_high_watermark(self, offset: int) -> int:
-        """Let readers see up to `offset`; it never goes back nor past the end. The new value."""
-        self.high_watermark = max(self.high_watermark, min(offset, self.log_end_offset))
-        return self.high_watermark
-
-    def close(self, *, clean: bool = True) -> None:
-        """Give the files back. `clean` makes everything durable first, so that `open` may trust it.
-
-        Blocks. Closing twice, or closing a log that is offline, is no error.
-        """
-        if clean and self.online and self._active.file.close.alive:
-            try:
-                self._active.write_indexes()
-                end = self.log_end_offset
-                snapshot = segment_path(self.directory, end, SNAPSHOT)
-                self.storage.replace_file(snapshot, self._producers.encode())
-                self._directory_changes += 1
-                self.recovery_point = min(self.recovery_point, self._active.base_offset)
-                self.flush()
-            except OSError as error:
-                self._fail(error)
-        for segment in self._segments:
-            segment.file.close()
-        self._tail.clear()
-
     # Shrinking
 
     def delete_records_before(self, offset: int) -> int:
@@ -431,10 +269,44 @@ class PartitionLog:
             self._raise_log_start(self._segments[0].base_offset)
             for segment in gone:
                 self._bin.discard(segment, now_ms, self.config.file_delete_delay_ms)
-                self._directory_changes += 1
+                self._drop_snapshot(segment.base_offset)
+            self._directory_changes += len(gone)
         except OSError as error:
             raise self._fail(error) from error
         return list(gone)
+
+    def _drop_snapshot(self, offset: int) -> None:
+        self.storage.unlink(segment_path(self.directory, offset, SNAPSHOT))
+
+    def install(self, compacted: CompactedGroup, now_ms: int) -> bool:
+        """Put a compacted segment in the place of those it was made from.
+
+        Only renames, in an order that a crash may cut anywhere: up to the first one the old
+        segments count, from then on the new one. False, and nothing done, if retention has taken
+        one of the old segments meanwhile.
+        """
+        self._require_online()
+        first = bisect_left(self._segments, compacted.old[0].base_offset, key=_by_base)
+        last = first + len(compacted.old)
+        new = compacted.new
+        try:
+            if self._segments[first:last] != compacted.old:
+                new.unlink()
+                return False
+            new.move((LOG,), SWAP)
+            for segment in compacted.old:
+                self._bin.discard(segment, now_ms, self.config.file_delete_delay_ms)
+                if segment.base_offset != new.base_offset:
+                    self._drop_snapshot(segment.base_offset)
+            new.move(INDEX_SUFFIXES, "")
+            new.suffix = SWAP
+            new.rename("")
+        except OSError as error:
+            raise self._fail(error) from error
+        self._segments = (*self._segments[:first], new, *self._segments[last:])
+        self._tail.drop_below(new.next_offset)
+        self._directory_changes += 1
+        return True
 
     def purge(self, now_ms: int) -> int:
         """Unlink segments that went file.delete.delay.ms ago; how many. Blocks, any thread."""
@@ -442,17 +314,6 @@ class PartitionLog:
             return self._bin.purge(now_ms)
         except OSError as error:
             raise self._fail(error) from error
-
-    # Failing
-
-    def _require_online(self) -> None:
-        if self._failure is not None:
-            raise StorageFailure(f"log {self.directory.name} is offline: {self._failure}")
-
-    def _fail(self, error: BaseException) -> StorageFailure:
-        """Take the log offline."""
-        self._failure = self._failure or error
-        return StorageFailure(f"log {self.directory.name} went offline: {error}")
 
 
 def _stamped(batch: RecordBatch, now_ms: int) -> RecordBatch:

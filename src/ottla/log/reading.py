@@ -10,6 +10,7 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.log.segment import newest_time
 from ottla.wire.errors import BatchError
 from ottla.wire.records import iter_records
 
@@ -98,7 +99,7 @@ def _search(segment: Segment, timestamp: int, log_start_offset: int) -> Timestam
     if start is None:
         return None
     for position, header in segment.headers(start):
-        if header.max_timestamp >= timestamp:
+        if newest_time(header) >= timestamp:
             batch = segment.batch_at(position, header)
             found = _first_record(batch, timestamp, log_start_offset)
             if found is not None:
@@ -138,4 +139,4 @@ def _newest_timestamp(segment: Segment, log_start_offset: int) -> int:
     start = segment.locate(log_start_offset)
     if start is None:
         return -1
-    return max(header.max_timestamp for _, header in segment.headers(start))
+    return max(newest_time(header) for _, header in segment.headers(start))

@@ -3,13 +3,13 @@
 After a clean shutdown indexes and the newest producer snapshot are taken as they are. After a
 crash every segment that ends at or past the recovery point is walked batch by batch; the log is
 cut after the last good batch, everything behind it is deleted, and indexes, producer state and
-leader epochs are rebuilt from what is left. Leftovers of interrupted deletes and compactions go
+leader epochs are rebuilt from what is left. Damage below the recovery point is no crash's doing:
+it raises CorruptSegment and nothing is touched. Leftovers of interrupted deletes and compactions go
 first. Every call here blocks.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -100,11 +100,9 @@ class LogLoader:
         for base in self._bases(LOG + SWAP):
             swap = segment_path(self._directory, base, LOG + SWAP)
             end = self._swap_end(base)
-            for old in self._bases(LOG):
-                if base <= old < end:
-                    self._unlink_segment(old)
-            for kind in SEGMENT_SUFFIXES:  # indexes may be there without their log
-                self._storage.unlink(segment_path(self._directory, base, kind))
+            replaced = [old for old in self._bases(LOG) if base < old < end]
+            for old in (base, *replaced):  # of the first one only indexes may be left
+                self._unlink_segment(old)
             self._storage.rename(swap, segment_path(self._directory, base, LOG))
             self._storage.fsync_dir(self._directory)
 
@@ -130,7 +128,7 @@ class LogLoader:
                     self._storage.unlink(segment_path(self._directory, base, kind))
 
     def _unlink_segment(self, base: int) -> None:
-        for kind in (*SEGMENT_SUFFIXES, SNAPSHOT):
+        for kind in SEGMENT_SUFFIXES:
             self._storage.unlink(segment_path(self._directory, base, kind))
 
     # Segments
@@ -156,9 +154,16 @@ class LogLoader:
 
     def _load_segment(self, segment: Segment, next_base: int | None) -> bool:
         """Whether the log goes on after this segment."""
-        if self._clean or (next_base is not None and next_base < self._recovery_point):
-            with suppress(CorruptSegment):
+        synced = next_base is not None and next_base < self._recovery_point
+        if self._clean or synced:
+            try:
                 segment.load(sealed=next_base is not None)
+            except CorruptSegment:
+                # No crash does this to synced batches. Cutting here would throw away all that
+                # comes after; a person has to decide.
+                if synced:
+                    raise
+            else:
                 return True
         self._recovered.add(segment.base_offset)
         self._storage.unlink(segment.path(TXN_INDEX))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.log.recovery import DELETED
-from ottla.log.segment import LOG, SNAPSHOT, Segment, segment_path
+from ottla.log.segment import LOG, Segment
 
 if TYPE_CHECKING:
     from ottla.log.config import LogConfig
@@ -67,14 +67,14 @@ class SegmentBin:
     def __init__(self) -> None:
         self._discarded: list[_Discarded] = []
 
-    def __len__(self) -> int:
-        return len(self._discarded)
-
     def discard(self, segment: Segment, now_ms: int, delay_ms: int) -> None:
         """Rename the files out of the log's sight."""
         segment.rename(DELETED)
-        segment.storage.unlink(segment_path(segment.directory, segment.base_offset, SNAPSHOT))
         self._discarded.append(_Discarded(segment, now_ms + delay_ms))
+
+    def clear(self) -> None:
+        """Let go of the files; what is left on disk goes when the log is opened again."""
+        self._discarded.clear()
 
     def purge(self, now_ms: int) -> int:
         """Unlink what has waited long enough; how many segments that was. Blocks."""

@@ -29,6 +29,7 @@ from ottla.wire.batch import (
     MIN_BATCH_LENGTH,
     RecordBatch,
 )
+from ottla.wire.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,7 +43,8 @@ INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
-SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+INDEX_SUFFIXES: Final = (INDEX, TIME_INDEX, TXN_INDEX)
+SEGMENT_SUFFIXES: Final = (LOG, *INDEX_SUFFIXES)
 
 MAX_RELATIVE_OFFSET: Final = 0x7FFFFFFF  # index entries hold offsets as int32 from the base
 _SEARCH_CHUNK: Final = 8192  # an index interval and the batch after it, in most logs
@@ -54,6 +56,11 @@ _OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 class CorruptSegment(Exception):
     """The batches of a segment that was closed cleanly do not fill its file."""
+
+
+def newest_time(header: RecordBatch) -> int:
+    """The largest timestamp of the batch's records; one that compaction has emptied has none."""
+    return header.max_timestamp if header.record_count else NO_TIMESTAMP
 
 
 def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
@@ -178,7 +185,7 @@ class Segment:
         """Blocks until the batches, and the indexes if they were written, are durable."""
         self.storage.fdatasync(self.file.fd)
         if not self.indexes_synced:
-            for kind in (INDEX, TIME_INDEX, TXN_INDEX):
+            for kind in INDEX_SUFFIXES:
                 self.storage.sync_file(self.path(kind))
             self.indexes_synced = True
 
@@ -308,7 +315,7 @@ class Segment:
         self.size = size
         self.load_aborted()
         for _, first in self.headers(chunk_size=HEADER_SIZE):
-            self.first_timestamp = first.max_timestamp
+            self.first_timestamp = newest_time(first)
             break
         if self.time_index:
             self.max_timestamp = self.time_index.timestamps[-1]
@@ -321,8 +328,8 @@ class Segment:
             if position - self._last_indexed > self._interval:
                 raise CorruptIndex("offset entries are missing at the end")
             self.next_offset = header.next_offset
-            if header.max_timestamp > self.max_timestamp:
-                self.max_timestamp = header.max_timestamp
+            if newest_time(header) > self.max_timestamp:
+                self.max_timestamp = newest_time(header)
                 self.max_timestamp_offset = header.last_offset
             end = position + header.size
         timeless = self.first_timestamp >= 0 and not self.time_index
@@ -340,7 +347,7 @@ class Segment:
     def rebuild_indexes(self) -> None:
         """Derive both indexes from the headers. Blocks while it reads the file."""
         found = [
-            (header.size, header.last_offset, header.max_timestamp) for _, header in self.headers()
+            (header.size, header.last_offset, newest_time(header)) for _, header in self.headers()
         ]
         if sum(size for size, _, _ in found) != self.size:
             raise CorruptSegment("the last batch does not end with the file")
@@ -354,13 +361,17 @@ class Segment:
 
     def rename(self, suffix: str) -> None:
         """Give every file of the segment another suffix; open descriptors stay valid."""
+        self.move(SEGMENT_SUFFIXES, suffix)
+        self.suffix = suffix
+
+    def move(self, kinds: tuple[str, ...], suffix: str) -> None:
+        """Rename the files of these kinds, as far as they exist."""
         present = set(self.storage.listdir(self.directory))
-        for kind in SEGMENT_SUFFIXES:
+        for kind in kinds:
             source = self.path(kind)
             if source.name in present:
                 target = segment_path(self.directory, self.base_offset, kind + suffix)
                 self.storage.rename(source, target)
-        self.suffix = suffix
 
     def unlink(self) -> None:
         for kind in SEGMENT_SUFFIXES:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
-from ottla.log.segment import MAX_RELATIVE_OFFSET
+from ottla.log.segment import MAX_RELATIVE_OFFSET, newest_time
 from ottla.wire.batch import CRC_START, HEADER_SIZE, MAGIC, MIN_BATCH_LENGTH, RecordBatch
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def recover_segment(segment: Segment) -> bool:
             header = _next_header(segment, chunk, file_size)
         if header is None or not _crc_matches(segment, header):
             break
-        segment.add(header.size, header.last_offset, header.max_timestamp)
+        segment.add(header.size, header.last_offset, newest_time(header))
     if segment.size == file_size:
         return True
     storage.truncate(fd, segment.size)

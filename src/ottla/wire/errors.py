@@ -68,12 +68,6 @@ class MalformedMessage(MessageError):
     summary = "malformed message"
 
 
-class TrailingBytes(MessageError):
-    """The body was read whole, and bytes are left over."""
-
-    summary = "trailing bytes after the message"
-
-
 class BatchError(WireError):
     """A record batch that cannot be used."""
 

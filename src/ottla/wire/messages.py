@@ -5,7 +5,8 @@
 - A response header is the correlation id; flexible versions add a tag section. ApiVersions is the
   exception: a client reads its answer before it knows what the broker speaks, so the header stays
   the old one whatever the version.
-- Whatever follows the body is an error: both sides would disagree on where the next field starts.
+- Bytes after the body are ignored, as Kafka does: librdkafka 2.16 sends three when it asks for the
+  metadata of all topics.
 """
 
 from __future__ import annotations
@@ -15,12 +16,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from ottla.wire.errors import (
-    MalformedMessage,
-    TrailingBytes,
-    UnknownApiKey,
-    UnsupportedVersion,
-)
+from ottla.wire.errors import MalformedMessage, UnknownApiKey, UnsupportedVersion
 from ottla.wire.readers import compile_reader, read_uvarint
 from ottla.wire.schema import API_NAMES
 from ottla.wire.spec import Message
@@ -92,7 +88,7 @@ def read_request_header(frame: memoryview) -> RequestHeader:
 def read_request(header: RequestHeader, frame: memoryview) -> Any:
     """The body of a request. Records in it are slices of the frame."""
     spec = message(header.api_key, request=True)
-    return _read_body(spec, header.api_version, frame, header.body)
+    return compile_reader(spec, header.api_version)(frame, header.body)[0]
 
 
 def read_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Any]:
@@ -104,7 +100,8 @@ def read_response(api_key: int, version: int, frame: memoryview) -> tuple[int, A
             position = _skip_tags(frame, position)
     except (struct.error, IndexError):
         raise MalformedMessage("a whole header", f"{len(frame)} bytes", "response header") from None
-    return correlation_id, _read_body(message(api_key, request=False), version, frame, position)
+    spec = message(api_key, request=False)
+    return correlation_id, compile_reader(spec, version)(frame, position)[0]
 
 
 def request_parts(
@@ -142,11 +139,3 @@ def _skip_tags(frame: memoryview, position: int) -> int:
         if position > len(frame):
             raise MalformedMessage(f"{size} bytes", "less", "header tag")
     return position
-
-
-def _read_body(spec: Message, version: int, frame: memoryview, position: int) -> Any:
-    body, end = compile_reader(spec, version)(frame, position)
-    if end != len(frame):
-        where = f"{spec.root.__name__} v{version}"
-        raise TrailingBytes(f"end at byte {end}", f"{len(frame)} bytes", where)
-    return body

@@ -183,6 +183,8 @@ def test_leaving_with_an_unused_id_is_fine() -> None:
     driver = Driver()
     driver.send(driver.join_request(known=True))
     assert driver.leave(("c-1", None)) == [OK]
+    driver.advance(SESSION_MS)
+    assert driver.machine.groups == {}
 
 
 @pytest.mark.parametrize(
@@ -354,6 +356,47 @@ def test_an_absent_static_member_outlives_rounds_but_not_its_session() -> None:
     assert gone is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_round_that_times_out_drops_dynamic_members_and_keeps_static_ones() -> None:
+    driver = Driver()
+    long_session = 3 * REBALANCE_MS
+
+    def join(member_id: str, fresh: str, instance: str | None) -> int:
+        request = driver.join_request(member_id, fresh=fresh, instance=instance)
+        return driver.send(replace(request, session_timeout_ms=long_session))
+
+    first = driver.answer(join("", "1", None), JoinGroupResponse).member_id
+    join("", "2", "i")
+    join("", "3", None)
+    generation = driver.answer(join(first, "", None), JoinGroupResponse).generation
+    assert driver.synced(first, generation).error is OK
+    driver.synced("i-2", generation)
+    driver.synced("c-3", generation)
+    waiting = join(first, "", None)
+    driver.advance(REBALANCE_MS)
+    answer = driver.answer(waiting, JoinGroupResponse)
+    assert [member.member_id for member in answer.members] == [first, "i-2"]
+    driver.synced(first, answer.generation, {"i-2": b"kept"})
+    driver.advance(REBALANCE_MS)
+    back = driver.answer(join("", "4", "i"), JoinGroupResponse)
+    assert driver.synced(back.member_id, back.generation).assignment == b"kept"
+
+
+def test_a_round_nobody_comes_back_to_waits_for_the_sessions_of_static_members() -> None:
+    driver = Driver()
+    first, second = stable_static(driver)
+    newcomer = driver.send(driver.join_request(fresh="3"))
+    assert driver.leave(("c-3", None)) == [OK]
+    left = driver.answer(newcomer, JoinGroupResponse)
+    assert left.error is ErrorCode.UNKNOWN_MEMBER_ID
+    for _ in range(2 * REBALANCE_MS // 5000):
+        driver.advance(5000)
+        for name, joined in (("lead", first), ("follow", second)):
+            beat = driver.beat(joined.member_id, joined.generation, name)
+            assert beat is ErrorCode.REBALANCE_IN_PROGRESS
+    driver.advance(SESSION_MS)
+    assert state_of(driver) == "Empty"
+
+
 # Errors by state (22, 25, 27, 82)
 
 
@@ -419,6 +462,12 @@ def test_errors_by_sender(
     assert driver.beat(sender, number, instance) == error
     assert driver.commit(commit) == [error]
     assert driver.ask(sync, SyncGroupResponse).error == error
+
+
+def test_a_group_that_is_not_there_knows_no_members() -> None:
+    driver = Driver()
+    assert driver.synced("m", 1).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.beat("m", 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_restart_keeps_the_stable_generation() -> None:

@@ -154,7 +154,8 @@ class ClassicMachine(RuleBasedStateMachine):
         group = self.driver.group()
         if group is not None and group.state is State.STABLE and names:
             last = self.driver.answer(self.sent[-1], SyncGroupResponse)
-            assert (last.error, last.assignment) == (ErrorCode.NONE, names[-1].encode())
+            kept = group.members[names[-1]].assignment
+            assert (last.error, last.assignment) == (ErrorCode.NONE, kept)
 
     @precondition(lambda self: self.ids)
     @rule(data=st.data())

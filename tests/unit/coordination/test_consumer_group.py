@@ -8,7 +8,12 @@ import pytest
 
 from ottla.coordination.groups.config import GroupConfig
 from ottla.coordination.groups.consumer_state import ConsumerGroup
-from ottla.coordination.groups.keys import ClassicGroupKey, ConsumerGroupKey
+from ottla.coordination.groups.keys import (
+    ClassicGroupKey,
+    ConsumerGroupKey,
+    CurrentAssignmentKey,
+    RegexKey,
+)
 from ottla.coordination.groups.messages import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResponse,
@@ -28,7 +33,7 @@ from ottla.coordination.groups.messages import (
     OffsetFetchResponse,
     OffsetToCommit,
 )
-from ottla.coordination.groups.records import Record
+from ottla.coordination.groups.records import CurrentAssignmentValue, Record, RegexValue
 from ottla.wire.error_codes import ErrorCode
 from tests.support.groups_consumer import (
     REBALANCE_MS,
@@ -455,6 +460,23 @@ def test_an_empty_group_changes_its_protocol_both_ways() -> None:
     assert lost.error is ErrorCode.UNKNOWN_MEMBER_ID
     assert driver.ask(driver.join_request(), JoinGroupResponse).error is OK
     assert Record(ConsumerGroupKey("g"), None) in driver.records
+
+
+def test_a_log_that_is_half_compacted_replays_to_the_same_owners() -> None:
+    """The hand-over from a to b was compacted away; a's later record frees nothing of b's."""
+    driver = Driver()
+    p = of("t", 0)
+    for member_id, assigned in (("a", p), ("b", p), ("a", frozenset())):
+        value = CurrentAssignmentValue(2, 1, 0, assigned, frozenset())
+        driver.machine.apply(Record(CurrentAssignmentKey("g", member_id), value))
+    assert group_of(driver).owners == dict.fromkeys(p, "b")
+
+
+def test_records_without_a_group_are_no_group() -> None:
+    driver = Driver()
+    for group_id in ("x", "y"):
+        driver.log.append(Record(RegexKey(group_id, "t.*"), RegexValue(("t",), 1, 1)).encode())
+    assert driver.replayed().groups == {}
 
 
 def test_a_restart_forgets_nothing_but_deadlines() -> None:

@@ -193,6 +193,7 @@ class ConsumerMachine(RuleBasedStateMachine):
             self.after(client, client.settle().error)
             if client.epoch <= 0:
                 client.join()
+        settle_all(*live, rounds=6)
         self.driver.advance(GroupConfig().regex_refresh_interval_ms)
         settle_all(*live, rounds=6)
         if live:

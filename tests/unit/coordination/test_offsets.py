@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from ottla.coordination.groups import coordinator
 from ottla.coordination.groups.config import MINUTE_MS, GroupConfig
 from ottla.coordination.groups.keys import ClassicGroupKey, OffsetKey
 from ottla.coordination.groups.messages import (
@@ -127,6 +128,21 @@ def test_plain_offsets_expire_from_their_commit() -> None:
     assert fetched(driver) == ()
 
 
+def test_a_large_sweep_is_spread_over_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "MAX_EXPIRED_PER_TICK", 2)
+    driver = Driver()
+    for n in range(5):
+        simple_commit(driver, group=f"g{n}")
+    sizes = []
+    while driver.machine.offsets.groups:
+        before = len(driver.records)
+        deadline = driver.machine.next_deadline()
+        assert deadline is not None
+        driver.advance(deadline - driver.now)
+        sizes.append(len(driver.records) - before)
+    assert [size for size in sizes if size] == [2, 2, 1]
+
+
 def test_a_commit_may_bring_its_own_retention() -> None:
     driver = Driver()
     driver.commit(OffsetCommit("g", (OffsetToCommit("t", 0, 1),), retention_ms=MINUTE_MS))
@@ -187,9 +203,15 @@ def test_offset_delete_echoes_and_spares_what_is_read() -> None:
     assert missing.error is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_offset_delete_in_a_live_group_that_does_not_say_what_it_reads() -> None:
+@pytest.mark.parametrize(
+    ("protocol_type", "metadata"), [("consumer", b"\x00"), ("connect", b"\x00\x00\x00\x00\x00\x00")]
+)
+def test_offset_delete_in_a_live_group_that_does_not_say_what_it_reads(
+    protocol_type: str, metadata: bytes
+) -> None:
     driver = Driver()
-    driver.stable_group(1)
+    offered = (JoinProtocol("range", metadata),)
+    driver.send(driver.join_request(protocols=offered, protocol_type=protocol_type))
     answer = driver.ask(OffsetDelete("g", (("t", 0),)), OffsetDeleteResponse)
     assert answer.error is ErrorCode.NON_EMPTY_GROUP
 

@@ -254,6 +254,20 @@ def test_hostile_bytes_end_in_a_named_error(data: bytes, key: tuple[Key, str]) -
     assert record.key == key[0]
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("0000 ffffffffff 01", "a longer one"),  # instance id: a varint without an end
+        ("0000 00 00 00", "a string, got null"),  # client id: may not be null
+        ("0000 00 00 02 ff", "expected UTF-8"),  # client id: not text
+        ("0000 00 00 ff 01", "at most 0 bytes, got 254"),  # client id: longer than what is left
+    ],
+)
+def test_damage_is_named(data: str, message: str) -> None:
+    with pytest.raises(MalformedRecord, match=message):
+        decode(encode_key(MemberKey("g", "m")), layout(data))
+
+
 def test_a_huge_array_claim_allocates_nothing() -> None:
     with pytest.raises(MalformedRecord, match="2147483647"):
         Reader(b"\x7f\xff\xff\xff", "array").array(lambda: 0)

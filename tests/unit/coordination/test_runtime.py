@@ -3,44 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.coordination import runtime as runtime_module
 from ottla.coordination.machine import Decision, Token
 from ottla.coordination.runtime import CoordinatorLoading, CoordinatorRuntime, NotCoordinator
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-Pair = tuple[bytes, bytes | None]
-
-
-class MemoryLog:
-    """Appends complete when the test says so, or at once."""
-
-    def __init__(self) -> None:
-        self.batches: list[list[Pair]] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.load_gate = asyncio.Event()
-        self.load_gate.set()
-        self.broken: Exception | None = None
-
-    async def append(self, partition: int, records: Sequence[Pair], now_ms: int) -> None:
-        await self.gate.wait()
-        if self.broken is not None:
-            raise self.broken
-        self.batches.append(list(records))
-
-    async def replay(self, partition: int) -> AsyncIterator[Sequence[Pair]]:
-        await self.load_gate.wait()
-        for batch in self.batches:
-            yield batch
+from tests.support.groups_log import MemoryLog, Pair
 
 
 class Counter:
-    """Adds what it is asked to; 0 reads, -1 parks until the alarm a second later."""
+    """Adds what it is asked to; 0 reads, -1 parks until the alarm a second later, -2 fails."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -59,6 +32,9 @@ class Counter:
             self.parked.append(token)
             self.alarm = now_ms + 1000
             return decision
+        if request == -2:
+            self.total += 1000
+            raise ZeroDivisionError
         if request:
             decision.records.append(request)
             self.total += request
@@ -119,6 +95,20 @@ async def test_answers_wait_for_the_commit_and_reads_wait_with_them() -> None:
     assert log.batches == [[(b"5", b"")], [(b"7", b"")]]
 
 
+async def test_a_batch_is_bounded_and_keeps_decisions_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runtime_module, "MAX_BATCH_BYTES", 4)
+    log = MemoryLog()
+    runtime = await hosted(log)
+    await asyncio.gather(*(runtime.submit(0, n) for n in (100, 200, 12345, 6)))
+    assert [[key for key, _ in batch] for batch in log.batches] == [
+        [b"100", b"200"],
+        [b"12345"],
+        [b"6"],
+    ]
+
+
 async def test_loading_then_replayed_state() -> None:
     log = MemoryLog()
     log.batches = [[(b"4", b""), (b"5", b"")], [(b"6", b"")]]
@@ -152,6 +142,38 @@ async def test_a_failed_append_fails_who_waits_and_reloads() -> None:
     assert await runtime.submit(0, 0) == 1
 
 
+async def test_a_machine_that_fails_half_way_is_loaded_anew() -> None:
+    log = MemoryLog()
+    runtime = await hosted(log)
+    await runtime.submit(0, 1)
+    parked, failed = runtime.submit(0, -1), runtime.submit(0, -2)
+    for future in (failed, parked):
+        with pytest.raises(NotCoordinator):
+            await future
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert await runtime.submit(0, 0) == 1
+
+
+async def test_a_reload_waits_for_the_append_under_way() -> None:
+    log = MemoryLog()
+    runtime = await hosted(log)
+    log.gate.clear()
+    lost = runtime.submit(0, 5)
+    await asyncio.sleep(0)
+    runtime.unload(0)
+    with pytest.raises(NotCoordinator):
+        await lost
+    loading = asyncio.create_task(runtime.load(0))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    with pytest.raises(CoordinatorLoading):
+        runtime.submit(0, 0)
+    log.gate.set()
+    await loading
+    assert await runtime.submit(0, 0) == 5, "it was written although nobody heard of it"
+
+
 async def test_a_failed_load_leaves_the_partition_unhosted() -> None:
     log = MemoryLog()
     log.batches = [[(b"not a number", b"")]]
@@ -160,6 +182,38 @@ async def test_a_failed_load_leaves_the_partition_unhosted() -> None:
         await runtime.load(0)
     with pytest.raises(NotCoordinator):
         runtime.submit(0, 0)
+
+
+async def test_a_partition_that_cannot_be_reloaded_is_given_up() -> None:
+    log = MemoryLog()
+    runtime = await hosted(log)
+    log.broken = OSError("disk")
+    log.batches = [[(b"not a number", b"")]]
+    with pytest.raises(NotCoordinator):
+        await runtime.submit(0, 5)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    with pytest.raises(NotCoordinator):
+        runtime.submit(0, 0)
+
+
+async def test_close_ends_a_reload_and_waits_for_appends() -> None:
+    log = MemoryLog()
+    runtime = await hosted(log)
+    await runtime.load(1)
+    log.load_gate.clear()
+    with pytest.raises(NotCoordinator):
+        await runtime.submit(0, -2)
+    log.gate.clear()
+    unheard = runtime.submit(1, 7)
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(runtime.close())
+    with pytest.raises(NotCoordinator):
+        await unheard
+    assert not closing.done()
+    log.gate.set()
+    await closing
+    assert log.batches == [[(b"7", b"")]]
 
 
 async def test_unload_fails_who_waits() -> None:
@@ -180,7 +234,7 @@ async def test_a_deadline_ticks_and_releases_the_parked() -> None:
     clock.now = 1000
     assert await runtime.submit(0, 0) == 3
     assert await parked == -3
-    runtime.close()
+    await runtime.close()
 
 
 async def test_a_caller_that_went_away_is_no_obstacle() -> None:
@@ -191,4 +245,4 @@ async def test_a_caller_that_went_away_is_no_obstacle() -> None:
     parked.cancel()
     clock.now = 1000
     assert await runtime.submit(0, 0) == 4
-    runtime.close()
+    await runtime.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,6 +19,9 @@ from ottla.log.partition import PartitionLog
 from ottla.wire.batch import iter_batches
 from tests.support.log_batches import batch_of, read_all
 from tests.support.log_faults import Fault, MemoryStorage, PowerLoss, Survival
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HOME = Path("/data/t-0")
 CONFIG = LogConfig(
@@ -48,7 +52,8 @@ class Life:
                 log.delete_records_before(log.high_watermark - 2)
                 log.purge(5000)
         self.flush(log)
-        log.close()
+        if not log.close():
+            raise StorageFailure("not closed cleanly")
 
     def open(self, storage: MemoryStorage, *, recovery_point: int = 0) -> PartitionLog:
         return PartitionLog.open(
@@ -132,7 +137,7 @@ def assert_offline(log: PartitionLog) -> None:
     ):
         with pytest.raises(StorageFailure):
             call()
-    log.close()
+    assert not log.close()
 
 
 @pytest.mark.parametrize("survival", list(Survival))
@@ -178,6 +183,45 @@ def test_a_crash_during_recovery_changes_nothing(survival: Survival) -> None:
 def test_a_full_disk_is_an_error_also_when_opening() -> None:
     with pytest.raises(StorageFailure):
         Life(MemoryStorage({0: Fault.ENOSPC})).run()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda log: log.read(0, 100, upper_bound_offset=8, min_one_message=True),
+        lambda log: log.offset_for_timestamp(1005),
+        lambda log: log.max_timestamp_offset(),
+    ],
+    ids=["read", "offset for timestamp", "max timestamp"],
+)
+def test_a_read_that_fails_takes_the_log_offline(ask: Callable[[PartitionLog], object]) -> None:
+    storage = MemoryStorage()
+    life = Life(storage)
+    log = life.open(storage)
+    for number in range(8):
+        life.append(log, number)
+    ask(log)
+    storage.fail_reads = True
+    with pytest.raises(StorageFailure):
+        ask(log)
+    assert not log.online
+
+
+def test_a_short_write_of_many_batches_is_continued() -> None:
+    batches = [batch_of(b"%d" % number) for number in range(50)]
+    for number in range(2, 8):
+        storage = MemoryStorage(dict.fromkeys(range(number, 60), Fault.SHORT_WRITE))
+        log = PartitionLog.open(HOME, LogConfig(), now_ms=0, tail_bytes=0, storage=storage)
+        log.append_many(batches, leader_epoch=0, now_ms=0)
+        stored = list(iter_batches(memoryview(read_all(log))))
+        assert [batch.base_offset for batch in stored] == list(range(50))
+
+
+def test_more_batches_than_one_call_takes(tmp_path: Path) -> None:
+    log = PartitionLog.open(tmp_path, LogConfig(), now_ms=0, tail_bytes=0)
+    log.append_many([batch_of(b"x") for _ in range(2500)], leader_epoch=0, now_ms=0)
+    stored = list(iter_batches(memoryview(read_all(log))))
+    assert [batch.base_offset for batch in stored] == list(range(2500))
 
 
 def test_other_logs_go_on(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -185,8 +187,7 @@ TestLogModel = LogModel.TestCase
 TestLogModel.settings = settings(max_examples=120, stateful_step_count=30)
 
 
-def test_two_threads_worth_of_calls_in_one(tmp_path: Path) -> None:
-    """A flush in the middle of a burst covers what came before it, not what comes after."""
+def test_a_flush_covers_what_came_before_it(tmp_path: Path) -> None:
     log = PartitionLog.open(tmp_path, replace(LogConfig(), segment_bytes=300), now_ms=0)
     for _ in range(7):
         log.append(batch_of(b"x" * 60), leader_epoch=0, now_ms=0)
@@ -196,3 +197,38 @@ def test_two_threads_worth_of_calls_in_one(tmp_path: Path) -> None:
     result = log.read(0, 1 << 20, upper_bound_offset=7, min_one_message=True)
     assert len(batches_in(result)) == 7
     assert len(list(iter_batches(memoryview(read_all(log))))) == 8
+
+
+def test_flush_lookup_and_purge_run_beside_appends(tmp_path: Path) -> None:
+    """Real files, real threads: the calls that may block run while the log grows and rolls."""
+    config = LogConfig(segment_bytes=2000, retention_bytes=20_000, file_delete_delay_ms=0)
+    log = PartitionLog.open(tmp_path, config, now_ms=0, tail_bytes=500)
+    done = threading.Event()
+
+    def work() -> list[int]:
+        flushed = []
+        while not done.is_set():
+            flushed.append(log.flush())
+            found = log.offset_for_timestamp(1000 + flushed[-1] // 2)
+            assert found is None or found.timestamp >= 1000
+            log.purge(1)
+        return flushed
+
+    with ThreadPoolExecutor(1) as pool:
+        worker = pool.submit(work)
+        try:
+            for number in range(1500):
+                batch = batch_of(b"%d" % number, timestamps=[1000 + number])
+                assert log.append(batch, leader_epoch=0, now_ms=0).base_offset == number
+                if number % 100 == 0:
+                    log.advance_high_watermark(log.recovery_point)
+                    log.apply_retention(0)
+        finally:
+            done.set()
+        flushed = worker.result()
+    assert flushed == sorted(flushed)
+    log.close()
+    again = PartitionLog.open(tmp_path, config, now_ms=0, clean=True)
+    assert again.log_end_offset == 1500
+    stored = list(iter_batches(memoryview(read_all(again))))
+    assert [b.base_offset for b in stored] == list(range(again.log_start_offset, 1500))

@@ -198,6 +198,16 @@ def test_a_reader_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert read_all(log) == expected
 
 
+def test_more_readers_than_are_remembered(tmp_path: Path) -> None:
+    log = open_log(tmp_path, LogConfig(index_interval_bytes=400))
+    for _ in range(200):
+        append(log, b"x" * 20)
+    size = log.segments[0].size // 200
+    for _ in range(2):
+        for offset in range(198):
+            assert [b.base_offset for b in read(log, offset, size)] == [offset]
+
+
 def test_a_misleading_index_entry_is_found_out(tmp_path: Path) -> None:
     log = open_log(tmp_path, LogConfig(index_interval_bytes=100))
     for _ in range(40):

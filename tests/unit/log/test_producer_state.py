@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from crc32c import crc32c
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -21,7 +22,7 @@ from ottla.log.errors import (
 from ottla.log.partition import AppendResult, PartitionLog
 from ottla.log.producer_state import CorruptSnapshot, Origin, Producer, ProducerStates
 from ottla.wire.batch import HEADER, MAX_SEQUENCE, TRANSACTIONAL, RecordBatch
-from ottla.wire.records import ControlType
+from ottla.wire.records import BatchBuilder, ControlType
 from tests.support.log_batches import batch_of, marker
 from tests.support.log_faults import MemoryStorage
 
@@ -161,6 +162,14 @@ class TestTransactions:
         feed(marker(ControlType.COMMIT, 1, 1), Origin.COORDINATOR)
         assert feed(sent(1, 1, 0, txn=True)) == 2
 
+    def test_other_control_batches_end_nothing(self) -> None:
+        builder = BatchBuilder(producer_id=1, producer_epoch=0, transactional=True, control=True)
+        builder.append(b"", key=b"\0\0\0\2", timestamp=0)
+        feed = Feed()
+        feed(sent(1, 0, 0, txn=True))
+        feed(RecordBatch(memoryview(builder.build())), Origin.COORDINATOR)
+        assert feed.states.first_unstable_offset(2) == 0
+
     def test_an_empty_batch_left_by_compaction_opens_nothing(self) -> None:
         states = ProducerStates()
         batch = sent(1, 0, 0, 3, txn=True)
@@ -228,6 +237,12 @@ class TestSnapshot:
         with pytest.raises(OutOfOrderSequence):
             states.check(sent(7, 3, 0, 2), Origin.CLIENT)
         assert states.check(sent(8, 0, 0), Origin.CLIENT) is None
+
+    def test_a_count_that_does_not_fit(self) -> None:
+        body = bytearray(self.GOLDEN[6:])
+        body[3] = 3
+        with pytest.raises(CorruptSnapshot, match="do not fit"):
+            ProducerStates.decode(b"\0\1" + crc32c(body).to_bytes(4, "big") + body)
 
     def test_open_transactions_survive(self) -> None:
         states = ProducerStates()
@@ -430,3 +445,7 @@ def test_producers_are_described(tmp_path: Path) -> None:
     assert (producer.producer_id, producer.epoch, producer.last_sequence) == (7, 2, 4)
     assert (producer.last_timestamp, producer.current_txn_first_offset) == (55, 0)
     assert producer.coordinator_epoch == -1
+    assert log.expire_producers(1 << 40, 1000) == 0
+    log.append(marker(ControlType.COMMIT, 7, 2), leader_epoch=0, now_ms=0)
+    assert log.expire_producers(1 << 40, 1000) == 1
+    assert log.producers() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 
 from ottla.log.config import LogConfig
 from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
+from ottla.log.errors import StorageFailure
 from ottla.log.partition import PartitionLog
 from ottla.log.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, segment_path
 from ottla.wire.compression import Codec
@@ -23,11 +25,15 @@ HOME = Path("/data/t-0")
 
 
 def open_log(
-    storage: MemoryStorage, *, clean: bool = False, recovery_point: int = 0
+    storage: MemoryStorage,
+    config: LogConfig = SMALL,
+    *,
+    clean: bool = False,
+    recovery_point: int = 0,
 ) -> PartitionLog:
     return PartitionLog.open(
         HOME,
-        SMALL,
+        config,
         now_ms=0,
         clean=clean,
         recovery_point=recovery_point,
@@ -87,7 +93,8 @@ def test_reopening_gives_the_same_log(
     storage: MemoryStorage, filled: PartitionLog, *, clean: bool
 ) -> None:
     before = read_all(filled)
-    filled.close(clean=clean)
+    assert filled.close(clean=clean) == clean
+    assert filled.close() == clean
     assert storage.open_files == 0
     stored = files(storage, INDEX, TIME_INDEX, LOG)
     again = open_log(storage, clean=clean)
@@ -116,9 +123,11 @@ def test_a_clean_log_grows_the_same_indexes_as_one_never_closed(storage: MemoryS
 
 
 def test_every_prefix_of_the_last_segment(storage: MemoryStorage) -> None:
-    log = open_log(storage)
-    ends = [0, *fill(log, 12)]
+    config = replace(SMALL, segment_bytes=4000)
+    log = open_log(storage, config)
+    ends = [0, *fill(log, 48)]
     whole = read_all(log)
+    assert log.segments[-1].size > 2500
     name = f"{log.segments[-1].base_offset:020d}.log"
     first = sum(segment.size for segment in log.segments[:-1])
     data = storage.read_file(HOME / name)
@@ -126,7 +135,7 @@ def test_every_prefix_of_the_last_segment(storage: MemoryStorage) -> None:
     for size in range(len(data) + 1):
         left = storage.crash(Survival.EVERYTHING)
         overwrite(left, name, data[:size])
-        recovered = open_log(left)
+        recovered = open_log(left, config)
         kept = max(end for end in ends if end <= first + size)
         assert read_all(recovered) == whole[:kept]
         assert recovered.size_bytes == kept
@@ -144,6 +153,33 @@ def test_garbage_after_the_last_batch_is_cut(
     assert read_all(again) == before
     again.append(batch_of(b"more"), leader_epoch=2, now_ms=0)
     assert read_all(again).startswith(before)
+
+
+@pytest.mark.parametrize("change", [-1000, -1, 1, 61, 5000])
+def test_a_log_wrongly_called_clean_is_walked_after_all(
+    storage: MemoryStorage, filled: PartitionLog, change: int
+) -> None:
+    before = read_all(filled)
+    filled.close()
+    path = filled.segments[-1].path(LOG)
+    data = storage.read_file(path)
+    overwrite(storage, path.name, data[:change] if change < 0 else data + bytes(change))
+    again = read_all(open_log(storage, clean=True))
+    assert again == before if change > 0 else before.startswith(again)
+
+
+def test_batches_larger_than_a_chunk_are_walked(storage: MemoryStorage) -> None:
+    config = LogConfig(max_message_bytes=1 << 24)
+    log = open_log(storage, config)
+    for number in range(3):
+        log.append(batch_of(bytes([number]) * 2_500_000), leader_epoch=0, now_ms=0)
+    log.close(clean=False)
+    path = log.segments[0].path(LOG)
+    data = bytearray(storage.read_file(path))
+    assert open_log(storage, config).log_end_offset == 3
+    data[-2] ^= 1
+    overwrite(storage, path.name, bytes(data))
+    assert open_log(storage, config).log_end_offset == 2
 
 
 def test_a_repeated_batch_is_cut(storage: MemoryStorage, filled: PartitionLog) -> None:
@@ -192,6 +228,22 @@ def test_below_the_recovery_point_batches_are_not_walked(
     trusting = open_log(storage.crash(Survival.EVERYTHING), recovery_point=filled.recovery_point)
     assert trusting.log_end_offset == filled.log_end_offset
     assert open_log(storage).log_end_offset == 0
+
+
+def test_damage_in_the_trusted_part_is_an_error_not_a_loss(
+    storage: MemoryStorage, filled: PartitionLog
+) -> None:
+    filled.close()
+    first = filled.segments[0]
+    data = bytearray(storage.read_file(first.path(LOG)))
+    data[16] = 9  # the magic of the first batch; its segment is long synced
+    overwrite(storage, first.path(LOG).name, bytes(data))
+    for name in storage.listdir(HOME):
+        if name.endswith(SNAPSHOT):
+            storage.unlink(HOME / name)
+    with pytest.raises(StorageFailure):
+        open_log(storage, recovery_point=filled.recovery_point)
+    assert storage.read_file(first.path(LOG)) == data
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,6 +69,15 @@ def test_records_without_time_are_as_old_as_their_file() -> None:
     log = filled(replace(TWO_EACH, retention_ms=100), timestamps=False, storage=storage)
     assert gone(log, now_ms=3100) == []
     assert gone(log, now_ms=3101) == [0, 2, 4, 6, 8]
+
+
+def test_the_age_of_a_real_file(tmp_path: Path) -> None:
+    log = PartitionLog.open(tmp_path, replace(TWO_EACH, retention_ms=100), now_ms=0)
+    log.append(batch_of(b"x", timestamps=[-1]), leader_epoch=0, now_ms=0)
+    log.advance_high_watermark(1)
+    os.utime(tmp_path / f"{0:020d}.log", ns=(0, 5_000_000_000))
+    assert gone(log, now_ms=5100) == []
+    assert gone(log, now_ms=5101) == [0]
 
 
 @pytest.mark.parametrize(

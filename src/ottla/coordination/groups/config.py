@@ -9,7 +9,7 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """Each field is followed by Kafka's name for it where that differs in more than the dots."""
+    """Each field is followed by Kafka's name for it, or by its reason where Kafka has none."""
 
     min_session_timeout_ms: int = 6_000
     """group.min.session.timeout.ms"""

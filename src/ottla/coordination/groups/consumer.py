@@ -12,8 +12,8 @@ Rules:
 - The epoch of a heartbeat must be the member's. The one before is accepted when the reported
   partitions are a subset of the assigned ones: the answer with the new epoch was lost.
 - An instance id in use is not taken over (111) until its owner has left with -2 or expired.
-- The answer names the assignment when it changed, when the member reports another one, on a join,
-  on a full request, and to a member that missed an answer; otherwise it is left out.
+- The answer names the assignment when it changed, when the member reports another one (it missed an
+  answer), on a join and on a full request; otherwise it is left out.
 """
 
 from __future__ import annotations
@@ -148,7 +148,6 @@ def _must_tell(
     return (
         not reported == before.assigned == after.assigned
         or request.member_epoch == JOIN
-        or request.member_epoch != before.member_epoch
         or (subscribes and request.owned is not None and request.rebalance_timeout_ms != -1)
     )
 
@@ -258,12 +257,19 @@ def _follow_topics(
     group: ConsumerGroup, topics: TopicsImage, resolve: Resolve, turn: Turn, *, changed: bool
 ) -> None:
     """Matches stale expressions again, and raises the group epoch if anything is different."""
-    for regex, value in tuple(group.regexes.items()):
-        age_ms = turn.now_ms - value.timestamp_ms
-        if topics.version != value.version and age_ms >= group.config.regex_refresh_interval_ms:
-            names = tuple(sorted(resolve(regex, topics)))
-            fresh = RegexValue(names, topics.version, turn.now_ms)
-            turn.emit(RegexKey(group.group_id, regex), fresh)
+    stale = [
+        regex
+        for regex, value in group.regexes.items()
+        if topics.version != value.version
+        and turn.now_ms - value.timestamp_ms >= group.config.regex_refresh_interval_ms
+    ]
+    for regex in stale:
+        names = tuple(sorted(resolve(regex, topics)))
+        fresh = RegexValue(names, topics.version, turn.now_ms)
+        turn.emit(RegexKey(group.group_id, regex), fresh)
+    if topics is group.seen_topics and not changed and not stale:
+        return
+    group.seen_topics = topics
     now = metadata_hash(topics, group.subscribed_topics())
     if changed or (now != group.metadata_hash and group.epoch <= group.target_epoch):
         group.bump(turn, now)

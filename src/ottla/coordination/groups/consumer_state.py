@@ -68,6 +68,8 @@ class ConsumerGroup:
         self.static: dict[str, str] = {}
         self.owners: dict[TopicPartition, str] = {}
         self.timers: Timers[TimerKey] = Timers()
+        self.seen_topics: TopicsImage | None = None
+        """The snapshot that the subscriptions were last compared with; most heartbeats bring it."""
 
     # The durable part
 
@@ -185,6 +187,7 @@ class ConsumerGroup:
         self.bump(turn, self.metadata_hash)
 
     def forget(self, member_id: str, turn: Turn) -> None:
+        self.seen_topics = None
         regex = self.members[member_id].regex
         turn.emit(CurrentAssignmentKey(self.group_id, member_id), None)
         turn.emit(TargetMemberKey(self.group_id, member_id), None)

@@ -59,6 +59,11 @@ Group: TypeAlias = ClassicGroup | ConsumerGroup
 _EXPIRY = ""
 """The coordinator's own deadline among those of its groups; no group has this id."""
 
+MAX_EXPIRED_PER_TICK = 5_000
+"""Tombstones of one sweep that go into one batch: some 300 kB, well under a batch's limit."""
+
+NEXT_SWEEP_MS = 10
+
 
 class GroupCoordinator:
     """`resolve` matches a regular expression against topic names (the broker brings RE2)."""
@@ -91,7 +96,7 @@ class GroupCoordinator:
             self.apply(record)
 
     def loaded(self, now_ms: int) -> None:
-        for group_id, group in self.groups.items():
+        for group_id, group in tuple(self.groups.items()):
             group.restore(now_ms)
             self._settle(group_id)
         self._timers.set(_EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)
@@ -107,8 +112,7 @@ class GroupCoordinator:
         turn = Turn(now_ms, self.apply)
         while (group_id := self._timers.pop_due(now_ms)) is not None:
             if group_id == _EXPIRY:
-                self._expire(turn)
-                self._timers.set(_EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)
+                self._timers.set(_EXPIRY, now_ms + self._expire(turn))
             else:
                 self.groups[group_id].tick(turn)
                 self._settle(group_id)
@@ -158,10 +162,10 @@ class GroupCoordinator:
         deadline = group.timers.next_deadline()
         if deadline is not None:
             self._timers.set(group_id, deadline)
-            return
-        self._timers.cancel(group_id)
-        if group.stored is None:
-            del self.groups[group_id]
+        elif group.stored is None:
+            self._forget(group_id)
+        else:
+            self._timers.cancel(group_id)
 
     def _exists(self, group_id: str) -> bool:
         return group_id in self.groups or group_id in self.offsets.groups
@@ -307,14 +311,22 @@ class GroupCoordinator:
             return group.subscribed_topics()
         return frozenset() if group is None else classic.subscribed_topics(group)
 
-    def _expire(self, turn: Turn) -> None:
-        """Old offsets go first, then groups that have neither members nor offsets."""
+    def _expire(self, turn: Turn) -> int:
+        """Old offsets go first, then groups with neither members nor offsets.
+
+        Returns the time to the next sweep: short when this one had more to do than one batch holds.
+        """
         for group_id in sorted(self.groups.keys() | self.offsets.groups.keys()):
             group = self.groups.get(group_id)
-            since_ms = group.state_ms if isinstance(group, ClassicGroup) else 0
+            since_ms = 0
+            if isinstance(group, ClassicGroup) and not group.members:
+                since_ms = group.state_ms
             self.offsets.expire(group_id, self._read_topics(group_id), since_ms, turn)
             if group_id not in self.offsets.groups and self._is_idle(group):
                 self._emit_end(group_id, turn)
+            if len(turn.decision.records) >= MAX_EXPIRED_PER_TICK:
+                return NEXT_SWEEP_MS
+        return self.config.offsets_retention_check_interval_ms
 
     def _is_idle(self, group: Group | None) -> bool:
         """No members, and none on the way."""

@@ -1,0 +1,71 @@
+"""`ottla broker` as a process to be measured, in the same terms as its peers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+READY = "ottla broker ready: "
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class OttlaProcess:
+    """A broker with a data directory of its own, removed at the end."""
+
+    bootstrap: str
+    seconds_to_ready: float
+
+    def __init__(self, config: Mapping[str, str] | None = None) -> None:
+        self._config = dict(config or {})
+        self._directory = tempfile.TemporaryDirectory(prefix="ottla-bench-")
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        data_dir = Path(self._directory.name) / "data"
+        command = [sys.executable, "-m", "ottla.cli", "broker", "--listen", "127.0.0.1:0"]
+        command += ["--data-dir", str(data_dir)]
+        for key, value in self._config.items():
+            command += ["--set", f"{key}={value}"]
+        began = time.monotonic()
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        self.seconds_to_ready = time.monotonic() - began
+        self.bootstrap = line.removeprefix(READY).strip()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(timeout=60)
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+        self._directory.cleanup()
+
+    def rss_bytes(self) -> int:
+        status = self._proc("status").splitlines()
+        (line,) = (line for line in status if line.startswith("VmRSS:"))
+        return int(line.split()[1]) * 1024
+
+    def cpu_seconds(self) -> float:
+        fields = self._proc("stat").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+    def _proc(self, name: str) -> str:
+        assert self._process is not None
+        return Path(f"/proc/{self._process.pid}/{name}").read_text()

@@ -1,0 +1,77 @@
+"""Write docs/compatibility.md from the table of served APIs.
+
+python scripts/generate_compatibility.py            write the page
+python scripts/generate_compatibility.py --check    say whether it is up to date
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ottla.broker.apis import SERVED
+from ottla.wire.messages import message
+from ottla.wire.schema import API_NAMES
+
+PAGE = Path(__file__).parent.parent / "docs" / "compatibility.md"
+
+HEAD = """# Compatibility
+
+Made by `scripts/generate_compatibility.py` from the table that ApiVersions answers from; do not
+edit the tables here.
+
+Ottla speaks the Kafka protocol of Kafka 4 with message format v2. The judges are real clients:
+confluent-kafka (librdkafka), kafka-python and aiokafka run against the broker in
+`tests/conformance`, the Java client and Kafka's command-line tools where a Java runtime and Maven
+are present.
+
+## APIs served
+
+| key | API | versions |
+|---|---|---|
+"""
+
+MISSING = """
+## What is missing
+
+- **Transactions**: a producer with a `transactional.id` is refused with error 35; idempotent
+  producers work. Keys 24 to 28, 65 and 66 are not served.
+- **Share groups** (keys 76 to 79, 90 to 92), **security** (SASL, TLS, ACLs: keys 17, 29 to 31, 36,
+  48 to 51), **tiered storage**.
+- **Replication**: a partition has one replica. A replication factor other than -1 or 1 is refused.
+- Older message formats (v0, v1): refused with INVALID_RECORD, as Kafka 4 does.
+- Telemetry (71, 72), delegation tokens, reassignment: not served; clients do without.
+
+## Where Ottla differs on purpose
+
+- `acks=all` is answered after the data is synced to disk (`ottla.flush.mode=group`); Kafka answers
+  from the page cache and relies on replicas. `ottla.flush.mode=os` gives Kafka's behaviour.
+- A topic created by asking for its metadata is ready in the same answer.
+- Internal topics have one replica by default.
+"""
+
+
+def page() -> str:
+    rows = []
+    for key, served in sorted(SERVED.items()):
+        name = message(key, request=True).root.__name__.removesuffix("Request")
+        assert key in API_NAMES
+        versions = f"{served.min_version} to {served.max_version}"
+        if served.listed_min is not None:
+            versions += f" (listed from {served.listed_min}, as Kafka does)"
+        rows.append(f"| {key} | {name} | {versions} |\n")
+    return HEAD + "".join(rows) + MISSING
+
+
+def main() -> int:
+    if "--check" not in sys.argv:
+        PAGE.write_text(page())
+        return 0
+    if PAGE.read_text() != page():
+        print("docs/compatibility.md is out of date; run scripts/generate_compatibility.py")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

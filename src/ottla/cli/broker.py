@@ -1,0 +1,133 @@
+"""`ottla broker`: run a node until it is told to stop.
+
+One line on stdout when it serves; whatever keeps it from that is one line on stderr and status 2.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Node
+    from ottla.metadata.broker_config import BrokerConfig
+
+EXAMPLES = """
+Examples:
+
+  ottla broker                                     serve on 127.0.0.1:9092, data in ./ottla-data
+
+  ottla broker --listen 127.0.0.1:0 --ephemeral    a free port, nothing kept
+
+  ottla broker --set log.retention.hours=24 --set num.partitions=3
+
+  ottla broker --config server.properties --metrics-port 9100
+"""
+
+
+def broker(
+    listen: Annotated[
+        str | None, typer.Option(help="HOST:PORT to serve on; port 0 picks a free one.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where the data is kept (default ./ottla-data).")
+    ] = None,
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="Keep nothing: a temporary directory, no syncs.")
+    ] = False,
+    config: Annotated[
+        Path | None, typer.Option(help="A .toml or .properties file with Kafka's settings.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="One setting as key=value; may be repeated.")
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Show Prometheus metrics on this port.")
+    ] = None,
+    log_format: Annotated[str, typer.Option(help="text or json, on stderr.")] = "text",
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
+) -> None:
+    """Run a broker until SIGTERM or Ctrl-C."""
+    if ephemeral and data_dir is not None:
+        _fail("--ephemeral keeps nothing; leave out --data-dir")
+    _set_up_logging(log_format, log_level)
+    broker_config = _load(config, list(set_ or ()), listen)
+    directory = None if ephemeral else data_dir or Path(broker_config.get_list("log.dirs")[0])
+    _run(broker_config, directory, metrics_port)
+
+
+def _load(file: Path | None, sets: list[str], listen: str | None) -> BrokerConfig:
+    from ottla.metadata.broker_config import load_broker_config
+    from ottla.metadata.errors import ConfigError
+
+    if listen is not None:
+        host, colon, port = listen.rpartition(":")
+        if not colon or not port.isdecimal():
+            _fail(f"--listen takes HOST:PORT, not {listen!r}")
+        sets.append(f"listeners=PLAINTEXT://{host}:{port}")
+    try:
+        return load_broker_config(file, sets, os.environ)
+    except ConfigError as error:
+        _fail(str(error))
+
+
+def _run(config: BrokerConfig, directory: Path | None, metrics_port: int | None) -> None:
+    from ottla.broker.data import WrongDirectory
+    from ottla.broker.run import run_broker
+    from ottla.log.directory import DirectoryLocked
+    from ottla.log.errors import LogError
+    from ottla.metadata.errors import StoreError
+
+    try:
+        run_broker(config, directory, _announce, metrics_port=metrics_port)
+    except (DirectoryLocked, WrongDirectory, LogError, StoreError) as error:
+        _fail(str(error))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            _fail(f"the address is in use, choose another with --listen ({error.strerror})")
+        _fail(f"{error.strerror or error}: {error.filename or directory or 'listener'}")
+
+
+def _announce(node: Node) -> None:
+    addresses = " ".join(f"{host}:{port}" for host, port in node.addresses.values())
+    print(f"ottla broker ready: {addresses}", flush=True)
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"ottla broker: {message}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def _set_up_logging(log_format: str, level: str) -> None:
+    if log_format not in ("text", "json"):
+        _fail(f"--log-format is text or json, not {log_format!r}")
+    if level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+        _fail(f"--log-level is debug, info, warning or error, not {level!r}")
+    handler = logging.StreamHandler()
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonFormatter() if log_format == "json" else text)
+    logging.basicConfig(level=level.upper(), handlers=[handler])

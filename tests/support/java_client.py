@@ -1,0 +1,123 @@
+"""Apache Kafka's Java clients, run against any broker: a small program compiled at first use.
+
+Each call is a process of its own that takes and gives JSON lines; see jvm/JavaClient.java.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from ottla.wire.records import NO_TIMESTAMP, Record
+from tests.support.jvm import QUICK_START, java_command, own_classpath, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+CALL_TIMEOUT: Final = 120.0
+
+# A share group's first member learns of its partitions with a later heartbeat, 5 s apart.
+SHARE_IDLE: Final = 15.0
+
+
+class Delivery(NamedTuple):
+    """A record and the partition it is in; how often it was delivered, if to a share group."""
+
+    partition: int
+    record: Record
+    delivery_count: int | None = None
+
+
+class JavaClient:
+    """Kafka's Java clients against any broker. Each call is a process of its own."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def produce(
+        self,
+        topic: str,
+        records: Iterable[Record],
+        *,
+        partition: int | None = None,
+        transaction: Literal["none", "commit", "abort"] = "none",
+        config: Mapping[str, str] | None = None,
+    ) -> list[Delivery]:
+        """Send `records`, whose offsets do not matter, and say where each of them is now."""
+        records = list(records)
+        lines = [json.dumps(_line(record, partition)) for record in records]
+        answers = self._call(["produce", topic, transaction], config, "\n".join(lines))
+        return [
+            Delivery(
+                at["partition"], record._replace(offset=at["offset"], timestamp=at["timestamp"])
+            )
+            for record, at in zip(records, answers, strict=True)
+        ]
+
+    def consume(
+        self, topic: str, count: int, *, idle: float = 5.0, config: Mapping[str, str] | None = None
+    ) -> list[Delivery]:
+        """Records until there are `count`, or none for `idle` seconds.
+
+        With a `group.id` the client subscribes; without one it reads all partitions from the start.
+        """
+        answers = self._call(["consume", topic, str(count), str(int(idle * 1000))], config)
+        return [_delivery(answer) for answer in answers]
+
+    def share_consume(
+        self,
+        topic: str,
+        count: int,
+        *,
+        group: str,
+        acknowledge: Literal["ACCEPT", "RELEASE", "REJECT"] = "ACCEPT",
+        idle: float = SHARE_IDLE,
+        config: Mapping[str, str] | None = None,
+    ) -> list[Delivery]:
+        """The same through a share group, every record acknowledged alike."""
+        call = ["share-consume", topic, str(count), str(int(idle * 1000)), acknowledge]
+        answers = self._call(call, {"group.id": group, **(config or {})})
+        return [_delivery(answer) for answer in answers]
+
+    def _call(
+        self, call: list[str], config: Mapping[str, str] | None, stdin: str = ""
+    ) -> list[dict[str, Any]]:
+        settings = {"bootstrap.servers": self.bootstrap, **(config or {})}
+        pairs = [f"{key}={value}" for key, value in settings.items()]
+        command = java_command(
+            "JavaClient", *call, *pairs, classpath=own_classpath(), options=QUICK_START
+        )
+        done = run(command, stdin, CALL_TIMEOUT)
+        if done.returncode != 0:
+            raise RuntimeError(f"the Java client failed:\n{done.stderr}")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _line(record: Record, partition: int | None) -> dict[str, Any]:
+    return {
+        "partition": partition,
+        "timestamp": None if record.timestamp == NO_TIMESTAMP else record.timestamp,
+        "key": _encoded(record.key),
+        "value": _encoded(record.value),
+        "headers": [(key, _encoded(value)) for key, value in record.headers],
+    }
+
+
+def _delivery(line: dict[str, Any]) -> Delivery:
+    record = Record(
+        line["offset"],
+        line["timestamp"],
+        _decoded(line["key"]),
+        _decoded(line["value"]),
+        tuple((key, _decoded(value)) for key, value in line["headers"]),
+    )
+    return Delivery(line["partition"], record, line.get("deliveryCount"))
+
+
+def _encoded(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _decoded(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)

@@ -1,0 +1,128 @@
+"""`ottla broker` as a process: the line it prints, how it ends, what it refuses."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+READY = "ottla broker ready: "
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "ottla.cli", "broker", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ready_address(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith(READY), line
+    return line.removeprefix(READY).strip()
+
+
+def stop(process: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM) -> None:
+    process.send_signal(number)
+    assert process.communicate(timeout=20) == ("", "")
+    assert process.returncode == 0
+
+
+def produce(address: str, value: bytes) -> int:
+    offsets: list[Any] = []
+    producer = Producer({"bootstrap.servers": address})
+    producer.produce(
+        "orders", value, on_delivery=lambda _, message: offsets.append(message.offset())
+    )
+    assert producer.flush(10) == 0
+    first: int = offsets[0]
+    return first
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_it_serves_and_stops_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    process = start("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
+    assert produce(ready_address(process), b"first") == 0
+    stop(process, number)
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    process = start("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
+    assert produce(ready_address(process), b"second") == 1
+    stop(process)
+
+
+def test_an_ephemeral_broker_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    process = start("--listen", "127.0.0.1:0", "--ephemeral")
+    produce(ready_address(process), b"gone soon")
+    assert list(tmp_path.iterdir())
+    stop(process)
+    assert not list(tmp_path.iterdir())
+
+
+def refused(*arguments: str) -> str:
+    process = start(*arguments)
+    output, errors = process.communicate(timeout=20)
+    assert (process.returncode, output) == (2, "")
+    assert errors.count("\n") == 1, errors
+    return errors
+
+
+def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = refused("--listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path))
+    assert "address is in use" in said
+    assert "--listen" in said
+
+
+def test_a_locked_directory_is_said_in_one_line(tmp_path: Path) -> None:
+    process = start("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    ready_address(process)
+    said = refused("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    assert f"in use by process {process.pid}" in said
+    stop(process)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--set", "log.retention.hour=1"), "log.retention.hours"),
+        (("--set", "num.partitions=none"), "num.partitions"),
+        (("--set", "nonsense"), "key=value"),
+        (("--listen", "9092"), "HOST:PORT"),
+        (("--config", "missing.toml"), "missing.toml"),
+        (("--ephemeral", "--data-dir", "x"), "--data-dir"),
+        (("--log-format", "xml"), "text or json"),
+    ],
+)
+def test_a_bad_option_is_said_in_one_line(arguments: tuple[str, ...], said: str) -> None:
+    assert said in refused(*arguments)
+
+
+def test_metrics_are_served(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = start("--listen", "127.0.0.1:0", "--ephemeral", "--metrics-port", str(port))
+    produce(ready_address(process), b"counted")
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        text = answer.read().decode()
+    assert 'ottla_requests_total{api="produce"} 1.0' in text
+    assert 'ottla_log_end_offset{partition="0",topic="orders"} 1.0' in text
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/")
+    stop(process)
