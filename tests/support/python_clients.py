@@ -56,12 +56,7 @@ class ConfluentKafka:
                 "linger.ms": 20,
             }
         )
-        failed: list[Any] = []
-
-        def note(error: Any, _: Any) -> None:
-            if error is not None:
-                failed.append(error)
-
+        delivered: list[Any] = []
         for key, value, timestamp, headers in rows:
             producer.produce(
                 topic,
@@ -70,10 +65,10 @@ class ConfluentKafka:
                 partition=0,
                 timestamp=timestamp,
                 headers=list(headers),
-                on_delivery=note,
+                on_delivery=lambda error, _: delivered.append(error),
             )
         assert producer.flush(SECONDS) == 0
-        assert not failed
+        assert delivered == [None] * len(rows)
 
     def consume(self, bootstrap: str, topic: str, count: int) -> list[Row]:
         consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "nobody"})

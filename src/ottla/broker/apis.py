@@ -63,6 +63,7 @@ SERVED: dict[int, Served] = {
     61: Served(0, 0, "producer_ids:describe_producers"),
     68: Served(0, 1, "consumer_groups:consumer_group_heartbeat"),
     69: Served(0, 1, "consumer_groups:consumer_group_describe"),
+    74: Served(0, 1, "configs:list_config_resources"),
     75: Served(0, 0, "metadata:describe_topic_partitions"),
 }
 

@@ -2,7 +2,8 @@
 
 One replica is all there is, so whatever a log holds after recovery is committed: it is synced once
 more and shown to readers at once. A directory whose topic id is not the one the image names is
-set aside as stray, never written to and never deleted.
+set aside as stray, never written to and never deleted. How a node takes over the directory of a
+Kafka broker is in `ottla.broker.adoption`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class WrongDirectory(Exception):
-    """The data directory belongs to another cluster or node."""
+    """The data directory belongs to another cluster or node, or to one that cannot be adopted."""
 
 
 class UnsyncedStorage(OsStorage):
@@ -68,6 +69,12 @@ class Data:
         self._offsets = {name: self._read_offsets(name) for name in Checkpoint}
         self._unopened: set[TopicPartition] = set()  # logs that could not be opened when needed
         self._found = {found.topic_partition: found for found in self._directory.partitions()}
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Of which cluster the directory is, None if it is new."""
+        meta = self._directory.meta()
+        return None if meta is None else meta.cluster_id
 
     def claim(self, cluster_id: str, node_id: int) -> None:
         """Make the directory this node's, or refuse one that is another's."""

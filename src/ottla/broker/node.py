@@ -1,7 +1,8 @@
 """One running node: it puts the rooms together, starts them in order and stops them in order.
 
 Start: lock the data directory, open the metadata store, bind the sockets, register (which begins a
-new leader epoch), recover what an unclean stop left, then serve. A failure on the way undoes what
+new leader epoch, and takes over what Kafka left in the directory of a new cluster), recover what an
+unclean stop left, then serve. A failure on the way undoes what
 was done and says what is wrong. Stop: no new requests, parked ones end, everything is synced,
 checkpoints and the clean-shutdown mark are written.
 """
@@ -63,7 +64,9 @@ class Node:
         self.node_id = config.node_id
         self.data = Data(path, ephemeral=ephemeral)
         try:
-            self.store = SqliteMetadataStore(MEMORY if ephemeral else path / METADATA_FILE)
+            self.store = SqliteMetadataStore(
+                MEMORY if ephemeral else path / METADATA_FILE, cluster_id=self.data.cluster_id
+            )
         except BaseException:
             self.data.close(clean=self.data.clean)
             raise
@@ -85,8 +88,9 @@ class Node:
         node = cls(config, path, ephemeral=ephemeral)
         try:
             node.data.claim(node.image.cluster_id, node.node_id)
+            adopted = await node.run_blocking(node._adopt)
             await node._bind()
-            node._register()
+            node._register(adopted)
             node.data.set_aside_strays(node.image)
             if not node.data.clean:
                 await node._recover()
@@ -185,7 +189,16 @@ class Node:
     def _accept(self, listener: Listener) -> Connection:
         return Connection(self.dispatcher, Peer("", listener.name), self.settings.max_request_bytes)
 
-    def _register(self) -> None:
+    def _adopt(self) -> list[Change]:
+        """What makes the logs this cluster's that were here before it knew any broker."""
+        found = self.data.all_on_disk()
+        if self.image.brokers or not found:
+            return []
+        from ottla.broker.adoption import adoption
+
+        return adoption(self.data.path, found, self.node_id)
+
+    def _register(self, adopted: Sequence[Change]) -> None:
         endpoints = {}
         for listener in self.settings.listeners:
             told = self.settings.advertised.get(listener.name, listener)
@@ -200,7 +213,9 @@ class Node:
             if self.image.features.get(name) != level
         ]
         self.store.propose(
-            RegisterBroker(self.node_id, endpoints, None if rack is None else str(rack)), *features
+            RegisterBroker(self.node_id, endpoints, None if rack is None else str(rack)),
+            *features,
+            *adopted,
         )
 
     async def _recover(self) -> None:
