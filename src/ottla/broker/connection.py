@@ -9,7 +9,8 @@
   part at a time, so that one client costs neither much memory nor the others' time.
 - Reading stops while answers cannot leave (the client does not read) or too much waits unserved,
   here or in the whole process (`request_memory`).
-- A connection that breaks the protocol is closed; nothing it sent costs more than its limit.
+- A connection that breaks the protocol is closed, after the answers to what came before; nothing
+  it sent costs more than its limit.
 """
 
 from __future__ import annotations
@@ -53,14 +54,15 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting: deque[memoryview] = deque()
         self._waiting_bytes = 0
         self._answers: Parts = []
-        # What was asked and not answered yet, in order; the gate is the one that holds the rest.
-        self._pending: deque[Parts | asyncio.Future[Parts | None]] = deque()
-        self._gate: asyncio.Future[Parts | None] | None = None
         self._answer_bytes = 0
         self._held = 0  # what of the process's request memory is this connection's
         self._has_room = True
         self._frame_began = 0.0
         self._turn_comes = False
+        # What was asked and not answered yet, in order; the gate is the one that holds the rest.
+        self._pending: deque[Parts | asyncio.Future[Parts | None]] = deque()
+        self._gate: asyncio.Future[Parts | None] | None = None
+        self._error: WireError | None = None  # why the connection closes when all is answered
         self._writable = True
         self._transport: asyncio.Transport | None = None
 
@@ -93,7 +95,8 @@ class Connection(asyncio.BufferedProtocol):
         frames = self._frames.buffer_updated(nbytes)
         if frames or begins:
             self._frame_began = now
-        if frames or self._frames.error is not None:
+        self._error = self._error or self._frames.error
+        if frames or self._error is not None:
             self._waiting.extend(frames)
             self._waiting_bytes += sum(map(len, frames))
             self._serve()
@@ -141,13 +144,7 @@ class Connection(asyncio.BufferedProtocol):
     def _serve(self) -> None:
         """Answer waiting requests until one has to wait, then send what is ready."""
         left = 0 if self._turn_comes else MAX_REQUESTS_AT_ONCE
-        while (
-            self._waiting
-            and self._gate is None
-            and self._writable
-            and left
-            and len(self._pending) < MAX_PIPELINED
-        ):
+        while left and self._may_go_on():
             if self._transport is None or self._transport.is_closing():
                 return
             left -= 1
@@ -156,8 +153,10 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 answer = self._dispatcher.dispatch(frame, self.peer)
             except WireError as error:
-                self._refuse(error)
-                return
+                self._error = error
+                self._waiting.clear()
+                self._waiting_bytes = 0
+                break
             except Exception:
                 logger.exception("request failed; closing the connection of %s", self.peer.host)
                 self.close()
@@ -171,9 +170,18 @@ class Connection(asyncio.BufferedProtocol):
             self._turn_comes = True
             self._loop.call_soon(self._next_turn)
         self._send()
-        if self._frames.error is not None and not self.busy:
-            self._refuse(self._frames.error)
+        if self._error is not None and not self.busy:
+            logger.info("closing the connection of %s: %s", self.peer.host, self._error)
+            self.close()
         self._update_reading()
+
+    def _may_go_on(self) -> bool:
+        return (
+            bool(self._waiting)
+            and self._gate is None
+            and self._writable
+            and len(self._pending) < MAX_PIPELINED
+        )
 
     def _next_turn(self) -> None:
         self._turn_comes = False
@@ -246,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
             self._writable
             and self._has_room
             and self._waiting_bytes <= MAX_WAITING_BYTES
-            and self._frames.error is None
+            and self._error is None
         )
 
     def _account(self) -> None:
@@ -264,8 +272,3 @@ class Connection(asyncio.BufferedProtocol):
     def _room(self) -> None:
         self._has_room = True
         self._update_reading()
-
-    def _refuse(self, error: WireError) -> None:
-        logger.info("closing the connection of %s: %s", self.peer.host, error)
-        self._send()
-        self.close()

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import random
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -28,12 +29,14 @@ from ottla.broker.partitions import Partitions
 from ottla.broker.settings import Listener, Settings
 from ottla.log.errors import LogError
 from ottla.metadata.changes import RegisterBroker, SetFeature, apply
+from ottla.metadata.errors import StoreError
 from ottla.metadata.image import Endpoint
 from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from ottla.metadata.sqlite_store import MEMORY, SqliteMetadataStore
+from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
     from pathlib import Path
     from uuid import UUID
 
@@ -201,7 +204,8 @@ class Node:
 
     def propose(self, change: Change) -> MetadataImage:
         """Make a change to the cluster; it is durable, and this node has adopted it, on return."""
-        return self.store.propose(change)
+        with _store_errors():
+            return self.store.propose(change)
 
     def try_out(self, change: Change) -> MetadataImage:
         """What a change would lead to."""
@@ -222,7 +226,8 @@ class Node:
     def next_producer_id(self) -> int:
         producer_id = next(self._producer_ids, None)
         if producer_id is None:
-            self._producer_ids = iter(self.store.allocate_producer_ids(self.node_id))
+            with _store_errors():
+                self._producer_ids = iter(self.store.allocate_producer_ids(self.node_id))
             producer_id = next(self._producer_ids)
         return producer_id
 
@@ -291,8 +296,12 @@ class Node:
     def _close_data(self) -> None:
         # What is deleted next need not be left in good order.
         clean = self.partitions.close(clean=not self._ephemeral)
-        if not self._ephemeral:
-            self.data.checkpoint(self.partitions)
+        try:
+            if not self._ephemeral:
+                self.data.checkpoint(self.partitions)
+        except OSError:
+            logger.exception("checkpoints not written; the next start recovers every log")
+            clean = False
         self.data.close(clean=clean)
 
     async def _undo(self) -> None:
@@ -303,3 +312,13 @@ class Node:
         self.data.close(clean=False)
         self.store.close()
         self.executor.shutdown()
+
+
+@contextmanager
+def _store_errors() -> Iterator[None]:
+    """A metadata store that fails (its disk is full, say) is an answer, not the broker's end."""
+    try:
+        yield
+    except StoreError as error:
+        logger.error("the metadata store takes no changes: %s", error)  # noqa: TRY400
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
