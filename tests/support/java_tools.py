@@ -1,4 +1,4 @@
-"""Kafka's command-line tools in a JVM that is kept, for those who run many; see jvm/Tools.java."""
+"""Kafka's command-line tools, and our own programs, in a JVM that is kept; see jvm/Tools.java."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ class JavaTools:
 def kept_tools() -> Iterator[JavaTools]:
     directory = Path(needed_classpath()).parent
     jars = [str(jar) for pattern in TOOL_JARS for jar in sorted(directory.glob(pattern))]
-    command = java_command("Tools", *jars, classpath=own_classpath(), options=QUICK_START)
+    classpath = own_classpath()
+    anew = [classpath.partition(":")[0], *jars]
+    command = java_command("Tools", *anew, classpath=classpath, options=QUICK_START)
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, encoding="utf-8") as process:
         try:

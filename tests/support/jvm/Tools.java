@@ -22,7 +22,7 @@ import org.apache.kafka.common.utils.Exit;
  * starting its own. A line on stdin is {"main": class, "args": [...], "stdin": text}, the answer a
  * line on stdout: {"status": number, "stdout": text, "stderr": text}.
  *
- * Each run loads the tool's classes anew, from the jars named by the arguments, since some count in
+ * Each run loads the tool's classes anew, from the places named by the arguments, since some count in
  * static fields; the client library is shared. Leaving by Exit ends the run, not the JVM, and the
  * thread stays there for ever, as no tool expects Exit to return. Then come the shutdown hooks that
  * the tool has set.
