@@ -6,12 +6,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ottla.client.admin import Admin
     from ottla.testing.embedded import EmbeddedBroker
 
 __version__ = "0.1.0.dev0"
-__all__ = ["EmbeddedBroker"]
+__all__ = ["Admin", "EmbeddedBroker"]
 
-_HOMES = {"EmbeddedBroker": "ottla.testing.embedded"}
+_HOMES = {
+    "Admin": "ottla.client.admin",
+    "EmbeddedBroker": "ottla.testing.embedded",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -49,7 +49,8 @@ class GroupFlusher:
             self._next = self._loop.create_future()
         if self._round is None:
             self._round = self._loop.create_task(self._run())
-        return self._next
+        # The round is everyone's: a client that goes away must not cancel it for the others.
+        return asyncio.shield(self._next)
 
     async def drain(self) -> None:
         """Wait until nothing is left to sync."""
@@ -83,5 +84,6 @@ def _sync(partitions: Sequence[HostedPartition]) -> Synced:
         try:
             synced.append((partition, partition.log.flush()))
         except LogError:
-            logger.exception("sync of %r failed; its log is offline", partition)
+            if not partition.deleted:
+                logger.exception("sync of %r failed; its log is offline", partition)
     return synced

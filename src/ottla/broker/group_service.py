@@ -43,7 +43,7 @@ class GroupService:
         self._node = node
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._config = _group_config(node)
-        self.image_changed(node.image)
+        self.topics_changed(node.image)
         self._runtime: CoordinatorRuntime[Request, Record, Response] = CoordinatorRuntime(
             InternalTopicLog(node, CONSUMER_OFFSETS_TOPIC), self._machine, now_ms
         )
@@ -58,7 +58,7 @@ class GroupService:
             load.cancel()
         await self._runtime.close()
 
-    def image_changed(self, image: MetadataImage) -> None:
+    def topics_changed(self, image: MetadataImage) -> None:
         """Groups see topics come and go."""
         self.topics = TopicsImage(
             {

@@ -11,7 +11,6 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.cleaner import compact_dirtiest
 from ottla.broker.errors import ApiError
 from ottla.log.errors import LogError
 
@@ -26,6 +25,7 @@ FLUSH_CHECK_SECONDS: Final = 1.0  # the grain of flush.ms
 # A frame that has begun must make progress; a client that sends a byte now and then does not
 # count as one that works.
 HALF_FRAME_SECONDS: Final = 30.0
+MIN_FRAME_RATE: Final = 1024.0  # bytes a second
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +72,8 @@ class Jobs:
         await node.run_blocking(node.data.purge)
 
     async def _compact(self) -> None:
+        from ottla.broker.cleaner import compact_dirtiest
+
         while await compact_dirtiest(self._node):
             pass
 
@@ -96,10 +98,9 @@ class Jobs:
         now = asyncio.get_running_loop().time()
         idle = self._node.settings.idle_ms / 1000
         for connection in tuple(self._node.dispatcher.connections):
-            quiet = now - connection.last_active
-            stuck = connection.half_frame_bytes and quiet > HALF_FRAME_SECONDS
-            if stuck or (idle > 0 and quiet > idle and not connection.busy):
-                connection.close()
+            slow = connection.frame_is_slow(now, HALF_FRAME_SECONDS, MIN_FRAME_RATE)
+            if slow or (idle > 0 and connection.idle_seconds(now) > idle):
+                connection.abort()
 
 
 async def _every(seconds: float, job: Callable[[], Coroutine[Any, Any, None]]) -> None:

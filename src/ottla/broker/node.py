@@ -223,13 +223,13 @@ class Node:
 
     def _image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
         self.partitions.image_changed(before, after)
-        if "groups" in vars(self):
-            self.groups.image_changed(after)
+        if "groups" in vars(self) and before.topics_by_name is not after.topics_by_name:
+            self.groups.topics_changed(after)
 
     def _close_data(self) -> None:
-        self.partitions.close(clean=True)
+        clean = self.partitions.close(clean=True)
         self.data.checkpoint(self.partitions)
-        self.data.close(clean=True)
+        self.data.close(clean=clean)
 
     async def _undo(self) -> None:
         for server in self.servers:

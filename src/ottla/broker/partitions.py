@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ottla.broker.errors import ApiError
 from ottla.log.config import LogConfig
-from ottla.log.errors import LogError, StorageFailure
+from ottla.log.errors import LogError
 from ottla.metadata.configs import resolve_topic_config
 from ottla.metadata.delta import delta
 from ottla.metadata.image import ResourceType
@@ -31,7 +31,16 @@ logger = logging.getLogger(__name__)
 class HostedPartition:
     """One partition led by this node."""
 
-    __slots__ = ("dirty_since", "index", "leader_epoch", "log", "topic", "topic_id", "waiters")
+    __slots__ = (
+        "deleted",
+        "dirty_since",
+        "index",
+        "leader_epoch",
+        "log",
+        "topic",
+        "topic_id",
+        "waiters",
+    )
 
     def __init__(self, topic: Topic, index: int, log: PartitionLog) -> None:
         self.topic = topic.name
@@ -39,6 +48,7 @@ class HostedPartition:
         self.index = index
         self.leader_epoch = topic.partitions[index].leader_epoch
         self.log = log
+        self.deleted = False
         self.waiters: set[Callable[[], None]] = set()
         self.dirty_since: float | None = None
 
@@ -133,6 +143,8 @@ class Partitions:
 
     def _delete(self, topic: Topic, index: int) -> None:
         hosted = self._hosted.pop((topic.name, index), None)
+        if hosted is not None:
+            hosted.deleted = True
         try:
             self._node.data.delete_log(topic.name, index, hosted.log if hosted else None)
         except (LogError, OSError):
@@ -140,9 +152,7 @@ class Partitions:
         if hosted is not None:
             hosted.wake()
 
-    def close(self, *, clean: bool) -> None:
-        for hosted in self:
-            try:
-                hosted.log.close(clean=clean)
-            except StorageFailure:
-                logger.exception("could not close %s", hosted)
+    def close(self, *, clean: bool) -> bool:
+        """Close every log; whether all of them can be opened without recovery."""
+        closed = [hosted.log.close(clean=clean) for hosted in self]
+        return all(closed)

@@ -22,8 +22,10 @@ def matching_topics(pattern: str, topics: TopicsImage) -> frozenset[str]:
 
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise InvalidRegularExpression(f"longer than {MAX_PATTERN_LENGTH} characters")
+    options = re2.Options()
+    options.log_errors = False  # a client's mistake is told to the client, not to stderr
     try:
-        compiled = re2.compile(pattern)
+        compiled = re2.compile(pattern, options)
     except re2.error as error:
         raise InvalidRegularExpression(f"{pattern!r}: {error}") from error
     return frozenset(

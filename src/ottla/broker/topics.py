@@ -9,7 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
-from ottla.metadata.changes import AddPartitions, CreateTopic, DeleteTopic
+from ottla.metadata.changes import (
+    MAX_PARTITIONS_PER_TOPIC,
+    AddPartitions,
+    CreateTopic,
+    DeleteTopic,
+)
 from ottla.metadata.config_checks import check_topic_configs
 from ottla.metadata.errors import (
     ChangeRefused,
@@ -89,6 +94,7 @@ def add_partitions(
     if count <= have:
         text = f"The topic has {have} partitions; it can only grow, not become {count}."
         raise ApiError(ErrorCode.INVALID_PARTITIONS, text)
+    _check_count(count)
     if assignments is not None and len(assignments) != count - have:
         text = f"{count - have} partitions are new, {len(assignments)} assignments given."
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
@@ -139,10 +145,18 @@ def _assignment(
         partitions = node.config.get_int("num.partitions")
     if partitions <= 0:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be above 0.")
+    _check_count(partitions)
     if replication_factor not in (-1, 1):
         text = f"Replication factor {replication_factor}: Ottla keeps one replica of a partition."
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
     return _placed(node, partitions)
+
+
+def _check_count(partitions: int) -> None:
+    """Before anything is built for so many."""
+    if partitions > MAX_PARTITIONS_PER_TOPIC:
+        text = f"A topic has at most {MAX_PARTITIONS_PER_TOPIC} partitions, not {partitions}."
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, text)
 
 
 def _placed(node: Node, count: int) -> Assignment:

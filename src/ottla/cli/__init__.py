@@ -1,26 +1,53 @@
-"""The command line: `ottla ...`. Thin: it parses, calls the rooms, prints."""
+"""The command line: `ottla ...`. It parses, calls the rooms and prints; nothing is decided here.
+
+Status 0 is success, 1 a failure that is told in one sentence on stderr, 2 a wrong use of the
+command. Modules of commands import typer and the standard library only; what a command needs
+beyond that (a client, a broker, rich) is imported when it runs, so that none pays for another.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Annotated
+
 import typer
 
+from ottla.cli import group, topic
 from ottla.cli.broker import EXAMPLES as BROKER_EXAMPLES
 from ottla.cli.broker import broker
 
 app = typer.Typer(
     name="ottla",
-    help="Kafka's little sister: a Kafka-compatible broker and its tools.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(epilog=BROKER_EXAMPLES)(broker)
+app.add_typer(topic.app, name="topic")
+app.add_typer(group.app, name="group")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        # Looked up, not imported: the package's front page names every room.
+        typer.echo(f"ottla {import_module('ottla').__version__}")
+        raise typer.Exit
 
 
 @app.callback()
-def ottla() -> None:
+def ottla(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
     """Kafka's little sister: a Kafka-compatible broker and its tools."""
 
 
 def main() -> None:
-    app()
+    """Run the command line and exit."""
+    app(prog_name="ottla")

@@ -1,3 +1,5 @@
+"""`python -m ottla.cli` is `ottla`."""
+
 from ottla.cli import main
 
 main()

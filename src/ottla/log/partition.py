@@ -303,6 +303,7 @@ class PartitionLog(LogState):
         except OSError as error:
             raise self._fail(error) from error
         self._segments = (*self._segments[:first], new, *self._segments[last:])
+        self._tail.drop_below(new.next_offset)
         self._directory_changes += 1
         return True
 

@@ -1,6 +1,6 @@
-"""A batch with some of its records taken out, for compaction.
+"""A batch made anew: with some of its records taken out (compaction), or in another codec.
 
-Base offset, last offset delta, producer, sequence and codec stay as they are, so that offsets and
+Base offset, last offset delta, producer and sequence stay as they are, so that offsets and
 idempotence survive; count, largest timestamp and CRC are made anew. Records are moved as raw bytes:
 what a client wrote is not decoded and encoded again.
 """
@@ -66,13 +66,32 @@ def rewrite_batch(
     return _assemble(batch, attributes, base_timestamp, newest, len(kept_times), records)
 
 
+def recompress_batch(batch: RecordBatch, codec: Codec) -> RecordBatch:
+    """The same records in another codec; the batch itself if it has that codec already."""
+    if codec_of(batch.attributes) is codec:
+        return batch
+    where = f"batch at offset {batch.base_offset}"
+    block = decompress(codec_of(batch.attributes), batch.payload, where=where)
+    attributes = (batch.attributes & ~CODEC_MASK) | codec
+    return RecordBatch(
+        _assemble(
+            batch,
+            attributes,
+            batch.base_timestamp,
+            batch.max_timestamp,
+            batch.record_count,
+            block,
+        )
+    )
+
+
 def _assemble(
     batch: RecordBatch,
     attributes: int,
     base_timestamp: int,
     max_timestamp: int,
     count: int,
-    records: bytearray,
+    records: bytearray | memoryview,
 ) -> memoryview:
     payload = compress(Codec(attributes & CODEC_MASK), records) if records else b""
     data = bytearray(HEADER_SIZE + len(payload))

@@ -9,7 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import Final
 
-DEFAULT_TAIL_BYTES: Final = 4 << 20  # a second or two of a busy partition
+# Enough for readers a few requests behind; hundreds of busy partitions must not fill the memory,
+# and what is older comes from the page cache.
+DEFAULT_TAIL_BYTES: Final = 1 << 20
 
 
 class TailCache:
@@ -39,9 +41,16 @@ class TailCache:
             self._trim()
 
     def _trim(self) -> None:
-        count = bisect_right(self._ends, self._end - self.capacity)
-        self._start = self._ends[count - 1]
-        del self._bases[:count], self._ends[:count], self._chunks[:count]
+        self._drop(bisect_right(self._ends, self._end - self.capacity))
+
+    def drop_below(self, offset: int) -> None:
+        """Forget the batches that start below `offset`: the files hold something else now."""
+        self._drop(bisect_left(self._bases, offset))
+
+    def _drop(self, count: int) -> None:
+        if count:
+            self._start = self._ends[count - 1]
+            del self._bases[:count], self._ends[:count], self._chunks[:count]
 
     def read(
         self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool

@@ -1,7 +1,8 @@
 """What Produce checks on the records of one partition before they may be appended.
 
 Only the 61-byte header and the CRC are looked at, whatever the number of records. Compacted topics
-are the exception: a record without a key would stay for ever, so every record is read.
+are the exception: a record without a key would stay for ever, so every record is read. A topic
+with a compression.type of its own gets the batch in that codec; the records are not touched.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ottla.log.errors import (
     RecordTooLarge,
     UnsupportedCompression,
 )
+from ottla.log.rewrite import recompress_batch
 from ottla.wire.batch import (
     CONTROL,
     DELETE_HORIZON,
@@ -61,7 +63,18 @@ def validate_produce(
         _check_time(batch, config, now_ms)
     if config.compacts:
         _check_keys(batch)
+    if config.compression_type != "producer":
+        return _in_codec(batch, config.compression_type)
     return batch
+
+
+def _in_codec(batch: RecordBatch, name: str) -> RecordBatch:
+    """What is stored when the topic's compression.type is not the producer's choice."""
+    codec = Codec.NONE if name == "uncompressed" else Codec.named(name)
+    try:
+        return recompress_batch(batch, codec)
+    except BatchError as error:
+        raise CorruptMessage(str(error)) from error
 
 
 def _the_batch(records: memoryview) -> RecordBatch:

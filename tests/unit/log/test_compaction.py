@@ -42,8 +42,14 @@ Row = tuple[bytes, bytes | None]
 class Topic:
     """A compacted log with the conveniences of a producer."""
 
-    def __init__(self, config: LogConfig = CONFIG, storage: MemoryStorage | None = None) -> None:
+    def __init__(
+        self,
+        config: LogConfig = CONFIG,
+        storage: MemoryStorage | None = None,
+        tail_bytes: int = 0,
+    ) -> None:
         self.config = config
+        self.tail_bytes = tail_bytes
         self.storage = storage or MemoryStorage()
         self.dirty = 0
         self.sequences: dict[int, int] = {}
@@ -57,7 +63,7 @@ class Topic:
             clean=clean,
             recovery_point=recovery_point,
             high_watermark=1 << 40,
-            tail_bytes=0,
+            tail_bytes=self.tail_bytes,
             storage=self.storage,
         )
 
@@ -108,9 +114,10 @@ class Topic:
         return [(record.offset, record.key, record.value) for record in self.records()]
 
 
+@pytest.mark.parametrize("tail_bytes", [0, 1 << 20])
 @pytest.mark.parametrize("codec", list(Codec))
-def test_the_last_value_of_each_key_stays_where_it_was(codec: Codec) -> None:
-    topic = Topic()
+def test_the_last_value_of_each_key_stays_where_it_was(codec: Codec, tail_bytes: int) -> None:
+    topic = Topic(tail_bytes=tail_bytes)
     topic.send((b"a", b"1"), (b"b", b"1"), codec=codec)
     topic.send((b"a", b"2"), (b"c", b"1"), codec=codec)
     topic.send((b"b", b"2"), codec=codec)

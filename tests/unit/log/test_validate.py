@@ -22,7 +22,7 @@ from ottla.log.partition import PartitionLog
 from ottla.log.validate import validate_produce
 from ottla.wire.batch import HEADER, RecordBatch
 from ottla.wire.compression import Codec
-from ottla.wire.records import ControlType
+from ottla.wire.records import ControlType, Record, build_batch, iter_records
 from tests.support.log_batches import batch_of, marker
 
 if TYPE_CHECKING:
@@ -166,3 +166,30 @@ def test_compacted_topics_read_every_record() -> None:
     not_gzip = with_fields(good(b"a"), attributes=1)
     with pytest.raises(CorruptMessage):
         check(not_gzip, compacted)
+
+
+@pytest.mark.parametrize("sent", Codec)
+@pytest.mark.parametrize("name", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_a_topic_may_choose_the_codec(sent: Codec, name: str) -> None:
+    records = [Record(i, NOW, b"key", b"value" * 50) for i in range(5)]
+    data = memoryview(
+        build_batch(records, codec=sent, producer_id=7, producer_epoch=0, base_sequence=3)
+    )
+    stored = validate_produce(data, LogConfig(compression_type=name), now_ms=NOW)
+    stored.verify_crc()
+    assert stored.codec == (Codec.NONE if name == "uncompressed" else Codec.named(name))
+    assert list(iter_records(stored)) == records
+    assert (stored.producer_id, stored.base_sequence) == (7, 3)
+
+
+def test_a_block_that_cannot_be_read_cannot_be_recompressed() -> None:
+    records = [Record(0, NOW, b"key", b"value" * 50)]
+    data = build_batch(records, codec=Codec.ZSTD)
+    data[-20:] = bytes(20)
+    _fix_crc(data)
+    with pytest.raises(CorruptMessage):
+        validate_produce(memoryview(data), LogConfig(compression_type="gzip"), now_ms=NOW)
+
+
+def _fix_crc(data: bytearray) -> None:
+    data[17:21] = crc32c(memoryview(data)[21:]).to_bytes(4, "big")

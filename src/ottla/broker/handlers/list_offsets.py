@@ -65,7 +65,9 @@ def _partition(
         timestamp, offset = _find(log, asked.timestamp, end)
     except (ApiError, LogError) as error:
         return ListOffsetsPartitionResponse(index, error.code)
-    epoch = log.epochs.epoch_at(offset) if 0 <= offset < end else partition.leader_epoch
+    if offset < 0:
+        return ListOffsetsPartitionResponse(index)
+    epoch = log.epochs.epoch_at(offset) if offset < end else partition.leader_epoch
     return ListOffsetsPartitionResponse(index, ErrorCode.NONE, timestamp, offset, epoch)
 
 

@@ -1,7 +1,8 @@
 """Metadata (3) and DescribeTopicPartitions (75): topics, their partitions and leaders, the brokers.
 
 - Metadata v0: an empty list asks for all topics; from v1 null does, and an empty list for none.
-- From v12 a topic may be asked for by id alone; an unknown id is answered with error 100.
+- From v12 a topic may be asked for by id alone; an unknown id is answered with error 100. The
+  versions just before have room for an id that must not be used: error 42.
 - A topic that does not exist is created when both the request and auto.create.topics.enable allow
   it; it is ready at once, so the answer carries no error.
 - Brokers are shown with the address of the listener the request came in on.
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ottla.broker.context import RequestContext
     from ottla.metadata.image import Topic
 
+FIRST_VERSION_BY_ID: Final = 12
 MAX_PARTITIONS_PER_PAGE: Final = 2000  # Kafka's max.request.partition.size.limit
 
 
@@ -66,6 +68,10 @@ def _asked(
     context: RequestContext, asked: MetadataRequestTopic, allow_creation: bool
 ) -> MetadataResponseTopic:
     if asked.topic_id != ZERO_UUID:
+        if context.version < FIRST_VERSION_BY_ID:
+            return MetadataResponseTopic(
+                ErrorCode.INVALID_REQUEST, asked.name or "", asked.topic_id
+            )
         topic = context.node.image.topic_by_id(UUID(bytes=asked.topic_id))
         if topic is None:
             return MetadataResponseTopic(

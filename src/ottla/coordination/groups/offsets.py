@@ -8,7 +8,7 @@ brought its own retention time expires by that alone. Deletion and expiry are to
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.coordination.groups.keys import OffsetKey
 from ottla.coordination.groups.messages import FetchedOffset, PartitionResult
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ottla.coordination.groups.config import GroupConfig
     from ottla.coordination.groups.messages import OffsetCommit, OffsetFetch, OffsetToCommit
     from ottla.coordination.groups.turn import Turn
+
+MAX_TIME_MS: Final = 2**63 - 1  # what a record can hold; a client may ask for any retention
 
 
 class Offsets:
@@ -37,7 +39,9 @@ class Offsets:
                 del self.groups[key.group_id]
 
     def commit(self, request: OffsetCommit, turn: Turn) -> tuple[PartitionResult, ...]:
-        expire_ms = -1 if request.retention_ms < 0 else turn.now_ms + request.retention_ms
+        expire_ms = -1
+        if request.retention_ms >= 0:
+            expire_ms = min(turn.now_ms + request.retention_ms, MAX_TIME_MS)
         return tuple(
             PartitionResult(
                 item.topic, item.partition, self._commit(request.group_id, item, expire_ms, turn)

@@ -1,0 +1,57 @@
+"""Printing: rows as a table for people, values as JSON for programs.
+
+A table is as wide as it needs to be when the output is not a terminal: nothing is cut or wrapped
+on its way into a file or another program.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Cell: TypeAlias = str | int | bool | None
+Value: TypeAlias = "Cell | Sequence[Value] | Mapping[str, Value]"
+
+# Wider than any row; rich needs some number.
+UNBOUNDED = 100_000
+
+
+def print_json(value: Value) -> None:
+    """The value, readable, on stdout."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def print_table(rows: Sequence[Mapping[str, Cell]], columns: Sequence[str]) -> None:
+    """One line per row; numbers are aligned to the right, what is not there is a dash."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        numbers = any(type(row[column]) is int for row in rows)
+        title = column.replace("_", " ")
+        table.add_column(title, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_cell(row[column])) for column in columns))
+    console = Console(width=None if sys.stdout.isatty() else UNBOUNDED)
+    console.print(table)
+
+
+def _cell(value: Cell) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """A topic id as Kafka prints it."""
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()

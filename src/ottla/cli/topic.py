@@ -1,0 +1,267 @@
+"""`ottla topic ...`: create, list, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ottla.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    DEFAULT_TIMEOUT,
+    Bootstrap,
+    Json,
+    Timeout,
+    complain,
+    key_values,
+    with_admin,
+)
+from ottla.cli.output import print_json, print_table, topic_id_text
+
+if TYPE_CHECKING:
+    from ottla.cli.output import Cell, Value
+    from ottla.client.admin import Admin
+    from ottla.client.admin_types import TopicDescription
+
+app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
+
+MAX_PARTITIONS = 2**31 - 1
+MAX_REPLICAS = 2**15 - 1
+
+Name = Annotated[str, typer.Argument(help="The topic.")]
+Names = Annotated[list[str], typer.Argument(help="The topics.")]
+Configs = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="KEY=VALUE", help="A setting of the topic. May be repeated."),
+]
+
+
+@app.command()
+def create(
+    name: Name,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, max=MAX_PARTITIONS, help="How many. [default: the broker's]"
+        ),
+    ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, max=MAX_REPLICAS, help="Copies of each. [default: the broker's]"
+        ),
+    ] = None,
+    config: Configs = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Do nothing if there is such a topic.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: Json = False,
+) -> None:
+    """Create a topic.
+
+    \b
+    Examples:
+        ottla topic create orders --partitions 6
+        ottla topic create audit --config cleanup.policy=compact --config retention.ms=-1
+    """
+    configs = key_values(config or (), "--config")
+
+    async def command(admin: Admin) -> dict[str, Cell]:
+        from ottla.client.errors import KafkaError
+        from ottla.wire.error_codes import ErrorCode
+
+        try:
+            made = await admin.create_topic(
+                name,
+                -1 if partitions is None else partitions,
+                -1 if replication_factor is None else replication_factor,
+                configs,
+            )
+        except KafkaError as error:
+            if not if_not_exists or error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            return {"name": name, "created": False}
+        return {
+            "name": name,
+            "created": True,
+            "id": topic_id_text(made.id),
+            "partitions": made.partitions,
+            "replication_factor": made.replication_factor,
+        }
+
+    result = with_admin(bootstrap, timeout, command)
+    if as_json:
+        print_json(result)
+    elif result["created"]:
+        typer.echo(f"created topic {name} with {result['partitions']} partition(s)")
+    else:
+        typer.echo(f"topic {name} exists")
+
+
+@app.command("list")
+def list_(
+    internal: Annotated[bool, typer.Option("--internal", help="Show Kafka's own, too.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: Json = False,
+) -> None:
+    """List the topics.
+
+    \b
+    Examples:
+        ottla topic list
+        ottla topic list --internal --json
+    """
+    found = with_admin(bootstrap, timeout, lambda admin: admin.list_topics(internal=internal))
+    rows: list[dict[str, Cell]] = [
+        {
+            "name": one.name,
+            "partitions": one.partitions,
+            "internal": one.is_internal,
+            "id": topic_id_text(one.id),
+        }
+        for one in found
+    ]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table(rows, ("name", "partitions", "internal"))
+    else:
+        typer.echo("no topics")
+
+
+@app.command()
+def describe(
+    names: Names,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: Json = False,
+) -> None:
+    """Show partitions, leaders and the settings that are not defaults.
+
+    \b
+    Examples:
+        ottla topic describe orders
+        ottla topic describe orders audit --json
+    """
+    found = with_admin(bootstrap, timeout, lambda admin: admin.describe_topics(names, configs=True))
+    if as_json:
+        print_json([_as_value(one) for one in found])
+        return
+    for number, one in enumerate(found):
+        settings = _own_settings(one)
+        written = ", ".join(f"{key}={value}" for key, value in settings.items()) or "defaults"
+        typer.echo("" if number == 0 else "\n", nl=False)
+        typer.echo(f"{one.name}  id {topic_id_text(one.id)}  configs: {written}")
+        print_table(_partition_rows(one), ("partition", "leader", "replicas", "isr"))
+
+
+@app.command()
+def alter(
+    name: Name,
+    partitions: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=MAX_PARTITIONS, help="Grow to this many.")
+    ] = None,
+    config: Configs = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="KEY", help="Back to the default. May be repeated."),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: Json = False,
+) -> None:
+    """Add partitions and change settings; what is not named stays as it is.
+
+    \b
+    Examples:
+        ottla topic alter orders --partitions 12
+        ottla topic alter orders --config retention.ms=86400000 --unset cleanup.policy
+    """
+    changes: dict[str, str | None] = {**key_values(config or (), "--config")}
+    for key in unset or ():
+        if key in changes:
+            raise typer.BadParameter(f"{key!r} is set as well", param_hint="--unset")
+        changes[key] = None
+    if partitions is None and not changes:
+        raise typer.BadParameter("give --partitions, --config or --unset")
+
+    async def command(admin: Admin) -> None:
+        if changes:
+            await admin.alter_configs("topic", name, changes)
+        if partitions is not None:
+            await admin.create_partitions(name, partitions)
+
+    with_admin(bootstrap, timeout, command)
+    if as_json:
+        print_json({"name": name, "altered": True})
+    else:
+        typer.echo(f"altered topic {name}")
+
+
+@app.command()
+def delete(
+    names: Names,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: Json = False,
+) -> None:
+    """Delete topics and all their records. Does not ask again.
+
+    \b
+    Examples:
+        ottla topic delete orders
+        ottla topic delete orders audit
+    """
+    outcome = with_admin(bootstrap, timeout, lambda admin: admin.delete_topics(names))
+    if as_json:
+        print_json([{"name": name, "deleted": error is None} for name, error in outcome.items()])
+    for name, error in outcome.items():
+        if error is not None:
+            complain(error)
+        elif not as_json:
+            typer.echo(f"deleted topic {name}")
+    if any(outcome.values()):
+        raise typer.Exit(1)
+
+
+def _own_settings(topic: TopicDescription) -> dict[str, str | None]:
+    from ottla.client.admin_types import ConfigSource
+
+    return {
+        one.name: one.value for one in topic.configs if one.source is ConfigSource.DYNAMIC_TOPIC
+    }
+
+
+def _partition_rows(topic: TopicDescription) -> list[dict[str, Cell]]:
+    return [
+        {
+            "partition": one.index,
+            "leader": None if one.leader < 0 else one.leader,
+            "replicas": ",".join(map(str, one.replicas)),
+            "isr": ",".join(map(str, one.isr)),
+        }
+        for one in topic.partitions
+    ]
+
+
+def _as_value(topic: TopicDescription) -> Value:
+    return {
+        "name": topic.name,
+        "id": topic_id_text(topic.id),
+        "internal": topic.is_internal,
+        "configs": _own_settings(topic),
+        "partitions": [
+            {
+                "partition": one.index,
+                "leader": None if one.leader < 0 else one.leader,
+                "leader_epoch": one.leader_epoch,
+                "replicas": list(one.replicas),
+                "isr": list(one.isr),
+                "offline": list(one.offline),
+            }
+            for one in topic.partitions
+        ],
+    }

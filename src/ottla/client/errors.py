@@ -1,0 +1,96 @@
+"""What can go wrong between a client and a cluster.
+
+Every failure a caller may have to handle is a `ClientError`; its text is one sentence a user can
+act on. `KafkaError` is an answer that carries an error code, the others mean there is no answer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.wire.error_codes import ErrorCode
+
+
+class ClientError(Exception):
+    """The call did not succeed."""
+
+
+class ConnectionLost(ClientError):
+    """The connection ended before the answer came; whether the request was served is unknown."""
+
+
+class BrokerUnreachable(ConnectionLost):
+    """There was no connection to begin with, so the request was certainly not served."""
+
+
+class RequestTimedOut(ClientError):
+    """No answer in time; whether the request was served is unknown."""
+
+
+class ClientClosed(ClientError):
+    """The client was closed, before the call or under it."""
+
+
+class UnsupportedApi(ClientError):
+    """The broker does not serve the API, or none of the versions that would do."""
+
+
+class UnsupportedSecurity(ClientError):
+    """The asked protection of the connection cannot be given."""
+
+
+_HINTS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "check the name with a list of the topics",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has live members; stop its consumers and try again",
+    ErrorCode.NON_EMPTY_GROUP: "stop the group's consumers and try again",
+    ErrorCode.GROUP_ID_NOT_FOUND: "check the name with a list of the groups",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop the consumers that are subscribed to the topic",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or delete the topic first",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: (
+        "a topic name has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
+    ),
+    ErrorCode.INVALID_PARTITIONS: "the number of partitions is at least 1 and can only grow",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "use at most as many replicas as there are brokers",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "use an offset between the log's start and its end",
+    ErrorCode.TOPIC_DELETION_DISABLED: "set delete.topic.enable=true on the broker",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for an ACL on the topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for an ACL on the group",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for an ACL on the cluster",
+}
+
+
+class KafkaError(ClientError):
+    """An answer with an error code: what was asked, Kafka's name for the error, the way out."""
+
+    def __init__(self, code: int, what: str, message: str | None = None) -> None:
+        super().__init__(code, what, message)
+        self.code = code
+        self.what = what
+        self.message = message
+
+    @property
+    def name(self) -> str:
+        """Kafka's name of the code."""
+        try:
+            return ErrorCode(self.code).name
+        except ValueError:
+            return f"ERROR_CODE_{self.code}"
+
+    @property
+    def hint(self) -> str | None:
+        """What usually helps, where something does."""
+        return _HINTS.get(self.code)  # type: ignore[call-overload, no-any-return]  # an IntEnum hashes as its int
+
+    def __str__(self) -> str:
+        said = f"{self.what}: {self.name}"
+        if self.message:
+            said += f" ({self.message.rstrip('.')})"
+        if self.hint:
+            said += f"; {self.hint}"
+        return said
+
+
+def check(code: int, what: str, message: str | None = None) -> None:
+    """Raise what a code in an answer stands for, unless it stands for success."""
+    if code:
+        raise KafkaError(code, what, message)

@@ -1,0 +1,185 @@
+"""A broker in a process of its own, to be killed, flooded and measured.
+
+Run as a module it serves until it is told to stop, and on SIGUSR1 prints what it holds as one line
+of JSON: tasks, connections, requests by API. `BrokerProcess` starts it, and reads its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import random
+import select
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.run import run_broker
+from ottla.metadata.broker_config import load_broker_config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from ottla.broker.node import Node
+
+READY: Final = "ottla broker ready: "
+# Long for any machine under load; a broker that needs it is stuck.
+PATIENCE_SECONDS: Final = 60.0
+
+
+def soak() -> bool:
+    """Whether this is one of the long runs."""
+    return os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+
+
+def free_port() -> int:
+    """A port that nobody listens on; the kill loops need the same one after each restart.
+
+    Not one of the ephemeral range: a client that keeps connecting to a closed port there may be
+    given that very port as its own, and is then connected to itself.
+    """
+    while True:
+        port = random.randrange(10_000, 30_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+class BrokerProcess:
+    """`start`, then `kill` or `stop`, as often as wanted; the log file grows over all of it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        config: Mapping[str, str] | None = None,
+        ephemeral: bool = False,
+        port: int | None = None,
+    ) -> None:
+        self.port = free_port() if port is None else port
+        self.log = directory / "broker.log"
+        settings = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "group.initial.rebalance.delay.ms": "0",
+            **(config or {}),
+        }
+        data_dir = "" if ephemeral else str(directory / "data")
+        self._arguments = [data_dir, *(f"{key}={value}" for key, value in settings.items())]
+        self._process: subprocess.Popen[str] | None = None
+        self._ready = False
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def process(self) -> subprocess.Popen[str]:
+        assert self._process is not None, "not started"
+        return self._process
+
+    def start(self) -> BrokerProcess:
+        self.spawn()
+        self.wait_until_ready()
+        return self
+
+    def spawn(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.faults_broker", *self._arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=Path(__file__).parents[2],
+            )
+
+    def wait_until_ready(self) -> None:
+        if self._ready:
+            return
+        line = self._line()
+        assert line.startswith(READY), f"broker did not start: {line!r}\n{self.log_text()[-4000:]}"
+        self._ready = True
+
+    def kill(self) -> None:
+        self.process.kill()
+        self._reap()
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self._reap()
+
+    def _reap(self) -> int:
+        status = self.process.wait(PATIENCE_SECONDS)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._process = None
+        self._ready = False
+        return status
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def stats(self) -> dict[str, int]:
+        """What the broker says it holds."""
+        self.process.send_signal(signal.SIGUSR1)
+        counted: dict[str, int] = json.loads(self._line())
+        return counted
+
+    def rss_bytes(self) -> int:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        return int(line.split()[1]) * 1024
+
+    def log_text(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def _line(self) -> str:
+        stream = self.process.stdout
+        assert stream is not None
+        readable, _, _ = select.select([stream], [], [], PATIENCE_SECONDS)
+        assert readable, f"broker says nothing\n{self.log_text()[-4000:]}"
+        return stream.readline()
+
+    def __enter__(self) -> BrokerProcess:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._process is not None:
+            self.kill()
+
+
+def main(data_dir: str, *sets: str) -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+
+    def ready(node: Node) -> None:
+        def tell() -> None:
+            counted = {
+                "tasks": len(asyncio.all_tasks()),
+                "connections": len(node.dispatcher.connections),
+                "requests": sum(node.dispatcher.requests.values()),
+                "topics": len(node.image.topics_by_name),
+            }
+            print(json.dumps(counted), flush=True)
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, tell)
+        host, port = next(iter(node.addresses.values()))
+        print(f"{READY}{host}:{port}", flush=True)
+
+    run_broker(load_broker_config(sets=sets), Path(data_dir) if data_dir else None, ready)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
