@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Peer:
     host: str
     listener: str
     software: str = ""  # name and version as told by ApiVersions
+    connection_id: int = field(default_factory=count(1).__next__)
 
 
 @dataclass(slots=True)

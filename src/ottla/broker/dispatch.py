@@ -63,6 +63,7 @@ class Dispatcher:
 
     def closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self._node.connection_closed(connection.peer.connection_id)
         host = connection.peer.host
         self.hosts[host] -= 1
         if not self.hosts[host]:

@@ -29,7 +29,7 @@ from ottla.broker.settings import Listener, Settings
 from ottla.log.errors import LogError
 from ottla.metadata.changes import RegisterBroker, SetFeature, apply
 from ottla.metadata.image import Endpoint
-from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
+from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from ottla.metadata.sqlite_store import MEMORY, SqliteMetadataStore
 
 if TYPE_CHECKING:
@@ -38,13 +38,18 @@ if TYPE_CHECKING:
 
     from ottla.broker.group_service import GroupService
     from ottla.broker.partitions import HostedPartition
+    from ottla.broker.peers import Peers
+    from ottla.broker.persister import Persister
+    from ottla.broker.share_partitions import LedSharePartitions
+    from ottla.broker.share_settings import ShareGroupConfigs
     from ottla.metadata.broker_config import BrokerConfig
     from ottla.metadata.changes import Change
     from ottla.metadata.image import Broker, MetadataImage
+    from ottla.sharing.sessions import ShareSessions
 
 # Syncs overlap on a disk; more threads than this only queue there.
 BLOCKING_THREADS: Final = 4
-FEATURES: Final = {"metadata.version": 25, "group.version": 1}
+FEATURES: Final = {"metadata.version": 25, "group.version": 1, "share.version": 1}
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -94,6 +99,8 @@ class Node:
             node.store.watch(node._image_changed)
             if node.data.partitions_on_disk(CONSUMER_OFFSETS_TOPIC):
                 node.groups.start()
+            if node.data.partitions_on_disk(SHARE_GROUP_STATE_TOPIC):
+                node.persister.coordinators.start()
             node.jobs.start()
             for server in node.servers:
                 await server.start_serving()
@@ -109,8 +116,14 @@ class Node:
         await self.jobs.stop()
         for connection in tuple(self.dispatcher.connections):
             connection.close()
+        if "shares" in vars(self):
+            self.shares.close()
         if "groups" in vars(self):
             await self.groups.close()
+        if "persister" in vars(self):
+            await self.persister.coordinators.close()
+        if "peers" in vars(self):
+            await self.peers.close()
         await self.flusher.drain()
         await self.run_blocking(self._close_data)
         self.store.close()
@@ -124,6 +137,48 @@ class Node:
         from ottla.broker.group_service import GroupService
 
         return GroupService(self)
+
+    @cached_property
+    def persister(self) -> Persister:
+        """Durable share state; like the groups, loaded only where share groups are used."""
+        from ottla.broker.persister import Persister
+
+        return Persister(self)
+
+    @cached_property
+    def shares(self) -> LedSharePartitions:
+        from ottla.broker.share_partitions import LedSharePartitions
+
+        return LedSharePartitions(self)
+
+    @cached_property
+    def share_sessions(self) -> ShareSessions:
+        from ottla.sharing.sessions import ShareSessions
+
+        return ShareSessions(self.config.get_int("group.share.max.share.sessions"))
+
+    @cached_property
+    def share_configs(self) -> ShareGroupConfigs:
+        from ottla.broker.share_settings import ShareGroupConfigs
+
+        return ShareGroupConfigs(self)
+
+    @cached_property
+    def peers(self) -> Peers:
+        from ottla.broker.peers import Peers
+
+        return Peers(self)
+
+    def connection_closed(self, connection_id: int) -> None:
+        """What a client held for its connection's sake goes back."""
+        if "share_sessions" not in vars(self):
+            return
+        closed = self.share_sessions.connection_closed(connection_id)
+        for session in closed.sessions:
+            for topic_id, index in session.partitions:
+                self.shares.release(session.group, session.member, topic_id, index)
+        for group in closed.idle_groups:
+            self.shares.drop_group(group)
 
     @property
     def image(self) -> MetadataImage:

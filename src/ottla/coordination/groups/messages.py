@@ -5,14 +5,15 @@ The broker's handlers translate each version of each API to and from these value
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from ottla.coordination.groups.topics import TopicsImage
+from ottla.coordination.share.group_messages import ForgetTopics, ShareRequest, ShareResponse
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.coordination.groups.records import Partitions
-    from ottla.coordination.groups.topics import TopicsImage
+    from ottla.coordination.groups.partitions import Partitions
 
 UNKNOWN_GENERATION = -1
 NO_OFFSET = -1
@@ -239,7 +240,10 @@ class ListGroupsResponse:
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup:
+    """A share group needs to know the topics; it is answered when its state has been deleted."""
+
     group_id: str
+    topics: TopicsImage = field(default_factory=TopicsImage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +328,8 @@ Request: TypeAlias = (
     | DeleteGroup
     | ConsumerHeartbeat
     | DescribeConsumerGroup
+    | ShareRequest
+    | ForgetTopics
 )
 Response: TypeAlias = (
     JoinGroupResponse
@@ -338,4 +344,5 @@ Response: TypeAlias = (
     | DeleteGroupResponse
     | ConsumerHeartbeatResponse
     | DescribeConsumerGroupResponse
+    | ShareResponse
 )
