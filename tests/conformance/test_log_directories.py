@@ -12,7 +12,7 @@ import random
 import re
 import signal
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer
@@ -38,6 +38,9 @@ QUICK: Final = ("-XX:TieredStopAtLevel=1",)
 
 # Half of a value is random, so that compression pays and yet the log has several segments.
 HALF: Final = 1500
+
+PROTOCOLS: Final = ("classic", "consumer")
+DECODE: Final = ("--offsets-decoder", "--deep-iteration")
 
 SPECIAL: Final = [
     Record(0, NOW, b"key", b"value", (("a", b"1"), ("none", None), ("\u00fc", b""), ("a", b"2"))),
@@ -84,7 +87,7 @@ def write_every_codec(bootstrap: str, topic: str) -> list[Record]:
     return written([*Codec, Codec.SNAPPY])
 
 
-def dump(files: list[Path], *options: str) -> dict[str, str]:
+def dump(files: list[Path], *options: str) -> dict[Path, str]:
     """What kafka-dump-log says of each file, which must be no complaint.
 
     It expects every segment to begin with offset 0 and says so of Kafka's own segments too.
@@ -94,7 +97,7 @@ def dump(files: list[Path], *options: str) -> dict[str, str]:
     first = re.compile(r"Non-consecutive offsets in .*/0*(\d+)\.log\n  -1 is followed by \1\n")
     assert first.sub("", done.stderr) == ""
     said = done.stdout.split("Dumping ")[1:]
-    return {file.name: text for file, text in zip(files, said, strict=True)}
+    return dict(zip(files, said, strict=True))
 
 
 def dumped_records(said: str) -> list[tuple[int, int, int, int, str]]:
@@ -118,6 +121,8 @@ def test_kafkas_dump_tool_reads_what_ottla_wrote(tmp_path: Path) -> None:
         broker.create_topic("t", configs={"segment.bytes": str(SEGMENT_BYTES)})
         expected = write_every_codec(broker.bootstrap, "t")
         assert read_all(broker.bootstrap, "t") == [Placed(0, record) for record in expected]
+        for protocol in PROTOCOLS:
+            read_in_a_group(broker.bootstrap, "t", 3, protocol)
     directory = tmp_path / "t-0"
     logs = sorted(directory.glob("*.log"))
     indexes = sorted(directory.glob("*.index")) + sorted(directory.glob("*.timeindex"))
@@ -128,7 +133,7 @@ def test_kafkas_dump_tool_reads_what_ottla_wrote(tmp_path: Path) -> None:
     assert len(snapshots) == len(logs)
 
     of_logs = dump(logs, "--deep-iteration", "--print-data-log")
-    seen = [one for log in logs for one in dumped_records(of_logs[log.name])]
+    seen = [one for log in logs for one in dumped_records(of_logs[log])]
     assert seen == [as_dumped(record) for record in expected]
     whole = "".join(of_logs.values())
     assert set(re.findall(r"isvalid: (\w+)", whole)) == {"true"}
@@ -137,14 +142,19 @@ def test_kafkas_dump_tool_reads_what_ottla_wrote(tmp_path: Path) -> None:
 
     of_indexes = dump(indexes)
     for index in indexes:
-        lines = of_indexes[index.name].splitlines()[1:]
+        lines = of_indexes[index].splitlines()[1:]
         assert all(line.startswith(("offset: ", "timestamp: ")) for line in lines), lines
         assert lines or index == indexes[len(logs) - 1]
     checked = dump(indexes, "--index-sanity-check")
     assert [text.splitlines()[1:] for text in checked.values()] == [
         [f"{index} passed sanity check."] for index in indexes
     ]
-    last = dump(snapshots)[snapshots[-1].name]
+    of_groups = "".join(dump(sorted(tmp_path.glob("__consumer_offsets-*/*.log")), *DECODE).values())
+    for protocol in PROTOCOLS:
+        assert f'"group":"{protocol}-readers","topic":"t"' in of_groups, of_groups
+    assert '"type":"3"' in of_groups  # the first record of a group of the new protocol
+    assert "Could not decode" not in of_groups
+    last = dump(snapshots)[snapshots[-1]]
     assert len(re.findall(r"producerId: \d+ producerEpoch: 0", last)) == 3, last
 
 
@@ -183,21 +193,32 @@ def write_transactions(bootstrap: str) -> None:
         produce(bootstrap, "transactions", [record], transaction=commit, config=config)
 
 
-def consumer(bootstrap: str) -> Consumer:
-    return Consumer({"bootstrap.servers": bootstrap, "group.id": "readers"})
+def read_in_a_group(bootstrap: str, topic: str, count: int, protocol: str) -> None:
+    """Read so many records of a topic with one partition, and commit that."""
+    config = {
+        "bootstrap.servers": bootstrap,
+        "group.id": f"{protocol}-readers",
+        "group.protocol": protocol,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+    }
+    consumer = Consumer(config)
+    consumer.subscribe([topic])
+    found = consumer.consume(count, PATIENCE)
+    assert len(found) == count
+    consumer.commit(message=found[-1], asynchronous=False)
+    consumer.close()
 
 
-def commit(bootstrap: str, offset: int) -> None:
-    one = consumer(bootstrap)
-    one.commit(offsets=[Position("codecs", 1, offset)], asynchronous=False)
-    one.close()
-
-
-def committed(bootstrap: str) -> int:
-    one = consumer(bootstrap)
-    (position,) = one.committed([Position("codecs", 1)], PATIENCE)
-    one.close()
-    return int(position.offset)
+def committed(bootstrap: str, topic: str) -> dict[str, int]:
+    offsets = {}
+    for protocol in PROTOCOLS:
+        config = {"bootstrap.servers": bootstrap, "group.id": f"{protocol}-readers"}
+        consumer = Consumer(config)
+        (position,) = consumer.committed([Position(topic, 0)], PATIENCE)
+        consumer.close()
+        offsets[protocol] = int(position.offset)
+    return offsets
 
 
 def write_as_kafka(bootstrap: str) -> None:
@@ -207,22 +228,27 @@ def write_as_kafka(bootstrap: str) -> None:
     produce(bootstrap, "codecs", SPECIAL, partition=1)
     write_compacted(bootstrap)
     write_transactions(bootstrap)
-    commit(bootstrap, 3)
+    for protocol in PROTOCOLS:
+        read_in_a_group(bootstrap, "compacted", 3, protocol)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for deleted in admin.delete_topics(["gone"]).values():
         deleted.result()
 
 
-def contents(bootstrap: str) -> dict[str, list[Placed]]:
+class Contents(NamedTuple):
+    topics: dict[str, list[Placed]]
+    committed: dict[str, int]
+
+
+def contents(bootstrap: str) -> Contents:
     found = {topic: read_all(bootstrap, topic) for topic in TOPICS}
-    found["committed"] = read_all(bootstrap, "transactions", isolation="read_committed")
-    return found
+    found["read committed"] = read_all(bootstrap, "transactions", isolation="read_committed")
+    return Contents(found, committed(bootstrap, "compacted"))
 
 
-def check_served(bootstrap: str, expected: dict[str, list[Placed]]) -> None:
+def check_served(bootstrap: str, expected: Contents) -> None:
     """The records, and what Kafka knew of them."""
     assert contents(bootstrap) == expected
-    assert committed(bootstrap) == 3
     admin = AdminClient({"bootstrap.servers": bootstrap})
     assert set(admin.list_topics(timeout=PATIENCE).topics) >= {*TOPICS, "__consumer_offsets"}
     assert "gone" not in admin.list_topics(timeout=PATIENCE).topics
@@ -231,12 +257,15 @@ def check_served(bootstrap: str, expected: dict[str, list[Placed]]) -> None:
     assert configs.result()["cleanup.policy"].value == "compact"
 
 
-def append(bootstrap: str, expected: dict[str, list[Placed]]) -> None:
-    """One more record from a new idempotent producer, which must not be taken for an old one."""
-    _, last = expected["codecs"][-1]
+def go_on(bootstrap: str, expected: Contents) -> None:
+    """One record from a new idempotent producer, not to be taken for an old one; groups read on."""
+    _, last = expected.topics["codecs"][-1]
     record = Record(last.offset + 1, NOW, b"more", b"of it")
     produce(bootstrap, "codecs", [record], partition=1, config={"enable.idempotence": True})
-    expected["codecs"].append(Placed(1, record))
+    expected.topics["codecs"].append(Placed(1, record))
+    for protocol in PROTOCOLS:
+        read_in_a_group(bootstrap, "compacted", 2, protocol)
+        expected.committed[protocol] = expected.topics["compacted"][4].record.offset + 1
 
 
 def test_ottla_serves_what_kafka_wrote_and_kafka_what_ottla_wrote(tmp_path: Path) -> None:
@@ -247,11 +276,12 @@ def test_ottla_serves_what_kafka_wrote_and_kafka_what_ottla_wrote(tmp_path: Path
         expected = contents(kafka.bootstrap)
         os.kill(kafka.pid, signal.SIGKILL)
     assert not (kafka.data_dir / ".kafka_cleanshutdown").exists()
-    assert [one.record.value for one in expected["committed"]] == [b"kept", b"kept too"]
+    kept = [one.record.value for one in expected.topics["read committed"]]
+    assert kept == [b"kept", b"kept too"]
 
     with EmbeddedBroker(kafka.data_dir) as broker:
         check_served(broker.bootstrap, expected)
-        append(broker.bootstrap, expected)
+        go_on(broker.bootstrap, expected)
     with EmbeddedBroker(kafka.data_dir) as broker:
         check_served(broker.bootstrap, expected)
 
