@@ -338,8 +338,9 @@ def test_40_records_deleted_while_held() -> None:
 
 
 def test_40_records_deleted_while_a_write_is_under_way() -> None:
-    d = Driver(LogBatch(0, 9))
-    d.fetch()
+    d = Driver(LogBatch(0, 9), LogBatch(10, 19))
+    d.fetch(records=1)
+    d.fetch("b")
     write = d.begin("a", (0, 9, ACCEPT))
     assert write is not None
     d.partition.log_start_moved(4)
@@ -533,3 +534,41 @@ def test_a_read_beyond_the_window_is_a_mistake() -> None:
     d = Driver(LogBatch(0, 9))
     with pytest.raises(ValueError, match="beyond the window's end at 0"):
         d.partition.acquire(FetchTurn("a", 1, 1), 5, [LogBatch(5, 9)], 0)
+
+
+def test_locks_of_one_moment_end_together_wherever_they_are() -> None:
+    d = Driver(LogBatch(0, 9))
+    d.fetch("a")
+    d.ack("a", (0, 1, RELEASE), (8, 9, RELEASE))
+    d.wait(1)
+    d.ack("a", (4, 5, RENEW))
+    assert d.fetch("b") == [(0, 1, 2), (8, 9, 2)]
+    assert states(d.wait(LOCK_MS - 1)) == [(2, 3, AVAILABLE, 1), (6, 7, AVAILABLE, 1)]
+    assert states(d.wait(1)) == [(0, 1, AVAILABLE, 2), (4, 5, AVAILABLE, 1), (8, 9, AVAILABLE, 2)]
+
+
+def test_locks_that_end_in_one_tick_are_written_by_offset() -> None:
+    d = Driver(LogBatch(0, 9))
+    d.fetch("a")
+    d.wait(1)
+    d.ack("a", (0, 3, RENEW))
+    assert states(d.wait()) == [(0, 9, AVAILABLE, 1)]
+
+
+def test_the_rest_of_a_batch_is_taken_whole() -> None:
+    d = Driver(LogBatch(0, 9))
+    d.fetch()
+    d.ack("a", (0, 3, ACCEPT), (4, 9, RELEASE))
+    assert d.partition.start_offset == 4
+    assert d.fetch(records=1) == [(4, 9, 2)]
+
+
+def test_30_what_comes_before_a_suspicious_record_counts() -> None:
+    d = Driver(LogBatch(0, 3), limit=6)
+    d.fetch("a")
+    for _ in range(2):
+        d.ack("a", (2, 3, RELEASE))
+        d.fetch("a")
+    d.ack("a", (0, 3, RELEASE))
+    assert d.fetch("b") == [(0, 1, 2)]
+    assert d.fetch("b") == [(2, 3, 4)]

@@ -51,6 +51,12 @@ def test_35_each_offset_follows_its_own_type() -> None:
     ]
 
 
+def test_a_batch_may_begin_where_the_last_one_ended() -> None:
+    """Kafka lets it through here, and refuses it where the record is in transition."""
+    batches = [batch(5, 9, 1), batch(9, 9, 1)]
+    assert len(checked_acks(batches, version=1, is_renew_ack=False)) == 2
+
+
 @pytest.mark.parametrize(
     "batches",
     [

@@ -167,7 +167,8 @@ def test_what_a_response_lists(sessions: ShareSessions) -> None:
     session = sessions.begin_fetch("g", "m", 0, HERE, added=[P0, P1]).session
     assert session.must_list(P0, has_news=False, has_error=False)
     assert session.must_list(P1, has_news=False, has_error=True)
-    sessions.begin_fetch("g", "m", 1, HERE, added=[P0, P2])
+    session.must_list(P0, has_news=False, has_error=True)
+    sessions.begin_fetch("g", "m", 1, HERE, added=[P2], forgotten=[P0])
     assert not session.must_list(P0, has_news=False, has_error=False)
     assert session.must_list(P0, has_news=True, has_error=False)
     assert session.must_list(P1, has_news=False, has_error=False), "it has recovered"
