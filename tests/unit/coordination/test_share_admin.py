@@ -224,6 +224,25 @@ def test_deleting_offsets_that_fails_can_be_repeated() -> None:
     assert world.kept == {}
 
 
+def test_an_older_deletion_is_no_news_of_a_later_one() -> None:
+    world = ShareWorld()
+    used(world)
+    delete_offsets(world, "t")
+    member = Member(world, "b", "t")
+    member.join()
+    member.leave()
+    delete_offsets(world, "t")
+    world.perform_next()
+    world.perform_next()
+    assert world.kept
+    world.driver.effects.clear()
+    world.driver.restart()
+    token = delete(world)
+    world.perform()
+    assert deleted(world, token) is ErrorCode.NONE
+    assert world.kept == {}
+
+
 def test_49_altering_offsets_starts_a_new_epoch() -> None:
     world = ShareWorld()
     used(world)
