@@ -88,7 +88,7 @@ class GroupCoordinator:
         self._resolve = resolve
         self.offsets = Offsets(config)
         self._timers: Timers[str] = Timers()
-        self._shares = ShareRequests(config, self.groups, self._exists, self._share)
+        self.shares = ShareRequests(config, self.groups, self._exists, self._share)
         self._handlers: dict[type, Callable[..., None]] = {
             JoinGroup: self._join,
             SyncGroup: self._sync,
@@ -103,7 +103,7 @@ class GroupCoordinator:
             DeleteGroup: self._delete,
             ConsumerHeartbeat: self._consumer_heartbeat,
             DescribeConsumerGroup: self._describe_consumer,
-            **self._shares.handlers,
+            **self.shares.handlers,
         }
 
     # What the runtime drives
@@ -398,7 +398,7 @@ class GroupCoordinator:
     def _delete(self, request: DeleteGroup, token: Token, turn: Turn) -> None:
         group = self.groups.get(request.group_id)
         if isinstance(group, ShareGroup):
-            self._shares.delete(request, token, turn)
+            self.shares.delete(request, token, turn)
             return
         error = ErrorCode.NONE
         if not self._exists(request.group_id):

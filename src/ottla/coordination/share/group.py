@@ -29,10 +29,12 @@ from ottla.coordination.share.group_messages import (
     ShareMember,
 )
 from ottla.coordination.share.group_records import ShareCurrentAssignmentValue, ShareMemberValue
-from ottla.coordination.share.group_state import NOTHING_YET, topic_ids
+from ottla.coordination.share.group_state import NOTHING_YET
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from ottla.coordination.groups.topics import TopicsImage
     from ottla.coordination.groups.turn import Turn
     from ottla.coordination.share.group_messages import ShareHeartbeat
@@ -138,15 +140,24 @@ def _update(group: ShareGroup, member_id: str, request: ShareHeartbeat, turn: Tu
 def _reconcile(
     group: ShareGroup, member_id: str, topics: TopicsImage, turn: Turn
 ) -> ShareCurrentAssignmentValue:
-    """There is nothing to give back first: the member is where its target is."""
+    """There is nothing to give back first: the member is where its target is.
+
+    Only a new subscription, and nothing that happens to topics, changes the assignment within an
+    epoch: a member that repeats its epoch because an answer was lost has missed nothing else.
+    """
     current = group.current.get(member_id, NOTHING_YET)
-    read = topic_ids(topics, group.members[member_id].topic_names)
-    target = group.targets.get(member_id, frozenset())
+    subscribed = group.members[member_id].topic_names
     moved = current.member_epoch != group.target_epoch
+    given = group.targets.get(member_id, frozenset()) if moved else current.assigned
+
+    def is_read(topic_id: UUID) -> bool:
+        topic = topics.topics_by_id.get(topic_id)
+        return topic is None or topic.name in subscribed
+
     updated = ShareCurrentAssignmentValue(
         group.target_epoch,
         current.member_epoch if moved else current.previous_epoch,
-        frozenset(partition for partition in target if partition[0] in read),
+        frozenset(partition for partition in given if is_read(partition[0])),
     )
     if updated != current:
         turn.emit(ShareCurrentAssignmentKey(group.group_id, member_id), updated)

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from ottla.coordination.share.effects import Outcome
     from ottla.coordination.share.group_messages import ShareStart
 
-_Then: TypeAlias = "Callable[[Outcome, Turn], None]"
+Continuation: TypeAlias = "partial[None]"
+"""What goes on with the outcome of an effect, and a turn."""
 
 UNRESOLVED = -1
 """The lowest start offset that can be asked for: whatever `share.auto.offset.reset` says."""
@@ -68,7 +69,8 @@ class ShareRequests:
         self._groups = groups
         self._is_taken = is_taken
         self._make = make
-        self._waiting: dict[Effect, _Then] = {}
+        self.waiting: dict[Effect, Continuation] = {}
+        """Requests that are answered by the report of an effect."""
         self.handlers: dict[type, Callable[..., None]] = {
             ShareHeartbeat: self._heartbeat,
             DescribeShareGroup: self._describe,
@@ -126,7 +128,7 @@ class ShareRequests:
         turn.reply(token, Noted())
 
     def _go_on(self, effect: Effect, outcome: Outcome, turn: Turn) -> None:
-        if (then := self._waiting.pop(effect, None)) is not None:
+        if (then := self.waiting.pop(effect, None)) is not None:
             then(outcome, turn)
 
     def _forget_topics(self, request: ForgetTopics, token: Token, turn: Turn) -> None:
@@ -145,7 +147,7 @@ class ShareRequests:
             turn.reply(token, DeleteGroupResponse(ErrorCode.NON_EMPTY_GROUP))
         elif partitions := group.with_state(request.topics):
             effect = group.delete(partitions, turn)
-            self._waiting[effect] = partial(self._delete_further, request, token, partitions)
+            self.waiting[effect] = partial(self._delete_further, request, token, partitions)
         else:
             group.end(turn)
             turn.reply(token, DeleteGroupResponse(ErrorCode.NONE))
@@ -204,7 +206,7 @@ class ShareRequests:
         # A new epoch, so that whoever still holds the state of the old one is fenced.
         group.bump(turn, group.metadata_hash)
         effect = group.initialize(starts, request.topics, turn)
-        self._waiting[effect] = partial(self._altered, request, token)
+        self.waiting[effect] = partial(self._altered, request, token)
 
     def _altered(
         self, request: AlterShareOffsets, token: Token, outcome: Outcome, turn: Turn
@@ -234,7 +236,7 @@ class ShareRequests:
         partitions = frozenset(p for p in group.with_state(request.topics) if p[0] in chosen)
         then = partial(self._offsets_deleted, request, token, partitions)
         if partitions:
-            self._waiting[group.delete(partitions, turn)] = then
+            self.waiting[group.delete(partitions, turn)] = then
         else:
             then({}, turn)
 

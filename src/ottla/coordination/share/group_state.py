@@ -7,8 +7,10 @@ The group also keeps the books about its state at the share coordinator, see
 `ShareStatePartitionsValue`. Rules:
 
 - A partition can be assigned once it is initialized. A subscribed one that is not is asked for,
-  and again when the answer was bad, did not come in time, or was lost with a restart.
-- An answer counts only if it is the one to the latest question about its partition.
+  and by the next heartbeat again when the answer was bad, did not come in time, or was lost with
+  a restart. Until it is good the partition counts as one that may have state.
+- An answer counts only if it is to a question that is still open: the latest to initialise a
+  partition, the first to delete the state of a topic.
 - State outlives subscriptions: only deleting offsets, the group or the topic ends it.
 """
 
@@ -156,7 +158,7 @@ class ShareGroup:
             return
         self.seen_topics = topics
         names = self.subscribed_topics()
-        self.wanted = frozenset(_all_partitions(topics, names))
+        self.wanted = frozenset(_partitions(topics, names))
         new_hash = metadata_hash(topics, names)
         assigned = frozenset().union(*self.targets.values())
         different = new_hash != self.metadata_hash or assigned != self.assignable()
@@ -215,14 +217,24 @@ class ShareGroup:
     def initialize(
         self, starts: Mapping[TopicPartition, int], topics: TopicsImage, turn: Turn
     ) -> InitializeShareState:
-        """Asks for state; what has some already keeps it if the answer is bad."""
+        """Asks for state; what has some already keeps it if the answer is bad.
+
+        A topic leaves `deleting` when each of its partitions is accounted for otherwise.
+        """
         effect = InitializeShareState(self.group_id, self.epoch, starts)
         fresh = starts.keys() - self.states.initialized
+        initializing = self.states.initializing | fresh
+        names = {topic_id: topics.topics_by_id[topic_id].name for topic_id, _ in starts}
+        booked = initializing | self.states.initialized
+        for topic_id in names:
+            # A delete that is under way ends before this begins, and is no news afterwards.
+            self.deletes.pop(topic_id, None)
+        covered = {t for t, name in names.items() if booked.issuperset(_partitions(topics, [name]))}
         self._set_states(
             turn,
-            initializing=self.states.initializing | fresh,
-            deleting=self.states.deleting - {topic_id for topic_id, _ in starts},
-            names={topic_id: topics.topics_by_id[topic_id].name for topic_id, _ in starts},
+            initializing=initializing,
+            deleting=self.states.deleting - covered,
+            names=names,
         )
         retry_ms = turn.now_ms + self.config.share_initialize_retry_interval_ms
         self.attempts.update(dict.fromkeys(fresh, Attempt(effect, retry_ms)))
@@ -230,11 +242,13 @@ class ShareGroup:
         return effect
 
     def take_initialized(self, effect: InitializeShareState, outcome: Outcome, turn: Turn) -> None:
+        """A failure may have happened after the deed, so its partition stays in the books."""
         asked = frozenset(p for p, attempt in self.attempts.items() if attempt.effect is effect)
-        done = {p for p in asked if error_of(outcome, p) is ErrorCode.NONE}
+        done = frozenset(p for p in asked if error_of(outcome, p) is ErrorCode.NONE)
+        self.attempts.update(dict.fromkeys(asked - done, Attempt(None, turn.now_ms)))
         self._set_states(
             turn,
-            initializing=self.states.initializing - asked,
+            initializing=self.states.initializing - done,
             initialized=self.states.initialized | done,
         )
 
@@ -242,7 +256,7 @@ class ShareGroup:
         """Partitions that have state or may have; of a topic in `deleting`, all that it has."""
         deleting = (topics.topics_by_id.get(topic_id) for topic_id in self.states.deleting)
         names = (topic.name for topic in deleting if topic is not None)
-        left = frozenset(_all_partitions(topics, names))
+        left = frozenset(_partitions(topics, names))
         return self.states.initializing | self.states.initialized | left
 
     def delete(self, partitions: Partitions, turn: Turn) -> DeleteShareState:
@@ -255,13 +269,16 @@ class ShareGroup:
             initialized=_without(self.states.initialized, ended),
             deleting=self.states.deleting | ended,
         )
-        self.deletes.update(dict.fromkeys(ended, effect))
+        for topic_id in ended:
+            self.deletes.setdefault(topic_id, effect)
         turn.effect(effect)
         return effect
 
     def take_deleted(self, effect: DeleteShareState, outcome: Outcome, turn: Turn) -> None:
         failed = {p[0] for p in effect.partitions if error_of(outcome, p) is not ErrorCode.NONE}
-        asked = {topic_id for topic_id, latest in self.deletes.items() if latest is effect}
+        asked = {topic_id for topic_id, first in self.deletes.items() if first is effect}
+        for topic_id in asked & failed:
+            del self.deletes[topic_id]
         self._set_states(turn, deleting=self.states.deleting - (asked - failed))
 
     def forget_topics(self, gone: frozenset[UUID], turn: Turn) -> None:
@@ -314,7 +331,7 @@ def topic_ids(topics: TopicsImage, names: Iterable[str]) -> frozenset[UUID]:
     return frozenset(by_name[name].topic_id for name in names if name in by_name)
 
 
-def _all_partitions(topics: TopicsImage, names: Iterable[str]) -> Iterable[TopicPartition]:
+def _partitions(topics: TopicsImage, names: Iterable[str]) -> Iterable[TopicPartition]:
     for name in names:
         if (topic := topics.topics_by_name.get(name)) is not None:
             yield from ((topic.topic_id, index) for index in range(topic.partitions))
