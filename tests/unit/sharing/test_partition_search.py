@@ -2,8 +2,8 @@
 
 Two members and three offsets. In no state is a record held by two members, delivered again after it
 was settled, delivered more often than the limit says, or held longer than its lock; the start never
-moves back; a reload from the store is the partition that crashed, without its locks. The two largest
-settings belong to the long runs.
+moves back; a reload from the store is the partition that crashed, without its locks.
+The two largest settings belong to the long runs.
 """
 
 from __future__ import annotations
