@@ -13,6 +13,8 @@ from ottla.coordination.share.assignor import ShareReader, assign_simple
 from tests.support.groups_consumer import of, topic_id
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from ottla.coordination.groups.partitions import Partitions
 
 T, U = topic_id("t"), topic_id("u")
@@ -59,12 +61,21 @@ def test_who_has_enough_keeps_it() -> None:
     assert not shares["a"] & shares["b"]
 
 
+def test_a_partition_with_too_many_members_gives_some_away() -> None:
+    readers = {m: ShareReader(ONE, of("t", 0)) for m in "abcd"}
+    shares = assign_simple(readers, of("t", 0, 1))
+    assert sorted(shares.values(), key=sorted) == [of("t", 0)] * 2 + [of("t", 1)] * 2
+
+
 subsets = st.frozensets(st.sampled_from(sorted(of("t", *range(4)) | of("u", *range(3)))))
-groups = st.dictionaries(
-    st.sampled_from("abcdefgh"),
-    st.builds(ShareReader, st.sampled_from([ONE, BOTH, frozenset({U})]), subsets),
-    min_size=1,
-)
+
+
+def groups_of(*topics: frozenset[UUID]) -> st.SearchStrategy[dict[str, ShareReader]]:
+    readers = st.builds(ShareReader, st.sampled_from(topics), subsets)
+    return st.dictionaries(st.sampled_from("abcdefgh"), readers, min_size=1)
+
+
+groups = st.one_of(groups_of(ONE), groups_of(BOTH), groups_of(ONE, BOTH, frozenset({U})))
 
 
 @given(groups, subsets)

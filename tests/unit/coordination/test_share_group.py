@@ -317,10 +317,7 @@ def test_assignments_keep_their_distance() -> None:
     first.join()
     world.perform()
     first.beat()
-    assert first.told == frozenset(), "the first target is a moment old"
-    world.driver.advance(1000)
-    first.beat()
-    assert first.told == of("t", 0, 1)
+    assert first.told == of("t", 0, 1), "a target of nothing is not waited for"
     assert second.join().assignment == frozenset()
     world.driver.advance(999)
     assert second.beat().assignment is None
@@ -328,6 +325,68 @@ def test_assignments_keep_their_distance() -> None:
     second.beat()
     first.beat()
     assert (len(first.told), len(second.told)) == (1, 1)
+
+
+def test_what_is_due_while_waiting_is_counted_once() -> None:
+    """Within the interval the group epoch rises for members, not again for every heartbeat."""
+    world = ShareWorld(GroupConfig())
+    (member,) = joined(world, "a")
+    epoch = world.group.epoch
+    member.image = topics_image(t=3)
+    member.beat()
+    assert (world.group.epoch, world.group.target_epoch) == (epoch + 1, epoch)
+    world.perform()
+    member.beat()
+    member.beat()
+    assert (world.group.epoch, world.group.target_epoch) == (epoch + 1, epoch)
+    world.driver.advance(1000)
+    member.beat()
+    assert member.told == of("t", 0, 1, 2)
+
+
+def test_within_an_epoch_only_a_subscription_takes_away() -> None:
+    """Both topics go while the next target has to wait; the member hears of it with that."""
+    world = ShareWorld(GroupConfig())
+    member = Member(world, "a", "t", "u")
+    member.image = topics_image(t=1, u=1)
+    member.join()
+    world.perform()
+    member.beat()
+    unsubscribed = member.take(member.send(member.epoch, topics=("t",)))
+    assert unsubscribed.assignment == of("t", 0)
+    member.image = topics_image()
+    assert member.beat().assignment is None
+    assert world.group.current["a"].assigned == of("t", 0)
+    world.driver.advance(1000)
+    assert member.beat().assignment == frozenset()
+
+
+def test_a_change_that_was_counted_is_not_found_again() -> None:
+    world = ShareWorld()
+    first, second = Member(world, "a", "t"), Member(world, "b", "u")
+    for member in (first, second):
+        member.image = topics_image(t=1, u=1)
+        member.join()
+        world.perform()
+    world.settle(first, second)
+    second.leave()
+    epoch = world.group.epoch
+    world.settle(first)
+    first.image = topics_image(2, t=1, u=2)
+    world.settle(first)
+    assert world.group.epoch == world.group.target_epoch == epoch
+
+
+def test_a_member_that_left_has_no_session_to_lose() -> None:
+    world = ShareWorld()
+    first, second = joined(world, "a", "b")
+    first.leave()
+    epoch = world.group.epoch
+    world.driver.advance(SESSION_MS - 1)
+    second.beat()
+    world.driver.advance(1)
+    assert world.group.members.keys() == {"b"}
+    assert world.group.epoch == epoch
 
 
 def test_sending_the_same_again_changes_nothing() -> None:

@@ -91,7 +91,7 @@ async def test_an_effect_waits_for_the_commit_and_its_outcome_is_recorded() -> N
     answer = await shell.beat(1)
     assert isinstance(answer, ShareHeartbeatResponse)
     assert answer.assignment == of("t", 0)
-    shell.runtime.close()
+    await shell.runtime.close()
 
 
 async def test_a_deletion_is_answered_by_its_report() -> None:
@@ -107,7 +107,7 @@ async def test_a_deletion_is_answered_by_its_report() -> None:
     outcome = dict.fromkeys(effect.partitions, ErrorCode.NONE)
     await shell.runtime.submit(0, ShareStateDeleted(effect, outcome))
     assert await deletion == DeleteGroupResponse(ErrorCode.NONE)
-    shell.runtime.close()
+    await shell.runtime.close()
 
 
 async def test_a_failed_append_takes_its_effects_along() -> None:
@@ -118,4 +118,4 @@ async def test_a_failed_append_takes_its_effects_along() -> None:
         await shell.beat(0)
     await turns()
     assert shell.effects == []
-    shell.runtime.close()
+    await shell.runtime.close()
