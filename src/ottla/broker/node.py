@@ -94,7 +94,8 @@ class Node:
     async def start(cls, config: BrokerConfig, path: Path, *, ephemeral: bool = False) -> Node:
         node = cls(config, path, ephemeral=ephemeral)
         try:
-            node.data.claim(node.image.cluster_id, node.node_id)
+            if not ephemeral:
+                node.data.claim(node.image.cluster_id, node.node_id)
             adopted = await node.run_blocking(node._adopt)
             await node._bind()
             node._register(adopted)
