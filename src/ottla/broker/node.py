@@ -96,7 +96,7 @@ class Node:
         try:
             if not ephemeral:
                 node.data.claim(node.image.cluster_id, node.node_id)
-            adopted = await node.run_blocking(node._adopt)
+            adopted = await node.run_blocking(node._adopt) if node.data.all_on_disk() else []
             await node._bind()
             node._register(adopted)
             node.data.set_aside_strays(node.image)
