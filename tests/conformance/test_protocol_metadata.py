@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,18 @@ def test_all_topics_some_and_none(quiet: RawClient) -> None:
     assert names(quiet, 1, MetadataRequest(())) == []
     assert names(quiet, 13, MetadataRequest(())) == []
     assert names(quiet, 4, MetadataRequest([MetadataRequestTopic(name="b")])) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("version", "flags"), [(9, "01 00 00"), (10, "00 00 00"), (12, "01 00"), (13, "00 00")]
+)
+def test_all_topics_as_librdkafka_asks_for_them(quiet: RawClient, version: int, flags: str) -> None:
+    """It writes the null array in four bytes where one is due; Kafka takes no notice."""
+    header = struct.pack(">hhih", 3, version, 9, -1)
+    quiet.send_frame(header + bytes.fromhex(f"00 00 00 00 00 {flags} 00"))
+    correlation_id, answer = quiet.receive("metadata", version)
+    assert correlation_id == 9
+    assert sorted(topic.name for topic in answer.topics) == ["a", "b"]
 
 
 def test_brokers_controller_and_partitions(quiet_broker: EmbeddedBroker, quiet: RawClient) -> None:

@@ -10,11 +10,13 @@ import asyncio
 import json
 import logging
 import os
+import random
 import select
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -38,11 +40,16 @@ def soak() -> bool:
 
 
 def free_port() -> int:
-    """A port that nobody listens on; the kill loops need the same one after each restart."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on; the kill loops need the same one after each restart.
+
+    Not one of the ephemeral range: a client that keeps connecting to a closed port there may be
+    given that very port as its own, and is then connected to itself.
+    """
+    while True:
+        port = random.randrange(10_000, 30_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class BrokerProcess:
@@ -66,6 +73,7 @@ class BrokerProcess:
         data_dir = "" if ephemeral else str(directory / "data")
         self._arguments = [data_dir, *(f"{key}={value}" for key, value in settings.items())]
         self._process: subprocess.Popen[str] | None = None
+        self._ready = False
 
     @property
     def bootstrap(self) -> str:
@@ -77,18 +85,27 @@ class BrokerProcess:
         return self._process
 
     def start(self) -> BrokerProcess:
+        self.spawn()
+        self.wait_until_ready()
+        return self
+
+    def spawn(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.faults_broker", *self._arguments],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 cwd=Path(__file__).parents[2],
             )
+
+    def wait_until_ready(self) -> None:
+        if self._ready:
+            return
         line = self._line()
         assert line.startswith(READY), f"broker did not start: {line!r}\n{self.log_text()[-4000:]}"
-        return self
+        self._ready = True
 
     def kill(self) -> None:
         self.process.kill()
@@ -100,9 +117,11 @@ class BrokerProcess:
 
     def _reap(self) -> int:
         status = self.process.wait(PATIENCE_SECONDS)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()
         self._process = None
+        self._ready = False
         return status
 
     @property
@@ -157,6 +176,8 @@ def main(data_dir: str, *sets: str) -> None:
             print(json.dumps(counted), flush=True)
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, tell)
+        # A test that is killed takes its broker along: nobody holds the other end any more.
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), os._exit, 1)
         host, port = next(iter(node.addresses.values()))
         print(f"{READY}{host}:{port}", flush=True)
 

@@ -10,7 +10,7 @@ from ottla.coordination.groups.topics import Topic, TopicsImage
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.coordination.groups.records import Partitions
+    from ottla.coordination.groups.partitions import Partitions
     from tests.support.groups_driver import Driver
 
 REBALANCE_MS = 20_000

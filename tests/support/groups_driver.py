@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ottla.coordination.groups.messages import Request, Response
     from ottla.coordination.groups.records import Record
     from ottla.coordination.groups.topics import TopicsImage
-    from ottla.coordination.machine import Decision
+    from ottla.coordination.machine import Decision, Effect
     from ottla.wire.error_codes import ErrorCode
 
 ResponseT = TypeVar("ResponseT")
@@ -53,6 +53,7 @@ class Driver:
         self.now = 0
         self.log: list[tuple[bytes, bytes | None]] = []
         self.records: list[Record] = []
+        self.effects: list[Effect] = []
         self.answers: dict[int, Response] = {}
         self._next_token = 0
 
@@ -105,6 +106,7 @@ class Driver:
             assert token not in self.answers, "a request was answered twice"
             self.answers[token] = response
         self.records += decision.records
+        self.effects += decision.effects
         self.log += [self.machine.encode(record) for record in decision.records]
 
     # The classic protocol in short

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.coordination.groups.classic_state import ClassicGroup, State
+from ottla.coordination.share.group_state import ShareGroup
 
 if TYPE_CHECKING:
     from ottla.coordination.groups.coordinator import Group, GroupCoordinator
@@ -23,6 +24,15 @@ def durable(machine: GroupCoordinator) -> dict[str, object]:
 def _durable_group(group: Group) -> object:
     if isinstance(group, ClassicGroup):
         return group.stored
+    if isinstance(group, ShareGroup):
+        return (
+            group.stored,
+            group.target_epoch,
+            group.members,
+            group.targets,
+            group.current,
+            group.states,
+        )
     return (
         group.stored,
         group.target_epoch,

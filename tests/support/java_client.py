@@ -1,6 +1,6 @@
-"""Apache Kafka's Java clients, run against any broker: a small program compiled at first use.
+"""Apache Kafka's Java clients, run against any broker: small programs compiled at first use.
 
-Each call is a process of its own that takes and gives JSON lines; see jvm/JavaClient.java.
+Each call is a run of its own that takes and gives JSON lines; see jvm/JavaClient.java.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from tests.support.jvm import QUICK_START, java_command, own_classpath, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from tests.support.java_tools import JavaTools
 
 CALL_TIMEOUT: Final = 120.0
 
@@ -29,11 +31,20 @@ class Delivery(NamedTuple):
     delivery_count: int | None = None
 
 
-class JavaClient:
-    """Kafka's Java clients against any broker. Each call is a process of its own."""
+class GroupHistory(NamedTuple):
+    """How many partitions the members had after each step, records read, offsets committed."""
 
-    def __init__(self, bootstrap: str) -> None:
+    steps: list[list[int]]
+    seen: int
+    committed: dict[int, int]
+
+
+class JavaClient:
+    """Kafka's Java clients against any broker. Each call is a process, or a run of `tools`."""
+
+    def __init__(self, bootstrap: str, tools: JavaTools | None = None) -> None:
         self.bootstrap = bootstrap
+        self._tools = tools
 
     def produce(
         self,
@@ -65,6 +76,10 @@ class JavaClient:
         answers = self._call(["consume", topic, str(count), str(int(idle * 1000))], config)
         return [_delivery(answer) for answer in answers]
 
+    def seek(self, topic: str, timestamp: int) -> list[Delivery]:
+        """The first record of each partition that is not older than `timestamp`, where any is."""
+        return [_delivery(answer) for answer in self._call(["seek", topic, str(timestamp)], None)]
+
     def share_consume(
         self,
         topic: str,
@@ -80,15 +95,31 @@ class JavaClient:
         answers = self._call(call, {"group.id": group, **(config or {})})
         return [_delivery(answer) for answer in answers]
 
+    def rebalance(
+        self, topic: str, partitions: int, records: int, *, group: str, config: Mapping[str, str]
+    ) -> GroupHistory:
+        """Up to three members share a topic, come and go; see jvm/JavaGroups.java."""
+        call = [topic, str(partitions), str(records), group]
+        (answer,) = self._call(call, config, program="JavaGroups")
+        committed = {int(index): offset for index, offset in answer["committed"].items()}
+        return GroupHistory(answer["steps"], answer["seen"], committed)
+
     def _call(
-        self, call: list[str], config: Mapping[str, str] | None, stdin: str = ""
+        self,
+        call: list[str],
+        config: Mapping[str, str] | None,
+        stdin: str = "",
+        program: str = "JavaClient",
     ) -> list[dict[str, Any]]:
         settings = {"bootstrap.servers": self.bootstrap, **(config or {})}
         pairs = [f"{key}={value}" for key, value in settings.items()]
-        command = java_command(
-            "JavaClient", *call, *pairs, classpath=own_classpath(), options=QUICK_START
-        )
-        done = run(command, stdin, CALL_TIMEOUT)
+        if self._tools is not None:
+            done = self._tools.run(program, *call, *pairs, stdin=stdin)
+        else:
+            command = java_command(
+                program, *call, *pairs, classpath=own_classpath(), options=QUICK_START
+            )
+            done = run(command, stdin, CALL_TIMEOUT)
         if done.returncode != 0:
             raise RuntimeError(f"the Java client failed:\n{done.stderr}")
         return [json.loads(line) for line in done.stdout.splitlines()]

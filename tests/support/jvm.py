@@ -62,6 +62,7 @@ BROKER_JVM: Final = (
 
 TOOLS: Final = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
+    "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
@@ -210,16 +211,20 @@ def run_tool(
 
     The default JVM options are for a quick start; give others to whatever is to be measured.
     """
-    if bootstrap is None:
-        rest = args
-    elif tool == "kafka-cluster":
-        rest = (*args, "--bootstrap-server", bootstrap)
-    else:
-        # kafka-features and kafka-transactions take it before their subcommand only.
-        rest = ("--bootstrap-server", bootstrap, *args)
-    main = TOOLS.get(tool, tool)
+    main, *rest = tool_call(tool, *args, bootstrap=bootstrap)
     command = java_command(main, *rest, classpath=needed_classpath(), options=jvm_options)
     return run(command, input or "", timeout)
+
+
+def tool_call(tool: str, *args: str, bootstrap: str | None) -> list[str]:
+    """The main class of a tool and its arguments."""
+    main = TOOLS.get(tool, tool)
+    if bootstrap is None:
+        return [main, *args]
+    if tool == "kafka-cluster":
+        return [main, *args, "--bootstrap-server", bootstrap]
+    # kafka-features and kafka-transactions take it before their subcommand only.
+    return [main, "--bootstrap-server", bootstrap, *args]
 
 
 class ApacheKafka:

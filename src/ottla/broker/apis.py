@@ -63,7 +63,20 @@ SERVED: dict[int, Served] = {
     61: Served(0, 0, "producer_ids:describe_producers"),
     68: Served(0, 1, "consumer_groups:consumer_group_heartbeat"),
     69: Served(0, 1, "consumer_groups:consumer_group_describe"),
+    74: Served(0, 1, "configs:list_config_resources"),
     75: Served(0, 0, "metadata:describe_topic_partitions"),
+    76: Served(1, 1, "share_groups:share_group_heartbeat"),
+    77: Served(1, 1, "share_groups:share_group_describe"),
+    78: Served(1, 2, "share_fetch:share_fetch"),
+    79: Served(1, 2, "share_fetch:share_acknowledge"),
+    83: Served(0, 0, "share_state:initialize_share_group_state"),
+    84: Served(0, 0, "share_state:read_share_group_state"),
+    85: Served(0, 1, "share_state:write_share_group_state"),
+    86: Served(0, 0, "share_state:delete_share_group_state"),
+    87: Served(0, 1, "share_state:read_share_group_state_summary"),
+    90: Served(0, 1, "share_offsets:describe_share_group_offsets"),
+    91: Served(0, 0, "share_offsets:alter_share_group_offsets"),
+    92: Served(0, 0, "share_offsets:delete_share_group_offsets"),
 }
 
 

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from ottla.broker.node import Node
+
+
+T = TypeVar("T")
+
+
+class Pipelined(NamedTuple, Generic[T]):
+    """An answer whose request has had its effect and only waits until that is durable.
+
+    Requests behind it may be served meanwhile; their answers still leave after it.
+    """
+
+    answer: Awaitable[T]
 
 
 @dataclass(slots=True)
@@ -16,6 +31,7 @@ class Peer:
     host: str
     listener: str
     software: str = ""  # name and version as told by ApiVersions
+    connection_id: int = field(default_factory=count(1).__next__)
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ottla.log.errors import StorageFailure
 from ottla.log.producer_state import Origin
@@ -11,19 +11,24 @@ from ottla.wire.batch import iter_batches, read_batch
 from ottla.wire.records import BatchBuilder, iter_records
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from ottla.broker.node import Node
 
 REPLAY_BYTES: Final = 4 * 1024 * 1024  # one step of a replay; between two the loop serves others
 
 
+Note: TypeAlias = "Callable[[int, int, bytes, bytes | None], None]"
+"""Told of every committed record in order: partition, offset, key, value."""
+
+
 class InternalTopicLog:
     """The `CoordinatorLog` of one internal topic whose partitions this node leads."""
 
-    def __init__(self, node: Node, topic: str) -> None:
+    def __init__(self, node: Node, topic: str, note: Note | None = None) -> None:
         self._node = node
         self._topic = topic
+        self._note = note
 
     async def append(
         self, partition: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
@@ -33,7 +38,7 @@ class InternalTopicLog:
         for key, value in records:
             builder.append(value, key=key, timestamp=now_ms)
         batch = read_batch(memoryview(builder.build()))
-        hosted.log.append(
+        result = hosted.log.append(
             batch, leader_epoch=hosted.leader_epoch, now_ms=now_ms, origin=Origin.COORDINATOR
         )
         durable = self._node.appended([hosted])
@@ -41,6 +46,9 @@ class InternalTopicLog:
             await durable
         if not hosted.log.online:
             raise StorageFailure(f"{hosted!r} went offline")
+        if self._note is not None:
+            for offset, (key, value) in enumerate(records, result.base_offset):
+                self._note(partition, offset, key, value)
 
     async def replay(self, partition: int) -> AsyncIterator[Sequence[tuple[bytes, bytes | None]]]:
         log = self._node.partitions.find(self._topic, partition).log
@@ -58,10 +66,14 @@ class InternalTopicLog:
                 return
             batches = [batch for chunk in chunks for batch in iter_batches(memoryview(chunk))]
             offset = batches[-1].next_offset
-            yield [
-                (record.key, record.value)
+            records = [
+                (record.offset, record.key, record.value)
                 for batch in batches
                 if not batch.is_control
                 for record in iter_records(batch)
                 if record.key is not None
             ]
+            if self._note is not None:
+                for record_offset, key, value in records:
+                    self._note(partition, record_offset, key, value)
+            yield [(key, value) for _, key, value in records]

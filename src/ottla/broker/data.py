@@ -2,7 +2,8 @@
 
 One replica is all there is, so whatever a log holds after recovery is committed: it is synced once
 more and shown to readers at once. A directory whose topic id is not the one the image names is
-set aside as stray, never written to and never deleted.
+set aside as stray, never written to and never deleted. How a node takes over the directory of a
+Kafka broker is in `ottla.broker.adoption`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ottla.log.checkpoints import (
     write_offsets,
 )
 from ottla.log.directory import STRAY_SUFFIX, DataDirectory, PartitionDirectory
+from ottla.log.errors import StorageFailure
 from ottla.log.partition import PartitionLog
 from ottla.log.storage import OsStorage
 
@@ -42,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class WrongDirectory(Exception):
-    """The data directory belongs to another cluster or node."""
+    """The data directory belongs to another cluster or node, or to one that cannot be adopted."""
 
 
 class UnsyncedStorage(OsStorage):
@@ -65,7 +67,14 @@ class Data:
         self._directory.purge()
         self.clean = take_clean_shutdown(self._storage, path)
         self._offsets = {name: self._read_offsets(name) for name in Checkpoint}
+        self._unopened: set[TopicPartition] = set()  # logs that could not be opened when needed
         self._found = {found.topic_partition: found for found in self._directory.partitions()}
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Of which cluster the directory is, None if it is new."""
+        meta = self._directory.meta()
+        return None if meta is None else meta.cluster_id
 
     def claim(self, cluster_id: str, node_id: int) -> None:
         """Make the directory this node's, or refuse one that is another's."""
@@ -97,6 +106,16 @@ class Data:
 
     def open_log(self, topic: str, index: int, topic_id: UUID, config: LogConfig) -> PartitionLog:
         """The partition's log, made if it is new. Blocks; long only after an unclean stop."""
+        try:
+            return self._open_log(topic, index, topic_id, config)
+        except OSError as error:
+            self._unopened.add(TopicPartition(topic, index))
+            raise StorageFailure(f"no log for {topic}-{index}: {error}") from error
+        except StorageFailure:
+            self._unopened.add(TopicPartition(topic, index))
+            raise
+
+    def _open_log(self, topic: str, index: int, topic_id: UUID, config: LogConfig) -> PartitionLog:
         key = TopicPartition(topic, index)
         found = self._found.get(key)
         if found is not None and found.topic_id not in (None, topic_id):
@@ -117,7 +136,9 @@ class Data:
             log_start_offset=self._offsets[Checkpoint.LOG_START].get(key, 0),
             storage=self._storage,
         )
-        log.advance_high_watermark(log.flush())
+        if found is not None:
+            log.advance_high_watermark(log.flush())
+        self._unopened.discard(key)
         return log
 
     def delete_log(self, topic: str, index: int, log: PartitionLog | None) -> None:
@@ -136,7 +157,10 @@ class Data:
         """Durable at once: what was deleted does not come back after a crash."""
         offsets = self._offsets[Checkpoint.LOG_START]
         offsets[TopicPartition(topic, index)] = offset
-        write_offsets(self._storage, self.path, Checkpoint.LOG_START, offsets)
+        try:
+            write_offsets(self._storage, self.path, Checkpoint.LOG_START, offsets)
+        except OSError as error:
+            raise StorageFailure(f"log start of {topic}-{index} not written: {error}") from error
 
     def first_dirty_offset(self, partition: HostedPartition) -> int:
         key = TopicPartition(partition.topic, partition.index)
@@ -161,9 +185,12 @@ class Data:
             write_offsets(self._storage, self.path, name, known)
 
     def close(self, *, clean: bool) -> None:
-        if clean:
-            mark_clean_shutdown(self._storage, self.path)
-        self._directory.close()
+        """Give the directory back; a log that was never opened may still need its recovery."""
+        try:
+            if clean and not self._unopened:
+                mark_clean_shutdown(self._storage, self.path)
+        finally:
+            self._directory.close()
 
     def _read_offsets(self, name: Checkpoint) -> dict[TopicPartition, int]:
         try:

@@ -1,18 +1,22 @@
 """From a frame to the handler that answers it, and from its result to bytes.
 
-A handler is a plain function of context and request. It returns the response, an awaitable of it
-when it has to wait, or None when the client wants no answer (Produce with acks=0). Unknown keys
-and versions outside the served range raise, and the connection closes, as Kafka does; only
-ApiVersions answers every version, so that clients can find common ground.
+A handler is a plain function of context and request. It returns the response; an awaitable of it
+when it has to wait (`Pipelined` when that need not hold what comes after); or None when the client
+wants no answer (Produce with acks=0). Unknown keys and versions outside the served range raise,
+and the connection closes, as Kafka does; only ApiVersions answers every version, so that clients
+can find common ground.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.apis import SERVED, handler_of
-from ottla.broker.context import RequestContext
+from ottla.broker.context import Pipelined, RequestContext
+from ottla.broker.request_memory import RequestMemory
 from ottla.wire.errors import MalformedMessage, UnknownApiKey, UnsupportedVersion
 from ottla.wire.messages import (
     API_VERSIONS,
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 
 _START = struct.Struct(">hhi")
 
+logger = logging.getLogger(__name__)
+
 
 class Dispatcher:
     """Routes requests of all connections, and knows which connections there are."""
@@ -38,17 +44,34 @@ class Dispatcher:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.connections: set[Connection] = set()
+        self.hosts: Counter[str] = Counter()
+        self.memory = RequestMemory(node.settings.queued_max_request_bytes)
         self.requests: dict[int, int] = {}
 
     def opened(self, connection: Connection) -> None:
+        """Count a new connection; one too many, of all or of its address, closes at once."""
         self.connections.add(connection)
-        if len(self.connections) > self._node.settings.max_connections:
+        host = connection.peer.host
+        self.hosts[host] += 1
+        settings = self._node.settings
+        if len(self.connections) > settings.max_connections:
+            logger.warning("refused a connection of %s: max.connections is reached", host)
+            connection.close()
+        elif self.hosts[host] > settings.max_connections_per_ip:
+            logger.warning("refused a connection of %s: max.connections.per.ip is reached", host)
             connection.close()
 
     def closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self._node.connection_closed(connection.peer.connection_id)
+        host = connection.peer.host
+        self.hosts[host] -= 1
+        if not self.hosts[host]:
+            del self.hosts[host]
 
-    def dispatch(self, frame: memoryview, peer: Peer) -> Parts | Awaitable[Parts | None] | None:
+    def dispatch(
+        self, frame: memoryview, peer: Peer
+    ) -> Parts | Awaitable[Parts | None] | Pipelined[Parts | None] | None:
         """The answer to one request as parts, or what to await for it."""
         if len(frame) < _START.size:
             raise MalformedMessage("a whole header", f"{len(frame)} bytes", "request header")
@@ -68,6 +91,8 @@ class Dispatcher:
         response = handler_of(api_key)(context, request)
         if response is None:
             return None
+        if isinstance(response, Pipelined):
+            return Pipelined(self._later(api_key, version, correlation_id, response.answer))
         if isinstance(response, tuple):
             return response_parts(api_key, version, correlation_id, response)
         return self._later(api_key, version, correlation_id, response)

@@ -1,65 +1,81 @@
-"""The group coordinators of this node: which partition a group is on, and how to ask it.
+"""The group coordinators of this node: classic, consumer and share groups.
 
-`__consumer_offsets` is made when the first group asks for its coordinator. A partition of it is
-loaded when it is first asked, or at start when it has been used before.
+A share group's coordinator wants state made and deleted at the share coordinator; it says so by
+effects. They are carried out one after another for each group, off the path of its heartbeats, and
+reported back to the group whatever became of them. When a topic is deleted, all coordinators forget
+what they know of it: one made anew must be read from its start.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
+import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from ottla.broker.coordinator_log import InternalTopicLog
+from ottla.broker.coordinator_service import CoordinatorService
 from ottla.broker.errors import ApiError
 from ottla.broker.regex import matching_topics
-from ottla.broker.topics import create_topic
-from ottla.coordination.groups.config import GroupConfig
+from ottla.coordination.groups.config import GroupConfig, ShareSettings
 from ottla.coordination.groups.coordinator import GroupCoordinator
-from ottla.coordination.groups.messages import ListGroups, ListGroupsResponse
+from ottla.coordination.groups.messages import (
+    ForgetOffsets,
+    ForgetOffsetsResponse,
+    ListGroups,
+    ListGroupsResponse,
+)
 from ottla.coordination.groups.partitioner import partition_for
 from ottla.coordination.groups.topics import Topic, TopicsImage
-from ottla.coordination.runtime import CoordinatorError, CoordinatorRuntime
+from ottla.coordination.share import state_messages
+from ottla.coordination.share.effects import (
+    DeleteShareState,
+    InitializeShareState,
+    ShareStateDeleted,
+    ShareStateInitialized,
+)
+from ottla.coordination.share.group_messages import ForgetTopics, Noted
+from ottla.coordination.share.state_records import ShareKey
 from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from ottla.broker.node import Node
     from ottla.coordination.groups.messages import ListedGroup, Request, Response
     from ottla.coordination.groups.records import Record
+    from ottla.coordination.machine import Effect
     from ottla.metadata.image import MetadataImage
 
 ResponseT = TypeVar("ResponseT")
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
+logger = logging.getLogger(__name__)
 
 
 class GroupService:
-    """Asks the coordinator of a group; errors are `ApiError`."""
+    """Asks the coordinator of a group; refusals are `ApiError`."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._loads: dict[int, asyncio.Task[None]] = {}
+        self._forgetting: set[asyncio.Task[None]] = set()
+        self.topics = TopicsImage()
         self._config = _group_config(node)
-        self.topics_changed(node.image)
-        self._runtime: CoordinatorRuntime[Request, Record, Response] = CoordinatorRuntime(
-            InternalTopicLog(node, CONSUMER_OFFSETS_TOPIC), self._machine, now_ms
+        self._effects: dict[str, asyncio.Task[None]] = {}
+        self._service: CoordinatorService[Request, Record, Response] = CoordinatorService(
+            node, CONSUMER_OFFSETS_TOPIC, self._machine, self._perform
         )
+        self.topics_changed(node.image)
 
     def start(self) -> None:
         """Load what has been used before."""
-        for index in self._node.data.partitions_on_disk(CONSUMER_OFFSETS_TOPIC):
-            self._load(index)
+        self._service.start()
 
     async def close(self) -> None:
-        for load in self._loads.values():
-            load.cancel()
-        await self._runtime.close()
+        for task in (*self._effects.values(), *self._forgetting):
+            task.cancel()
+        await self._service.close()
 
     def topics_changed(self, image: MetadataImage) -> None:
         """Groups see topics come and go."""
+        before = self.topics.topics_by_name
         self.topics = TopicsImage(
             {
                 topic.name: Topic(topic.topic_id, topic.name, len(topic.partitions))
@@ -67,59 +83,117 @@ class GroupService:
             },
             image.version,
         )
+        now = self.topics.topics_by_name
+        gone = {
+            name: topic.topic_id
+            for name, topic in before.items()
+            if name not in now or now[name].topic_id != topic.topic_id
+        }
+        if gone:
+            task = asyncio.ensure_future(self._forget(frozenset(gone), frozenset(gone.values())))
+            self._forgetting.add(task)
+            task.add_done_callback(self._forgetting.discard)
+
+    async def _forget(self, names: frozenset[str], topic_ids: frozenset[UUID]) -> None:
+        """Offsets, share groups and share state of topics that are no more."""
+        try:
+            await self._service.ask_all(ForgetOffsets(names), ForgetOffsetsResponse)
+            await self._service.ask_all(ForgetTopics(topic_ids), Noted)
+            await self._node.drop_share_state(topic_ids)
+        except ApiError as error:
+            logger.warning("what groups know of deleted topics stays: %s", error)
 
     def coordinator_of(self, group_id: str) -> int:
         """The node that coordinates the group; makes the internal topic if need be."""
-        topic = self._node.image.topic(CONSUMER_OFFSETS_TOPIC)
-        if topic is None:
-            topic = create_topic(
-                self._node,
-                CONSUMER_OFFSETS_TOPIC,
-                partitions=self._node.config.get_int("offsets.topic.num.partitions"),
-                configs={
-                    "cleanup.policy": "compact",
-                    "compression.type": "producer",
-                    "segment.bytes": str(self._node.config.get_int("offsets.topic.segment.bytes")),
-                },
-            )
+        config = self._node.config
+        topic = self._service.ensure_topic(
+            config.get_int("offsets.topic.num.partitions"),
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.get_int("offsets.topic.segment.bytes")),
+            },
+        )
         return topic.partitions[partition_for(group_id, len(topic.partitions))].leader
 
     async def ask(self, group_id: str, request: Request, expect: type[ResponseT]) -> ResponseT:
         """The group's coordinator decides; the answer comes when it is committed."""
-        topic = self._node.image.topic(CONSUMER_OFFSETS_TOPIC)
-        if topic is None:
-            raise ApiError(ErrorCode.NOT_COORDINATOR)
-        index = partition_for(group_id, len(topic.partitions))
-        if topic.partitions[index].leader != self._node.node_id:
-            raise ApiError(ErrorCode.NOT_COORDINATOR)
-        await asyncio.shield(self._load(index))
-        return await self._submit(index, request, expect)
+        return await self._service.ask(group_id, request, expect)
 
     async def list_groups(self, request: ListGroups) -> list[ListedGroup]:
         """The groups of all partitions that have any."""
-        found: list[ListedGroup] = []
-        for index, load in sorted(self._loads.items()):
-            await asyncio.shield(load)
-            answer = await self._submit(index, request, ListGroupsResponse)
-            found += answer.groups
-        return found
+        answers = await self._service.ask_all(request, ListGroupsResponse)
+        return [group for answer in answers for group in answer.groups]
 
-    async def _submit(self, index: int, request: Request, expect: type[ResponseT]) -> ResponseT:
-        try:
-            response = await self._runtime.submit(index, request)
-        except CoordinatorError as error:
-            raise ApiError(ErrorCode(error.error_code)) from error
-        assert isinstance(response, expect)
-        return response
-
-    def _load(self, index: int) -> asyncio.Task[None]:
-        load = self._loads.get(index)
-        if load is None or (load.done() and (load.cancelled() or load.exception() is not None)):
-            load = self._loads[index] = asyncio.ensure_future(self._runtime.load(index))
-        return load
+    def effects_of(self, group_id: str) -> asyncio.Task[None] | None:
+        """What is being done for the group elsewhere, if anything is."""
+        return self._effects.get(group_id)
 
     def _machine(self, index: int) -> GroupCoordinator:
         return GroupCoordinator(self._config, matching_topics)
+
+    # -- effects ----------------------------------------------------------------------------------
+
+    def _perform(self, effect: Effect) -> None:
+        assert isinstance(effect, InitializeShareState | DeleteShareState)
+        before = self._effects.get(effect.group_id)
+        task = asyncio.ensure_future(self._carry_out(effect, before))
+        self._effects[effect.group_id] = task
+        task.add_done_callback(lambda done: self._carried_out(effect.group_id, done))
+
+    def _carried_out(self, group_id: str, done: asyncio.Task[None]) -> None:
+        if self._effects.get(group_id) is done:
+            del self._effects[group_id]
+        if not done.cancelled():
+            done.exception()
+
+    async def _carry_out(
+        self, effect: InitializeShareState | DeleteShareState, before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        report: ShareStateInitialized | ShareStateDeleted
+        if isinstance(effect, InitializeShareState):
+            keys = list(effect.starts)
+            questions: list[state_messages.KeyedRequest] = [
+                state_messages.InitializeState(
+                    ShareKey(effect.group_id, *key), self.topics, effect.state_epoch, start
+                )
+                for key, start in effect.starts.items()
+            ]
+        else:
+            keys = sorted(effect.partitions)
+            questions = [
+                state_messages.DeleteState(ShareKey(effect.group_id, *key)) for key in keys
+            ]
+        outcome = dict(zip(keys, await self._ask_persister(questions), strict=True))
+        if isinstance(effect, InitializeShareState):
+            report = ShareStateInitialized(effect, outcome)
+        else:
+            report = ShareStateDeleted(effect, outcome)
+        for key in keys:
+            self._node.shares.drop(ShareKey(effect.group_id, *key))
+        try:
+            await self.ask(effect.group_id, report, Noted)
+        except ApiError:
+            return  # the coordinator moved; whoever has the group now starts over
+
+    async def _ask_persister(self, questions: list[state_messages.KeyedRequest]) -> list[ErrorCode]:
+        """An error code for each question; the group waits for it whatever happens here."""
+        answers = await asyncio.gather(
+            *(
+                self._node.persister.ask(question, state_messages.StateResponse)
+                for question in questions
+            ),
+            return_exceptions=True,
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                logger.error("share state could not be changed", exc_info=answer)
+        return [
+            ErrorCode.UNKNOWN_SERVER_ERROR if isinstance(answer, BaseException) else answer.error
+            for answer in answers
+        ]
 
 
 def _group_config(node: Node) -> GroupConfig:
@@ -135,4 +209,13 @@ def _group_config(node: Node) -> GroupConfig:
         offset_metadata_max_bytes=config.get_int("offset.metadata.max.bytes"),
         offsets_retention_ms=config.get_int("offsets.retention.minutes") * 60_000,
         offsets_retention_check_interval_ms=config.get_int("offsets.retention.check.interval.ms"),
+        share=ShareSettings(
+            config.get_int("group.share.session.timeout.ms"),
+            config.get_int("group.share.heartbeat.interval.ms"),
+            config.get_int("group.share.assignment.interval.ms"),
+        ),
+        share_max_size=config.get_int("group.share.max.size"),
+        share_initialize_retry_interval_ms=config.get_int(
+            "group.share.initialize.retry.interval.ms"
+        ),
     )

@@ -10,8 +10,8 @@ import logging
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
-from ottla.broker.cleaner import compact_dirtiest
 from ottla.broker.errors import ApiError
 from ottla.log.errors import LogError
 
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ottla.broker.node import Node
+    from ottla.broker.partitions import HostedPartition
 
 SWEEP_SECONDS: Final = 5.0
 FLUSH_CHECK_SECONDS: Final = 1.0  # the grain of flush.ms
 # A frame that has begun must make progress; a client that sends a byte now and then does not
 # count as one that works.
 HALF_FRAME_SECONDS: Final = 30.0
+MIN_FRAME_RATE: Final = 1024.0  # bytes a second
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +38,7 @@ class Jobs:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._tasks: list[asyncio.Task[None]] = []
+        self._offline: WeakSet[HostedPartition] = WeakSet()
 
     def start(self) -> None:
         config = self._node.config
@@ -47,6 +50,7 @@ class Jobs:
             self._compact: config.get_int("log.cleaner.backoff.ms") / 1000,
             self._flush: FLUSH_CHECK_SECONDS,
             self._sweep: SWEEP_SECONDS,
+            self._report: SWEEP_SECONDS,
         }
         for job, interval in seconds.items():
             self._tasks.append(asyncio.create_task(_every(interval, job)))
@@ -72,6 +76,8 @@ class Jobs:
         await node.run_blocking(node.data.purge)
 
     async def _compact(self) -> None:
+        from ottla.broker.cleaner import compact_dirtiest
+
         while await compact_dirtiest(self._node):
             pass
 
@@ -96,10 +102,16 @@ class Jobs:
         now = asyncio.get_running_loop().time()
         idle = self._node.settings.idle_ms / 1000
         for connection in tuple(self._node.dispatcher.connections):
-            quiet = now - connection.last_active
-            stuck = connection.half_frame_bytes and quiet > HALF_FRAME_SECONDS
-            if stuck or (idle > 0 and quiet > idle and not connection.busy):
-                connection.close()
+            slow = connection.frame_is_slow(now, HALF_FRAME_SECONDS, MIN_FRAME_RATE)
+            if slow or (idle > 0 and connection.idle_seconds(now) > idle):
+                connection.abort()
+
+    async def _report(self) -> None:
+        """Say once of each log that it is offline; clients are told with every request."""
+        for partition in self._node.partitions:
+            if not partition.log.online and partition not in self._offline:
+                self._offline.add(partition)
+                logger.error("%r is offline until the broker is restarted", partition)
 
 
 async def _every(seconds: float, job: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -1,7 +1,8 @@
 """One running node: it puts the rooms together, starts them in order and stops them in order.
 
 Start: lock the data directory, open the metadata store, bind the sockets, register (which begins a
-new leader epoch), recover what an unclean stop left, then serve. A failure on the way undoes what
+new leader epoch, and takes over what Kafka left in the directory of a new cluster), recover what an
+unclean stop left, then serve. A failure on the way undoes what
 was done and says what is wrong. Stop: no new requests, parked ones end, everything is synced,
 checkpoints and the clean-shutdown mark are written.
 """
@@ -12,6 +13,7 @@ import asyncio
 import logging
 import random
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -27,23 +29,31 @@ from ottla.broker.partitions import Partitions
 from ottla.broker.settings import Listener, Settings
 from ottla.log.errors import LogError
 from ottla.metadata.changes import RegisterBroker, SetFeature, apply
+from ottla.metadata.errors import StoreError
 from ottla.metadata.image import Endpoint
-from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
+from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from ottla.metadata.sqlite_store import MEMORY, SqliteMetadataStore
+from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
     from pathlib import Path
+    from uuid import UUID
 
     from ottla.broker.group_service import GroupService
     from ottla.broker.partitions import HostedPartition
+    from ottla.broker.peers import Peers
+    from ottla.broker.persister import Persister
+    from ottla.broker.share_partitions import LedSharePartitions
+    from ottla.broker.share_settings import ShareGroupConfigs
     from ottla.metadata.broker_config import BrokerConfig
     from ottla.metadata.changes import Change
     from ottla.metadata.image import Broker, MetadataImage
+    from ottla.sharing.sessions import ShareSessions
 
 # Syncs overlap on a disk; more threads than this only queue there.
 BLOCKING_THREADS: Final = 4
-FEATURES: Final = {"metadata.version": 25, "group.version": 1}
+FEATURES: Final = {"metadata.version": 25, "group.version": 1, "share.version": 1}
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -58,9 +68,12 @@ class Node:
         # A sync that nobody's data needs would only make every acknowledgement slower.
         self._group_flush = self.settings.group_flush and not ephemeral
         self.node_id = config.node_id
+        self._ephemeral = ephemeral
         self.data = Data(path, ephemeral=ephemeral)
         try:
-            self.store = SqliteMetadataStore(MEMORY if ephemeral else path / METADATA_FILE)
+            self.store = SqliteMetadataStore(
+                MEMORY if ephemeral else path / METADATA_FILE, cluster_id=self.data.cluster_id
+            )
         except BaseException:
             self.data.close(clean=self.data.clean)
             raise
@@ -81,15 +94,19 @@ class Node:
     async def start(cls, config: BrokerConfig, path: Path, *, ephemeral: bool = False) -> Node:
         node = cls(config, path, ephemeral=ephemeral)
         try:
-            node.data.claim(node.image.cluster_id, node.node_id)
+            if not ephemeral:
+                node.data.claim(node.image.cluster_id, node.node_id)
+            adopted = await node.run_blocking(node._adopt) if node.data.all_on_disk() else []
             await node._bind()
-            node._register()
+            node._register(adopted)
             node.data.set_aside_strays(node.image)
             if not node.data.clean:
                 await node._recover()
             node.store.watch(node._image_changed)
             if node.data.partitions_on_disk(CONSUMER_OFFSETS_TOPIC):
                 node.groups.start()
+            if node.data.partitions_on_disk(SHARE_GROUP_STATE_TOPIC):
+                node.persister.coordinators.start()
             node.jobs.start()
             for server in node.servers:
                 await server.start_serving()
@@ -105,8 +122,14 @@ class Node:
         await self.jobs.stop()
         for connection in tuple(self.dispatcher.connections):
             connection.close()
+        if "shares" in vars(self):
+            self.shares.close()
         if "groups" in vars(self):
             await self.groups.close()
+        if "persister" in vars(self):
+            await self.persister.coordinators.close()
+        if "peers" in vars(self):
+            await self.peers.close()
         await self.flusher.drain()
         await self.run_blocking(self._close_data)
         self.store.close()
@@ -120,6 +143,53 @@ class Node:
         from ottla.broker.group_service import GroupService
 
         return GroupService(self)
+
+    @cached_property
+    def persister(self) -> Persister:
+        """Durable share state; like the groups, loaded only where share groups are used."""
+        from ottla.broker.persister import Persister
+
+        return Persister(self)
+
+    @cached_property
+    def shares(self) -> LedSharePartitions:
+        from ottla.broker.share_partitions import LedSharePartitions
+
+        return LedSharePartitions(self)
+
+    @cached_property
+    def share_sessions(self) -> ShareSessions:
+        from ottla.sharing.sessions import ShareSessions
+
+        return ShareSessions(self.config.get_int("group.share.max.share.sessions"))
+
+    @cached_property
+    def share_configs(self) -> ShareGroupConfigs:
+        from ottla.broker.share_settings import ShareGroupConfigs
+
+        return ShareGroupConfigs(self)
+
+    @cached_property
+    def peers(self) -> Peers:
+        from ottla.broker.peers import Peers
+
+        return Peers(self)
+
+    async def drop_share_state(self, topic_ids: frozenset[UUID]) -> None:
+        """Forget the share state of deleted topics, if there ever was any."""
+        if "persister" in vars(self):
+            await self.persister.drop_topics(topic_ids)
+
+    def connection_closed(self, connection_id: int) -> None:
+        """What a client held for its connection's sake goes back."""
+        if "share_sessions" not in vars(self):
+            return
+        closed = self.share_sessions.connection_closed(connection_id)
+        for session in closed.sessions:
+            for topic_id, index in session.partitions:
+                self.shares.release(session.group, session.member, topic_id, index)
+        for group in closed.idle_groups:
+            self.shares.drop_group(group)
 
     @property
     def image(self) -> MetadataImage:
@@ -135,7 +205,8 @@ class Node:
 
     def propose(self, change: Change) -> MetadataImage:
         """Make a change to the cluster; it is durable, and this node has adopted it, on return."""
-        return self.store.propose(change)
+        with _store_errors():
+            return self.store.propose(change)
 
     def try_out(self, change: Change) -> MetadataImage:
         """What a change would lead to."""
@@ -156,7 +227,8 @@ class Node:
     def next_producer_id(self) -> int:
         producer_id = next(self._producer_ids, None)
         if producer_id is None:
-            self._producer_ids = iter(self.store.allocate_producer_ids(self.node_id))
+            with _store_errors():
+                self._producer_ids = iter(self.store.allocate_producer_ids(self.node_id))
             producer_id = next(self._producer_ids)
         return producer_id
 
@@ -180,7 +252,16 @@ class Node:
     def _accept(self, listener: Listener) -> Connection:
         return Connection(self.dispatcher, Peer("", listener.name), self.settings.max_request_bytes)
 
-    def _register(self) -> None:
+    def _adopt(self) -> list[Change]:
+        """What makes the logs this cluster's that were here before it knew any broker."""
+        found = self.data.all_on_disk()
+        if self.image.brokers or not found:
+            return []
+        from ottla.broker.adoption import adoption
+
+        return adoption(self.data.path, found, self.node_id)
+
+    def _register(self, adopted: Sequence[Change]) -> None:
         endpoints = {}
         for listener in self.settings.listeners:
             told = self.settings.advertised.get(listener.name, listener)
@@ -195,7 +276,9 @@ class Node:
             if self.image.features.get(name) != level
         ]
         self.store.propose(
-            RegisterBroker(self.node_id, endpoints, None if rack is None else str(rack)), *features
+            RegisterBroker(self.node_id, endpoints, None if rack is None else str(rack)),
+            *features,
+            *adopted,
         )
 
     async def _recover(self) -> None:
@@ -212,8 +295,14 @@ class Node:
             self.groups.topics_changed(after)
 
     def _close_data(self) -> None:
-        clean = self.partitions.close(clean=True)
-        self.data.checkpoint(self.partitions)
+        # What is deleted next need not be left in good order.
+        clean = self.partitions.close(clean=not self._ephemeral)
+        try:
+            if not self._ephemeral:
+                self.data.checkpoint(self.partitions)
+        except OSError:
+            logger.exception("checkpoints not written; the next start recovers every log")
+            clean = False
         self.data.close(clean=clean)
 
     async def _undo(self) -> None:
@@ -224,3 +313,13 @@ class Node:
         self.data.close(clean=False)
         self.store.close()
         self.executor.shutdown()
+
+
+@contextmanager
+def _store_errors() -> Iterator[None]:
+    """A metadata store that fails (its disk is full, say) is an answer, not the broker's end."""
+    try:
+        yield
+    except StoreError as error:
+        logger.error("the metadata store takes no changes: %s", error)  # noqa: TRY400
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error

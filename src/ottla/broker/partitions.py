@@ -32,6 +32,7 @@ class HostedPartition:
     """One partition led by this node."""
 
     __slots__ = (
+        "__weakref__",
         "deleted",
         "dirty_since",
         "index",

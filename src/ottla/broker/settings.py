@@ -26,6 +26,7 @@ class Settings(NamedTuple):
     auto_create_topics: bool
     fetch_max_bytes: int
     max_request_bytes: int
+    queued_max_request_bytes: int
     max_connections: int
     max_connections_per_ip: int
     idle_ms: int
@@ -41,6 +42,7 @@ class Settings(NamedTuple):
             auto_create_topics=config.get_bool("auto.create.topics.enable"),
             fetch_max_bytes=config.get_int("fetch.max.bytes"),
             max_request_bytes=config.get_int("socket.request.max.bytes"),
+            queued_max_request_bytes=config.get_int("queued.max.request.bytes"),
             max_connections=config.get_int("max.connections"),
             max_connections_per_ip=config.get_int("max.connections.per.ip"),
             idle_ms=config.get_int("connections.max.idle.ms"),

@@ -6,6 +6,8 @@ Rules every machine keeps:
   later step of one decision sees the earlier ones. Durable state changes in no other way.
 - Volatile state (sessions, deadlines, requests that wait) is what a restart forgets.
 - A request may be parked: its decision has no reply for its token. A later decision replies.
+- What a machine wants done elsewhere goes out as an effect, after the records are committed; what
+  became of it comes back as a request. An effect may be lost, by a restart or a failed append.
 - Time comes in as an argument; a tick at `next_deadline()` is a decision like any other.
 """
 
@@ -27,12 +29,19 @@ class Reply(NamedTuple, Generic[ResponseT]):
     response: ResponseT
 
 
+class Effect:
+    """Something to be done outside of the machine; each machine has its own kinds."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True)
 class Decision(Generic[RecordT, ResponseT]):
-    """What a request or a tick leads to: records to commit, then replies to send."""
+    """What a request or a tick leads to: records to commit, then replies and effects."""
 
     records: list[RecordT] = field(default_factory=list)
     replies: list[Reply[ResponseT]] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
 
     def reply(self, token: Token, response: ResponseT) -> None:
         self.replies.append(Reply(token, response))

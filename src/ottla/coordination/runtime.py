@@ -8,6 +8,7 @@ The only module of this room that knows an event loop. Rules:
   next append: one batch, one commit, up to `MAX_BATCH_BYTES`. One decision is never split.
 - An answer leaves when every record it could have been decided on is committed, so also the answer
   to a read.
+- Effects leave with the answers, to whoever was given to the runtime to perform them.
 - A failed append, or a machine that raises, makes the state in memory worthless: every waiting
   request fails with `NotCoordinator` (clients look the coordinator up again), and the partition
   loads anew.
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from ottla.coordination.machine import Decision, Machine, Reply, Token
+    from ottla.coordination.machine import Decision, Effect, Machine, Reply, Token
 
 RequestT = TypeVar("RequestT")
 RecordT = TypeVar("RecordT")
@@ -66,6 +67,10 @@ class NotCoordinator(CoordinatorError):
     error_code = 16
 
 
+def _no_effects(effect: Effect) -> None:
+    raise TypeError(f"nobody performs {effect!r}")
+
+
 class _Partition(Generic[RequestT, RecordT, ResponseT]):
     """One hosted partition: its machine, the requests that wait, and the next batch."""
 
@@ -76,12 +81,14 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         log: CoordinatorLog,
         clock: Callable[[], int],
         on_lost: Callable[[int], None],
+        perform: Callable[[Effect], None],
     ) -> None:
         self.index = index
         self._machine = machine
         self._log = log
         self._clock = clock
         self._on_lost = on_lost
+        self._perform = perform
         self._tokens = itertools.count()
         self._waiting: dict[Token, asyncio.Future[ResponseT]] = {}
         self._decided: deque[Decision[RecordT, ResponseT]] = deque()
@@ -133,7 +140,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
 
     def _take(self, decision: Decision[RecordT, ResponseT]) -> None:
         if self._writer is None and not decision.records:
-            self._answer(decision.replies)
+            self._answer(decision.replies, decision.effects)
         else:
             self._decided.append(decision)
             if self._writer is None:
@@ -144,10 +151,10 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         """Appends until nothing is left; each round takes all that came in meanwhile."""
         try:
             while self._decided:
-                records, replies = self._next_batch()
+                records, replies, effects = self._next_batch()
                 if records:
                     await self._log.append(self.index, records, self._clock())
-                self._answer(replies)
+                self._answer(replies, effects)
         except Exception:
             logger.exception("append to coordinator partition %d failed", self.index)
             if not self._closed:
@@ -155,9 +162,12 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         finally:
             self._writer = None
 
-    def _next_batch(self) -> tuple[list[tuple[bytes, bytes | None]], list[Reply[ResponseT]]]:
+    def _next_batch(
+        self,
+    ) -> tuple[list[tuple[bytes, bytes | None]], list[Reply[ResponseT]], list[Effect]]:
         records: list[tuple[bytes, bytes | None]] = []
         replies: list[Reply[ResponseT]] = []
+        effects: list[Effect] = []
         size = 0
         while self._decided and size < MAX_BATCH_BYTES:
             decision = self._decided.popleft()
@@ -165,13 +175,16 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
             size += sum(len(key) + len(value or b"") for key, value in encoded)
             records += encoded
             replies += decision.replies
-        return records, replies
+            effects += decision.effects
+        return records, replies, effects
 
-    def _answer(self, replies: Sequence[Reply[ResponseT]]) -> None:
+    def _answer(self, replies: Sequence[Reply[ResponseT]], effects: Sequence[Effect]) -> None:
         for token, response in replies:
             future = self._waiting.pop(token, None)
             if future is not None and not future.done():
                 future.set_result(response)
+        for effect in effects:
+            self._perform(effect)
 
     def _arm(self) -> None:
         """Wakes up for the next deadline; one that moved later is noticed on waking up."""
@@ -192,7 +205,8 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
 class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
     """The hosted partitions of one internal topic.
 
-    `clock` gives milliseconds since the epoch and must not run backwards.
+    `clock` gives milliseconds since the epoch and must not run backwards. `perform` must return at
+    once; it starts what an effect asks for and submits the outcome later.
     """
 
     def __init__(
@@ -200,8 +214,10 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
         log: CoordinatorLog,
         machine_for: Callable[[int], Machine[RequestT, RecordT, ResponseT]],
         clock: Callable[[], int],
+        perform: Callable[[Effect], None] = _no_effects,
     ) -> None:
         self._log = log
+        self._perform = perform
         self._machine_for = machine_for
         self._clock = clock
         self._partitions: dict[int, _Partition[RequestT, RecordT, ResponseT]] = {}
@@ -239,7 +255,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
 
     def _host(self, index: int) -> _Partition[RequestT, RecordT, ResponseT]:
         partition = _Partition(
-            index, self._machine_for(index), self._log, self._clock, self._reload
+            index, self._machine_for(index), self._log, self._clock, self._reload, self._perform
         )
         self._partitions[index] = partition
         return partition

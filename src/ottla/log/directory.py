@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from ottla.log.storage import Storage
 
 LOCK_FILE: Final = ".lock"
+# The metadata log of a Kafka broker whose directory this was: no topic's, and to be left alone.
+KRAFT_LOG: Final = "__cluster_metadata-0"
 DELETE_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 MAX_NAME_LENGTH: Final = 255  # of one path element on the usual file systems
@@ -103,6 +105,8 @@ class DataDirectory:
         found = []
         for name in self.storage.listdir(self.path):
             topic_partition = parse_partition_name(name)
+            if name == KRAFT_LOG:
+                continue
             if topic_partition is not None and (self.path / name).is_dir():
                 path = self.path / name
                 found.append(PartitionDirectory(topic_partition, path, self._topic_id(path)))

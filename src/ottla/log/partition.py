@@ -249,7 +249,6 @@ class PartitionLog(LogState):
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_start(offset)
-            self._producers.truncate_start(offset)
 
     def apply_retention(self, now_ms: int) -> list[Segment]:
         """Let expired segments go; those that went. Their files stay until `purge`."""

@@ -35,7 +35,7 @@ from ottla.wire.batch import CONTROL, MAX_SEQUENCE, NO_SEQUENCE, TRANSACTIONAL, 
 from ottla.wire.records import ControlType, read_control_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 REMEMBERED_BATCHES: Final = 5  # max.in.flight.requests.per.connection of an idempotent producer
 MAX_PRODUCERS: Final = 100_000  # per partition; a hostile client can invent ids for ever
@@ -247,18 +247,16 @@ class ProducerStates:
         return min(candidates, default=None)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers idle for `expiration_ms`, unless in a transaction; how many went."""
-        return self._drop(lambda producer: now_ms - producer.last_timestamp >= expiration_ms)
+        """Forget producers idle for `expiration_ms`, unless in a transaction; how many went.
 
-    def truncate_start(self, log_start_offset: int) -> int:
-        """Forget producers all of whose batches are gone."""
-        return self._drop(lambda producer: 0 <= producer.last_offset < log_start_offset)
-
-    def _drop(self, condition: Callable[[Producer], bool]) -> int:
+        Nothing else ends them, not even the deletion of all they sent: a batch that is sent again
+        after that is still a duplicate.
+        """
         gone = [
             producer.producer_id
             for producer in self._producers.values()
-            if producer.current_txn_first_offset < 0 and condition(producer)
+            if producer.current_txn_first_offset < 0
+            and now_ms - producer.last_timestamp >= expiration_ms
         ]
         for producer_id in gone:
             del self._producers[producer_id]

@@ -90,12 +90,16 @@ class UnregisterBroker:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
-    """`assignment` has the replicas of each partition, the first of which leads it."""
+    """`assignment` has the replicas of each partition, the first of which leads it.
+
+    `leader_epoch` is the first; a topic whose logs come from elsewhere must not begin at 0.
+    """
 
     name: str
     topic_id: UUID
     assignment: tuple[Replicas, ...]
     configs: Mapping[str, str] = field(default_factory=dict)
+    leader_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +240,8 @@ def _(change: CreateTopic, image: MetadataImage) -> MetadataImage:
         _check_collision(image, change.name)
     if not change.assignment:
         raise InvalidPartitions("at least 1", 0, where)
-    topic = Topic(change.name, change.topic_id, _new_partitions(change.assignment, 0, where))
+    partitions = _new_partitions(change.assignment, 0, where, change.leader_epoch)
+    topic = Topic(change.name, change.topic_id, partitions)
     configs = image.topic_configs
     return replace(
         image,
@@ -360,14 +365,16 @@ def _check_collision(image: MetadataImage, name: str) -> None:
 
 
 def _new_partitions(
-    assignment: tuple[Replicas, ...], existing: int, where: str
+    assignment: tuple[Replicas, ...], existing: int, where: str, leader_epoch: int = 0
 ) -> tuple[Partition, ...]:
     total = existing + len(assignment)
     if total > MAX_PARTITIONS_PER_TOPIC:
         raise InvalidPartitions(f"at most {MAX_PARTITIONS_PER_TOPIC}", total, where)
     for replicas in assignment:
         _check_replicas(replicas, where)
-    return tuple(Partition(replicas[0], 0, 0, replicas, replicas) for replicas in assignment)
+    return tuple(
+        Partition(replicas[0], leader_epoch, 0, replicas, replicas) for replicas in assignment
+    )
 
 
 def _check_replicas(replicas: Replicas, where: str) -> None:

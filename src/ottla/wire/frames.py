@@ -46,6 +46,11 @@ class FrameParser:
         """What has arrived of a frame that is not whole yet."""
         return self._end - self._start
 
+    @property
+    def announced_bytes(self) -> int:
+        """The whole size of the frame that is being received, 0 until its prefix is there."""
+        return self._wanted
+
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """Memory for the next read; never empty."""
         capacity = len(self._chunk)

@@ -11,10 +11,12 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.Future;
 import java.util.function.Function;
+import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
@@ -34,6 +36,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  *
  *   produce TOPIC none|commit|abort CONFIG...         records on stdin, where they landed on stdout
  *   consume TOPIC COUNT IDLE_MS CONFIG...             with group.id subscribes, else reads it all
+ *   seek TOPIC TIMESTAMP CONFIG...                    one record of each partition, from that time on
  *   share-consume TOPIC COUNT IDLE_MS TYPE CONFIG...  acknowledges each record with TYPE
  *
  * CONFIG is key=value. Consumers end after COUNT records or IDLE_MS without one.
@@ -48,6 +51,7 @@ public final class JavaClient {
         switch (args[0]) {
             case "produce" -> produce(topic, args[2], config(args, 3));
             case "consume" -> consume(topic, count(args), idle(args), config(args, 4));
+            case "seek" -> seek(topic, Long.parseLong(args[2]), config(args, 3));
             case "share-consume" ->
                 shareConsume(topic, count(args), idle(args), AcknowledgeType.valueOf(args[4]), config(args, 5));
             default -> throw new IllegalArgumentException(args[0]);
@@ -121,6 +125,22 @@ public final class JavaClient {
                 consumer.seekToBeginning(all);
             }
             drain(count, idle, consumer::poll);
+        }
+    }
+
+    private static void seek(String topic, long timestamp, Properties config) {
+        config.setProperty("max.poll.records", "1");
+        ByteArrayDeserializer plain = new ByteArrayDeserializer();
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(config, plain, plain)) {
+            Map<TopicPartition, Long> times = consumer.partitionsFor(topic).stream()
+                .collect(Collectors.toMap(info -> new TopicPartition(topic, info.partition()), info -> timestamp));
+            consumer.offsetsForTimes(times).forEach((partition, found) -> {
+                if (found != null) {
+                    consumer.assign(List.of(partition));
+                    consumer.seek(partition, found.offset());
+                    drain(1, Duration.ofSeconds(10), consumer::poll);
+                }
+            });
         }
     }
 

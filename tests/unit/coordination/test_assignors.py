@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.coordination.groups.assignors import Assignment
-    from ottla.coordination.groups.records import Partitions
+    from ottla.coordination.groups.partitions import Partitions
 
 TOPICS = [topic_id(name) for name in "tuv"]
 counts_of_topics = st.fixed_dictionaries({topic: st.integers(0, 6) for topic in TOPICS})

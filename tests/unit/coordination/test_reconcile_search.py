@@ -22,7 +22,7 @@ from tests.support.groups_consumer import of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.coordination.groups.records import Partitions, TopicPartition
+    from ottla.coordination.groups.partitions import Partitions, TopicPartition
 
 PARTITIONS = sorted(of("t", 0, 1))
 NONE: Partitions = frozenset()

@@ -189,15 +189,6 @@ def test_expiry_spares_open_transactions() -> None:
     assert [producer.producer_id for producer in feed.states] == [2, 3]
 
 
-def test_producers_go_with_their_records() -> None:
-    feed = Feed()
-    feed(sent(1, 0, 0, 5))
-    feed(sent(2, 0, 0, 5))
-    assert feed.states.truncate_start(4) == 0
-    assert feed.states.truncate_start(5) == 1
-    assert feed.states.get(1) is None
-
-
 def test_the_cap_drops_the_longest_idle_outside_transactions() -> None:
     feed = Feed(ProducerStates(max_producers=3))
     feed(sent(1, 0, 0, txn=True))

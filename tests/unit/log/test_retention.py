@@ -162,6 +162,14 @@ class TestDeleteRecords:
                 log.delete_records_before(offset)
         assert log.delete_records_before(3) == 7
 
+    def test_what_is_sent_again_is_still_a_duplicate(self) -> None:
+        log = PartitionLog.open(HOME, LogConfig(), now_ms=0, storage=MemoryStorage())
+        for duplicate in (False, True):
+            batch = batch_of(b"a", producer_id=1, epoch=0, sequence=0)
+            assert log.append(batch, leader_epoch=0, now_ms=0).duplicate is duplicate
+            log.advance_high_watermark(1)
+            log.delete_records_before(1)
+
     def test_not_on_topics_that_are_only_compacted(self) -> None:
         log = filled(replace(TWO_EACH, cleanup_policy=frozenset({"compact"})))
         with pytest.raises(PolicyViolation):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.broker.context import RequestContext
 
 SOFTWARE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
-SUPPORTED_FEATURES = {"metadata.version": (7, 25), "group.version": (0, 1)}
+SUPPORTED_FEATURES = {"metadata.version": (7, 25), "group.version": (0, 1), "share.version": (0, 1)}
 
 
 def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:

@@ -1,9 +1,11 @@
-"""DescribeConfigs (32), AlterConfigs (33) and IncrementalAlterConfigs (44).
+"""DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74).
 
 Resources are topics, brokers and groups. A broker is named by its id, or by "" for the default of
 all brokers. AlterConfigs replaces the whole set of overrides; IncrementalAlterConfigs sets (0),
 deletes (1), appends to (2) or subtracts from (3) single keys. Either changes a resource wholly or
-not at all, and every resource is answered. Sensitive values are never sent.
+not at all, and every resource is answered. Sensitive values are never sent. Listed are all topics
+and brokers, and those groups that have overrides; of loggers and client metrics there are none.
+Before v1 only client metrics could be asked for.
 """
 
 from __future__ import annotations
@@ -50,9 +52,14 @@ from ottla.wire.schema.incremental_alter_configs import (
 from ottla.wire.schema.incremental_alter_configs import (
     AlterConfigsResourceResponse as IncrementalAlterResult,
 )
+from ottla.wire.schema.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ottla.broker.context import RequestContext
     from ottla.broker.node import Node
@@ -64,6 +71,8 @@ DEFINITIONS = {
     ResourceType.BROKER: BROKER_CONFIGS,
     ResourceType.GROUP: GROUP_CONFIGS,
 }
+BROKER_LOGGER = 8
+CLIENT_METRICS = 16
 
 
 def describe_configs(
@@ -165,6 +174,25 @@ def incremental_alter_configs(
         else:
             results.append(IncrementalAlterResult(ErrorCode.NONE, None, kind, name))
     return IncrementalAlterConfigsResponse(responses=results)
+
+
+def list_config_resources(
+    context: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    image = context.node.image
+    listed: dict[int, Iterable[str]] = {
+        ResourceType.TOPIC: image.topics_by_name,
+        ResourceType.BROKER: map(str, image.brokers),
+        BROKER_LOGGER: (),
+        CLIENT_METRICS: (),
+        ResourceType.GROUP: image.group_configs,
+    }
+    types = [CLIENT_METRICS] if context.version == 0 else request.resource_types or listed
+    if not listed.keys() >= set(types):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(
+        config_resources=[ConfigResource(name, kind) for kind in types for name in listed[kind]]
+    )
 
 
 def _altered(

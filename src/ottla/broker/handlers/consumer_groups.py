@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
 from ottla.coordination.groups import messages as m
-from ottla.coordination.groups.records import by_topic
+from ottla.coordination.groups.partitions import by_topic
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema import consumer_group_describe as describe
 from ottla.wire.schema.consumer_group_heartbeat import (
@@ -23,7 +23,7 @@ from ottla.wire.schema.consumer_group_heartbeat import (
 
 if TYPE_CHECKING:
     from ottla.broker.context import RequestContext
-    from ottla.coordination.groups.records import Partitions
+    from ottla.coordination.groups.partitions import Partitions
 
 CONSUMER_MEMBER = 1
 

@@ -47,8 +47,8 @@ def _delete(
         log = partition.log
         offset = log.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
         log.delete_records_before(offset)
+        context.node.data.log_start_moved(topic, asked.partition_index, log.log_start_offset)
     except (ApiError, LogError) as error:
         return DeleteRecordsPartitionResult(asked.partition_index, -1, error.code)
-    context.node.data.log_start_moved(topic, asked.partition_index, log.log_start_offset)
     partition.wake()
     return DeleteRecordsPartitionResult(asked.partition_index, log.log_start_offset)

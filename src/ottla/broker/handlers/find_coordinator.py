@@ -1,7 +1,7 @@
 """FindCoordinator (10): which broker coordinates a group.
 
-One key up to v3, a list of keys with an answer each from v4. Key types: 0 group; 1 transaction and
-2 share are not served yet, and refused with an error that clients take as final.
+One key up to v3, a list of keys with an answer each from v4. Key types: 0 group; 2 share, from v6,
+whose keys read group:topicId:partition; 1 transaction is not served yet, and refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from ottla.wire.schema.find_coordinator import (
 if TYPE_CHECKING:
     from ottla.broker.context import RequestContext
 
-GROUP = 0
+GROUP, SHARE = 0, 2
+FIRST_VERSION_WITH_SHARE = 6
 FIRST_VERSION_WITH_LISTS = 4
 
 
@@ -45,15 +46,26 @@ def find_coordinator(
 
 def _find(context: RequestContext, key_type: int, key: str) -> Coordinator:
     try:
-        if key_type != GROUP:
-            text = "Only consumer groups have coordinators in this version."
-            raise ApiError(ErrorCode.INVALID_REQUEST, text)
-        if not key:
-            raise ApiError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
-        node_id = context.node.groups.coordinator_of(key)
+        node_id = _coordinator(context, key_type, key)
         for broker, endpoint in context.node.endpoints(context.peer.listener):
             if broker.node_id == node_id:
                 return Coordinator(key, node_id, endpoint.host, endpoint.port, error_message=None)
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except ApiError as error:
         return Coordinator(key, -1, "", -1, error.code, str(error))
+
+
+def _coordinator(context: RequestContext, key_type: int, key: str) -> int:
+    if key_type == GROUP:
+        if not key:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+        return context.node.groups.coordinator_of(key)
+    if key_type == SHARE and context.version >= FIRST_VERSION_WITH_SHARE:
+        from ottla.coordination.share.state_records import InvalidShareKey, ShareKey
+
+        try:
+            return context.node.persister.leader_of(ShareKey.parse(key))
+        except InvalidShareKey as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
+    text = "Only groups and share-partitions have coordinators in this version."
+    raise ApiError(ErrorCode.INVALID_REQUEST, text)

@@ -1,7 +1,8 @@
 """Produce (0): append batches.
 
 - Partitions are independent: one that is refused does not affect the others.
-- acks=all answers when the batches are durable (ottla.flush.mode=group) or written (os);
+- acks=all answers when the batches are durable (ottla.flush.mode=group) or written (os); requests
+  that a client sends meanwhile are appended meanwhile, so that one sync serves them all;
   acks=1 when they are written; acks=0 is not answered, and an error closes the connection so that
   the client learns of it.
 - A repeated batch of an idempotent producer is answered with the offsets it got the first time.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from ottla.broker.context import Pipelined
 from ottla.broker.errors import ApiError
 from ottla.log.errors import InvalidRecordError, LogError
 from ottla.log.validate import validate_produce
@@ -103,7 +105,7 @@ class Produced:
 
 def produce(
     context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+) -> ProduceResponse | Pipelined[ProduceResponse] | None:
     produced = Produced(context, request.acks)
     response = ProduceResponse([produced.topic(topic) for topic in request.topic_data])
     durable = context.node.appended(produced.written)
@@ -112,7 +114,7 @@ def produce(
             raise AcksNoneFailed("batches that can be appended", str(produced.failed), "Produce")
         return None
     if request.acks == ACKS_ALL and durable is not None:
-        return _when_durable(response, produced.written, durable)
+        return Pipelined(_when_durable(response, produced.written, durable))
     return response
 
 

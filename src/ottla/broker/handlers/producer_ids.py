@@ -40,7 +40,11 @@ def init_producer_id(
         return InitProducerIdResponse(
             producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1
         )
-    return InitProducerIdResponse(producer_id=context.node.next_producer_id(), producer_epoch=0)
+    try:
+        producer_id = context.node.next_producer_id()
+    except ApiError as error:
+        return InitProducerIdResponse(error_code=error.code, producer_epoch=NO_PRODUCER)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
 def describe_producers(

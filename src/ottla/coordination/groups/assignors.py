@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from uuid import UUID
 
-    from ottla.coordination.groups.records import Partitions, TopicPartition
+    from ottla.coordination.groups.partitions import Partitions, TopicPartition
 
 
 class Subscriber(NamedTuple):

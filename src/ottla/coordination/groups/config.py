@@ -8,6 +8,15 @@ MINUTE_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
+class ShareSettings:
+    """What a share group may have of its own: `share.*` of a group, `group.share.*` of a broker."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
 class GroupConfig:
     """Each field is followed by Kafka's name for it, or by its reason where Kafka has none."""
 
@@ -35,3 +44,11 @@ class GroupConfig:
     """offsets.retention.minutes"""
     offsets_retention_check_interval_ms: int = 10 * MINUTE_MS
     """offsets.retention.check.interval.ms"""
+    share: ShareSettings = ShareSettings()
+    """Of groups without settings of their own."""
+    share_max_size: int = 200
+    """group.share.max.size"""
+    share_initialize_retry_interval_ms: int = 30_000
+    """group.share.initialize.retry.interval.ms"""
+    share_makes_member_ids: bool = True
+    """Whether a member may join with an empty id and is given one; Kafka refuses it."""

@@ -33,7 +33,8 @@ from ottla.coordination.timers import Timers
 
 if TYPE_CHECKING:
     from ottla.coordination.groups.config import GroupConfig
-    from ottla.coordination.groups.records import Partitions, Record, TopicPartition
+    from ottla.coordination.groups.partitions import Partitions, TopicPartition
+    from ottla.coordination.groups.records import Record
     from ottla.coordination.groups.topics import TopicsImage
     from ottla.coordination.groups.turn import Turn
 

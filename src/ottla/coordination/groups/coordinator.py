@@ -1,8 +1,9 @@
 """The groups of one partition of `__consumer_offsets`: one machine for the runtime to drive.
 
-Maps each group id to a classic or a consumer group and hands every request to it. A group id that
-only holds offsets has no group: it is listed and described as an Empty classic one. A group may
-change its type while it is empty; with members, the other protocol's join is refused.
+Maps each group id to a classic, consumer or share group and hands every request to it. A group id
+that only holds offsets has no group: it is listed and described as an Empty classic one. A classic
+or consumer group may become the other while it is empty; with members, the other protocol's join is
+refused. A share group stays one until it is deleted, and has no committed offsets.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from ottla.coordination.groups import classic, consumer
 from ottla.coordination.groups.classic_state import ClassicGroup, State
 from ottla.coordination.groups.consumer_state import ConsumerGroup
-from ottla.coordination.groups.keys import ClassicGroupKey, ConsumerGroupKey, OffsetKey
+from ottla.coordination.groups.keys import (
+    AnyShareKey,
+    ClassicGroupKey,
+    ConsumerGroupKey,
+    OffsetKey,
+    ShareGroupKey,
+)
 from ottla.coordination.groups.messages import (
     ConsumerHeartbeat,
     DeleteGroup,
@@ -21,6 +28,8 @@ from ottla.coordination.groups.messages import (
     DescribeConsumerGroupResponse,
     DescribeGroup,
     DescribeGroupResponse,
+    ForgetOffsets,
+    ForgetOffsetsResponse,
     Heartbeat,
     HeartbeatResponse,
     JoinGroup,
@@ -44,6 +53,9 @@ from ottla.coordination.groups.messages import (
 from ottla.coordination.groups.offsets import Offsets
 from ottla.coordination.groups.records import ClassicGroupValue, OffsetValue, Record, decode
 from ottla.coordination.groups.turn import Turn
+from ottla.coordination.share.group_messages import ForgetTopics
+from ottla.coordination.share.group_requests import ShareRequests
+from ottla.coordination.share.group_state import ShareGroup
 from ottla.coordination.timers import Timers
 from ottla.wire.error_codes import ErrorCode
 
@@ -54,7 +66,9 @@ if TYPE_CHECKING:
     from ottla.coordination.groups.messages import Request, Response
     from ottla.coordination.machine import Decision, Token
 
-Group: TypeAlias = ClassicGroup | ConsumerGroup
+Group: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup
+
+_TYPES = {ClassicGroup: "classic", ConsumerGroup: "consumer", ShareGroup: "share"}
 
 _EXPIRY = ""
 """The coordinator's own deadline among those of its groups; no group has this id."""
@@ -74,6 +88,7 @@ class GroupCoordinator:
         self._resolve = resolve
         self.offsets = Offsets(config)
         self._timers: Timers[str] = Timers()
+        self.shares = ShareRequests(config, self.groups, self._exists, self._share)
         self._handlers: dict[type, Callable[..., None]] = {
             JoinGroup: self._join,
             SyncGroup: self._sync,
@@ -82,11 +97,13 @@ class GroupCoordinator:
             OffsetCommit: self._offset_commit,
             OffsetFetch: self._offset_fetch,
             OffsetDelete: self._offset_delete,
+            ForgetOffsets: self._forget_offsets,
             DescribeGroup: self._describe,
             ListGroups: self._list,
             DeleteGroup: self._delete,
             ConsumerHeartbeat: self._consumer_heartbeat,
             DescribeConsumerGroup: self._describe_consumer,
+            **self.shares.handlers,
         }
 
     # What the runtime drives
@@ -104,7 +121,7 @@ class GroupCoordinator:
     def decide(self, request: Request, token: Token, now_ms: int) -> Decision[Record, Response]:
         turn = Turn(now_ms, self.apply)
         self._handlers[type(request)](request, token, turn)
-        if not isinstance(request, ListGroups):
+        if not isinstance(request, ListGroups | ForgetTopics | ForgetOffsets):
             self._settle(request.group_id)
         return turn.decision
 
@@ -129,8 +146,11 @@ class GroupCoordinator:
         if isinstance(key, OffsetKey):
             assert value is None or isinstance(value, OffsetValue)
             self.offsets.apply(key, value)
-        elif value is None and isinstance(key, ClassicGroupKey | ConsumerGroupKey):
+        elif value is None and isinstance(key, ClassicGroupKey | ConsumerGroupKey | ShareGroupKey):
             self._forget(key.group_id)
+        elif isinstance(key, AnyShareKey):
+            if value is not None or isinstance(self.groups.get(key.group_id), ShareGroup):
+                self._share(key.group_id).apply(record)
         elif isinstance(value, ClassicGroupValue):
             self._classic(key.group_id).apply(value)
         elif value is not None or isinstance(self.groups.get(key.group_id), ConsumerGroup):
@@ -148,6 +168,12 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             group = self.groups[group_id] = ConsumerGroup(group_id, self.config)
+        return group
+
+    def _share(self, group_id: str) -> ShareGroup:
+        group = self.groups.get(group_id)
+        if not isinstance(group, ShareGroup):
+            group = self.groups[group_id] = ShareGroup(group_id, self.config)
         return group
 
     def _forget(self, group_id: str) -> None:
@@ -192,7 +218,7 @@ class GroupCoordinator:
 
     def _make_way_for_classic(self, request: JoinGroup, turn: Turn) -> ErrorCode:
         group = self.groups.get(request.group_id)
-        if isinstance(group, ConsumerGroup) and group.members:
+        if isinstance(group, ShareGroup) or (isinstance(group, ConsumerGroup) and group.members):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if request.member_id and not isinstance(group, ClassicGroup):
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -239,7 +265,8 @@ class GroupCoordinator:
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return group
-        if request.member_epoch != consumer.JOIN or not (group is None or self._is_idle(group)):
+        may_change = group is None or (isinstance(group, ClassicGroup) and self._is_idle(group))
+        if request.member_epoch != consumer.JOIN or not may_change:
             raise consumer.Refused(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"no consumer group {request.group_id!r}"
             )
@@ -274,6 +301,8 @@ class GroupCoordinator:
             return ErrorCode.NONE if request.epoch < 0 else ErrorCode.ILLEGAL_GENERATION
         if isinstance(group, ClassicGroup):
             return classic.check_commit(group, request, turn)
+        if isinstance(group, ShareGroup):
+            return ErrorCode.GROUP_ID_NOT_FOUND
         if request.epoch < 0 and not group.members:
             return ErrorCode.NONE
         return consumer.check_epoch(group, request.member_id, request.epoch)
@@ -281,16 +310,19 @@ class GroupCoordinator:
     def _offset_fetch(self, request: OffsetFetch, token: Token, turn: Turn) -> None:
         group = self.groups.get(request.group_id)
         error = ErrorCode.NONE
-        if isinstance(group, ConsumerGroup) and request.member_id is not None:
+        if isinstance(group, ShareGroup):
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif isinstance(group, ConsumerGroup) and request.member_id is not None:
             error = consumer.check_epoch(group, request.member_id, request.epoch)
         found = self.offsets.fetch(request) if error is ErrorCode.NONE else ()
         turn.reply(token, OffsetFetchResponse(error, found))
 
     def _offset_delete(self, request: OffsetDelete, token: Token, turn: Turn) -> None:
-        if not self._exists(request.group_id):
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ShareGroup) or not self._exists(request.group_id):
             turn.reply(token, OffsetDeleteResponse(ErrorCode.GROUP_ID_NOT_FOUND))
             return
-        read = self._read_topics(request.group_id)
+        read = _read_topics(group)
         if read is None:
             turn.reply(token, OffsetDeleteResponse(ErrorCode.NON_EMPTY_GROUP))
             return
@@ -304,24 +336,25 @@ class GroupCoordinator:
             results.append(PartitionResult(topic, partition, error))
         turn.reply(token, OffsetDeleteResponse(ErrorCode.NONE, tuple(results)))
 
-    def _read_topics(self, group_id: str) -> frozenset[str] | None:
-        """Topics the group reads now; None when its members do not say."""
-        group = self.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            return group.subscribed_topics()
-        return frozenset() if group is None else classic.subscribed_topics(group)
+    def _forget_offsets(self, request: ForgetOffsets, token: Token, turn: Turn) -> None:
+        self.offsets.delete_topics(request.topics, turn)
+        turn.reply(token, ForgetOffsetsResponse())
 
     def _expire(self, turn: Turn) -> int:
         """Old offsets go first, then groups with neither members nor offsets.
 
-        Returns the time to the next sweep: short when this one had more to do than one batch holds.
+
+        A share group stays: it is all that knows where the group's state is. Returns the time to
+        the next sweep: short when this one had more to do than one batch holds.
         """
         for group_id in sorted(self.groups.keys() | self.offsets.groups.keys()):
             group = self.groups.get(group_id)
+            if isinstance(group, ShareGroup):
+                continue
             since_ms = 0
             if isinstance(group, ClassicGroup) and not group.members:
                 since_ms = group.state_ms
-            self.offsets.expire(group_id, self._read_topics(group_id), since_ms, turn)
+            self.offsets.expire(group_id, _read_topics(group), since_ms, turn)
             if group_id not in self.offsets.groups and self._is_idle(group):
                 self._emit_end(group_id, turn)
             if len(turn.decision.records) >= MAX_EXPIRED_PER_TICK:
@@ -360,11 +393,13 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if group is None:
             return ListedGroup(group_id, "", State.EMPTY, "classic")
-        kind = "classic" if isinstance(group, ClassicGroup) else "consumer"
-        return ListedGroup(group_id, group.protocol_type, group.state, kind)
+        return ListedGroup(group_id, group.protocol_type, group.state, _TYPES[type(group)])
 
     def _delete(self, request: DeleteGroup, token: Token, turn: Turn) -> None:
         group = self.groups.get(request.group_id)
+        if isinstance(group, ShareGroup):
+            self.shares.delete(request, token, turn)
+            return
         error = ErrorCode.NONE
         if not self._exists(request.group_id):
             error = ErrorCode.GROUP_ID_NOT_FOUND
@@ -382,3 +417,10 @@ class GroupCoordinator:
             turn.emit(ClassicGroupKey(group_id), None)
         elif group is not None:
             group.end(turn)
+
+
+def _read_topics(group: ClassicGroup | ConsumerGroup | None) -> frozenset[str] | None:
+    """Topics the group reads now; None when its members do not say."""
+    if isinstance(group, ConsumerGroup):
+        return group.subscribed_topics()
+    return frozenset() if group is None else classic.subscribed_topics(group)

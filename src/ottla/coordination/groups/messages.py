@@ -5,14 +5,15 @@ The broker's handlers translate each version of each API to and from these value
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from ottla.coordination.groups.topics import TopicsImage
+from ottla.coordination.share.group_messages import ForgetTopics, ShareRequest, ShareResponse
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.coordination.groups.records import Partitions
-    from ottla.coordination.groups.topics import TopicsImage
+    from ottla.coordination.groups.partitions import Partitions
 
 UNKNOWN_GENERATION = -1
 NO_OFFSET = -1
@@ -191,6 +192,18 @@ class OffsetDeleteResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetOffsets:
+    """These topics are deleted: what any group has committed for them goes with them."""
+
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetOffsetsResponse:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class DescribeGroup:
     """A classic group, or a group id that only holds offsets."""
 
@@ -239,7 +252,10 @@ class ListGroupsResponse:
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup:
+    """A share group needs to know the topics; it is answered when its state has been deleted."""
+
     group_id: str
+    topics: TopicsImage = field(default_factory=TopicsImage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,11 +335,14 @@ Request: TypeAlias = (
     | OffsetCommit
     | OffsetFetch
     | OffsetDelete
+    | ForgetOffsets
     | DescribeGroup
     | ListGroups
     | DeleteGroup
     | ConsumerHeartbeat
     | DescribeConsumerGroup
+    | ShareRequest
+    | ForgetTopics
 )
 Response: TypeAlias = (
     JoinGroupResponse
@@ -333,9 +352,11 @@ Response: TypeAlias = (
     | OffsetCommitResponse
     | OffsetFetchResponse
     | OffsetDeleteResponse
+    | ForgetOffsetsResponse
     | DescribeGroupResponse
     | ListGroupsResponse
     | DeleteGroupResponse
     | ConsumerHeartbeatResponse
     | DescribeConsumerGroupResponse
+    | ShareResponse
 )

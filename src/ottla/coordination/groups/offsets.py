@@ -74,6 +74,12 @@ class Offsets:
         if (topic, partition) in self.groups.get(group_id, {}):
             turn.emit(OffsetKey(group_id, topic, partition), None)
 
+    def delete_topics(self, topics: frozenset[str], turn: Turn) -> None:
+        for group_id, offsets in tuple(self.groups.items()):
+            for topic, partition in tuple(offsets):
+                if topic in topics:
+                    turn.emit(OffsetKey(group_id, topic, partition), None)
+
     def delete_all(self, group_id: str, turn: Turn) -> None:
         for topic, partition in sorted(self.groups.get(group_id, {})):
             turn.emit(OffsetKey(group_id, topic, partition), None)

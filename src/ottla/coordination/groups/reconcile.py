@@ -23,7 +23,7 @@ from ottla.coordination.groups.records import CurrentAssignmentValue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.coordination.groups.records import Partitions, TopicPartition
+    from ottla.coordination.groups.partitions import Partitions, TopicPartition
 
 STABLE, UNREVOKED, UNRELEASED = range(3)
 

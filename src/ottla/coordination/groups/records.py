@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
-from uuid import UUID
 
 from ottla.coordination.codec import Reader, UnsupportedRecordVersion, Writer
 from ottla.coordination.groups.keys import (
@@ -23,19 +22,27 @@ from ottla.coordination.groups.keys import (
     MemberKey,
     OffsetKey,
     RegexKey,
+    ShareCurrentAssignmentKey,
+    ShareGroupKey,
+    ShareMemberKey,
+    ShareStatePartitionsKey,
+    ShareTargetEpochKey,
+    ShareTargetMemberKey,
     TargetEpochKey,
     TargetMemberKey,
     decode_key,
     encode_key,
 )
+from ottla.coordination.groups.partitions import read_partitions, write_partitions
+from ottla.coordination.share.group_records import (
+    ShareCurrentAssignmentValue,
+    ShareGroupValue,
+    ShareMemberValue,
+    ShareStatePartitionsValue,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-TopicPartition: TypeAlias = tuple[UUID, int]
-"""A partition as KIP-848 names it: topic id and index."""
-
-Partitions: TypeAlias = frozenset[TopicPartition]
+    from ottla.coordination.groups.partitions import Partitions
 
 NULL_METADATA_TAG = 9000
 """Far above the tags Kafka gives out, so that a future field of Kafka's own will not collide."""
@@ -225,31 +232,6 @@ class TargetEpochValue:
         return value
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[UUID, tuple[int, ...]]:
-    """Partitions grouped as the wire wants them, in a stable order."""
-    grouped: dict[UUID, list[int]] = {}
-    for topic_id, index in sorted(partitions):
-        grouped.setdefault(topic_id, []).append(index)
-    return {topic_id: tuple(indexes) for topic_id, indexes in grouped.items()}
-
-
-def _write_partitions(writer: Writer, partitions: Partitions) -> None:
-    def topic(item: tuple[UUID, tuple[int, ...]]) -> None:
-        writer.uuid(item[0]).array(item[1], writer.int32).tags()
-
-    writer.array(by_topic(partitions).items(), topic)
-
-
-def _read_partitions(reader: Reader) -> Partitions:
-    def topic() -> list[TopicPartition]:
-        topic_id = reader.uuid()
-        indexes = reader.array(reader.int32)
-        reader.tags()
-        return [(topic_id, index) for index in indexes]
-
-    return frozenset(pair for pairs in reader.array(topic) for pair in pairs)
-
-
 @dataclass(frozen=True, slots=True)
 class TargetMemberValue:
     where: ClassVar[str] = "target assignment of a member"
@@ -258,13 +240,13 @@ class TargetMemberValue:
 
     def encode(self) -> bytes:
         writer = Writer(flexible=True).int16(0)
-        _write_partitions(writer, self.partitions)
+        write_partitions(writer, self.partitions)
         return writer.tags().done()
 
     @classmethod
     def read(cls, reader: Reader, _version: int) -> TargetMemberValue:
         reader.flexible = True
-        value = cls(_read_partitions(reader))
+        value = cls(read_partitions(reader))
         reader.tags()
         return value
 
@@ -282,8 +264,8 @@ class CurrentAssignmentValue:
     def encode(self) -> bytes:
         writer = Writer(flexible=True).int16(0)
         writer.int32(self.member_epoch).int32(self.previous_epoch).int8(self.state)
-        _write_partitions(writer, self.assigned)
-        _write_partitions(writer, self.pending_revocation)
+        write_partitions(writer, self.assigned)
+        write_partitions(writer, self.pending_revocation)
         return writer.tags().done()
 
     @classmethod
@@ -293,8 +275,8 @@ class CurrentAssignmentValue:
             reader.int32(),
             reader.int32(),
             reader.int8(),
-            _read_partitions(reader),
-            _read_partitions(reader),
+            read_partitions(reader),
+            read_partitions(reader),
         )
         reader.tags()
         return value
@@ -330,6 +312,10 @@ Value: TypeAlias = (
     | TargetMemberValue
     | CurrentAssignmentValue
     | RegexValue
+    | ShareGroupValue
+    | ShareMemberValue
+    | ShareCurrentAssignmentValue
+    | ShareStatePartitionsValue
 )
 
 _VALUE_OF: dict[type, type[Value]] = {
@@ -341,6 +327,12 @@ _VALUE_OF: dict[type, type[Value]] = {
     TargetMemberKey: TargetMemberValue,
     CurrentAssignmentKey: CurrentAssignmentValue,
     RegexKey: RegexValue,
+    ShareMemberKey: ShareMemberValue,
+    ShareGroupKey: ShareGroupValue,
+    ShareTargetEpochKey: TargetEpochValue,
+    ShareTargetMemberKey: TargetMemberValue,
+    ShareCurrentAssignmentKey: ShareCurrentAssignmentValue,
+    ShareStatePartitionsKey: ShareStatePartitionsValue,
 }
 
 

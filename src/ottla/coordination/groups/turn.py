@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from ottla.coordination.groups.keys import Key
     from ottla.coordination.groups.messages import Response
     from ottla.coordination.groups.records import Value
-    from ottla.coordination.machine import Token
+    from ottla.coordination.machine import Effect, Token
 
 
 class Turn:
-    """Gathers records and replies at one moment; an emitted record is applied at once."""
+    """Gathers what one moment leads to; an emitted record is applied at once."""
 
     __slots__ = ("_apply", "decision", "now_ms")
 
@@ -33,3 +33,6 @@ class Turn:
 
     def reply(self, token: Token, response: Response) -> None:
         self.decision.reply(token, response)
+
+    def effect(self, effect: Effect) -> None:
+        self.decision.effects.append(effect)

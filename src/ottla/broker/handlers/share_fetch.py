@@ -1,0 +1,332 @@
+"""ShareFetch (78) and ShareAcknowledge (79): queues.
+
+- Both move through one session (`ottla.sharing.sessions`). Membership in the group plays no part.
+- Acknowledgements ride on a fetch or come alone. A partition's are applied all or none, and are
+  answered when they are durable; other partitions are not affected.
+- A fetch delivers from the partitions of the session in turn, up to max_records in all, and waits
+  for something to deliver as long as max_wait_ms. What it delivers is locked for the member, so it
+  does not wait for more.
+- Records are whole batches; the acquired ranges say which of them are the member's. A partition
+  without records carries an empty field, never null: librdkafka drops the whole answer otherwise.
+- The answer lists partitions with records or errors, new ones, and all that were acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from ottla.broker.errors import ApiError
+from ottla.log.errors import LogError
+from ottla.sharing.requests import (
+    acks_by_partition,
+    check_member_id,
+    check_renewal,
+    checked_acks,
+    forgotten_partitions,
+)
+from ottla.sharing.values import AcquireMode, FetchTurn, ShareError
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema import share_acknowledge as acknowledge
+from ottla.wire.schema.share_fetch import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ottla.broker.context import RequestContext
+    from ottla.broker.share_partitions import LedSharePartition
+    from ottla.sharing.requests import AckBatch
+    from ottla.sharing.sessions import Key, SessionTurn
+
+NOT_LED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+NO_LEADER = LeaderIdAndEpoch(-1, -1)
+
+
+class Got(NamedTuple):
+    """What a fetch found in one partition."""
+
+    data: PartitionData
+    size: int = 0
+    records: int = 0
+
+
+async def share_fetch(context: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse:
+    group = request.group_id or ""
+    named = acks_by_partition(request.topics)
+    try:
+        member = check_member_id(request.member_id)
+        check_renewal(request)
+        turn = context.node.share_sessions.begin_fetch(
+            group,
+            member,
+            request.share_session_epoch,
+            context.peer.connection_id,
+            added=named,
+            forgotten=forgotten_partitions(request.forgotten_topics_data),
+            has_acks=any(named.values()),
+        )
+    except ShareError as error:
+        if error.code == ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+            # Clients open a session again at once; that must not become a busy loop.
+            await asyncio.sleep(request.max_wait_ms / 1000)
+        return ShareFetchResponse(error_code=error.code, error_message=str(error))
+    acked = asyncio.ensure_future(
+        _acknowledge(context, group, member, named, is_renew_ack=request.is_renew_ack)
+    )
+    got: dict[Key, Got] = {}
+    if not turn.is_final and not request.is_renew_ack and request.max_records and request.max_bytes:
+        got = await _fetch(context, request, turn)
+    acknowledged = await acked
+    if turn.is_final:
+        _release(context, turn)
+    elif not turn.is_current:
+        return ShareFetchResponse(
+            error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+            error_message="another request of the session overtook this one",
+        )
+    return _response(context, turn, got, acknowledged)
+
+
+async def share_acknowledge(
+    context: RequestContext, request: acknowledge.ShareAcknowledgeRequest
+) -> acknowledge.ShareAcknowledgeResponse:
+    group = request.group_id or ""
+    try:
+        member = check_member_id(request.member_id)
+        turn = context.node.share_sessions.begin_acknowledge(
+            group, member, request.share_session_epoch
+        )
+    except ShareError as error:
+        return acknowledge.ShareAcknowledgeResponse(error_code=error.code, error_message=str(error))
+    named = acks_by_partition(request.topics)
+    acknowledged = await _acknowledge(
+        context, group, member, named, is_renew_ack=request.is_renew_ack
+    )
+    if turn.is_final:
+        _release(context, turn)
+    topics: dict[bytes, list[acknowledge.PartitionData]] = {}
+    for (topic_id, index), error_code in acknowledged.items():
+        leader = acknowledge.LeaderIdAndEpoch(*_leader(context, (topic_id, index), error_code))
+        row = acknowledge.PartitionData(index, error_code, None, leader)
+        topics.setdefault(topic_id, []).append(row)
+    return acknowledge.ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=context.node.share_configs.of(group).settings.lock_duration_ms,
+        responses=[
+            acknowledge.ShareAcknowledgeTopicResponse(topic_id, rows)
+            for topic_id, rows in topics.items()
+        ],
+        node_endpoints=[
+            acknowledge.NodeEndpoint(*endpoint)
+            for endpoint in _endpoints(context, acknowledged.values())
+        ],
+    )
+
+
+# -- acknowledging --------------------------------------------------------------------------------
+
+
+async def _acknowledge(
+    context: RequestContext,
+    group: str,
+    member: str,
+    named: dict[Key, list[AckBatch]],
+    *,
+    is_renew_ack: bool,
+) -> dict[Key, ErrorCode]:
+    """The result for each partition that was named with acknowledgements."""
+    asked = {key: batches for key, batches in named.items() if batches}
+    results = await asyncio.gather(
+        *(
+            _acknowledge_one(context, group, member, key, batches, is_renew_ack=is_renew_ack)
+            for key, batches in asked.items()
+        )
+    )
+    return dict(zip(asked, results, strict=True))
+
+
+async def _acknowledge_one(
+    context: RequestContext,
+    group: str,
+    member: str,
+    key: Key,
+    batches: list[AckBatch],
+    *,
+    is_renew_ack: bool,
+) -> ErrorCode:
+    try:
+        acks = checked_acks(batches, version=context.version, is_renew_ack=is_renew_ack)
+        led = context.node.shares.loaded(group, *key)
+    except (ShareError, ApiError) as error:
+        return error.code
+    except LogError as error:
+        return ErrorCode(error.code)
+    return await led.acknowledge(member, acks)
+
+
+def _release(context: RequestContext, turn: SessionTurn) -> None:
+    session = turn.session
+    for topic_id, index in session.partitions:
+        context.node.shares.release(session.group, session.member, topic_id, index)
+
+
+# -- fetching -------------------------------------------------------------------------------------
+
+
+async def _fetch(
+    context: RequestContext, request: ShareFetchRequest, turn: SessionTurn
+) -> dict[Key, Got]:
+    """Look, and look again whenever something moved, until it is enough or too late."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + request.max_wait_ms / 1000
+    while True:
+        got = _look(context, request, turn)
+        size = sum(found.size for found in got.values())
+        failed = any(found.data.error_code for found in got.values())
+        # What has been delivered is locked: it leaves now, however little it is.
+        if size or failed or loop.time() >= deadline or not turn.session.partitions:
+            return got
+        await _moved(context, turn, deadline)
+        if not turn.is_current:
+            return {}
+
+
+async def _moved(context: RequestContext, turn: SessionTurn, deadline: float) -> None:
+    """Wait until one of the partitions may have something, or until the deadline."""
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    watched: list[LedSharePartition] = []
+    for key in turn.session.partitions:
+        with suppress(ApiError, LogError):
+            watched.append(context.node.shares.find(turn.session.group, *key))
+    for led in watched:
+        led.waiters.add(wake)
+        led.hosted.waiters.add(wake)
+    timer = loop.call_at(deadline, wake)
+    try:
+        await woken
+    finally:
+        timer.cancel()
+        for led in watched:
+            led.waiters.discard(wake)
+            led.hosted.waiters.discard(wake)
+
+
+def _look(context: RequestContext, request: ShareFetchRequest, turn: SessionTurn) -> dict[Key, Got]:
+    """Deliver what is there now."""
+    got: dict[Key, Got] = {}
+    records_left = request.max_records
+    bytes_left = min(request.max_bytes, context.node.settings.fetch_max_bytes)
+    mode = AcquireMode(request.share_acquire_mode)
+    for key in turn.order:
+        try:
+            led = context.node.shares.find(turn.session.group, *key)
+            found = _deliver(
+                led,
+                FetchTurn(turn.session.member, records_left, request.batch_size, mode),
+                bytes_left,
+            )
+        except (ApiError, LogError) as error:
+            found = Got(_failed(context, key, ErrorCode(error.code)))
+        got[key] = found
+        records_left -= found.records
+        bytes_left -= found.size
+        if records_left <= 0 or bytes_left <= 0:
+            break
+    turn.session.gave_records(key for key, found in got.items() if found.size)
+    return got
+
+
+def _deliver(led: LedSharePartition, turn: FetchTurn, max_bytes: int) -> Got:
+    index = led.key.partition
+    if led.machine is None:
+        led.check_loading()
+        return Got(PartitionData(index, current_leader=NO_LEADER))
+    delivered = led.acquire(turn, max_bytes)
+    return Got(
+        PartitionData(
+            index,
+            current_leader=NO_LEADER,
+            records=delivered.records,
+            acquired_records=delivered.ranges,
+        ),
+        delivered.size,
+        delivered.offsets,
+    )
+
+
+# -- answering ------------------------------------------------------------------------------------
+
+
+def _response(
+    context: RequestContext,
+    turn: SessionTurn,
+    got: dict[Key, Got],
+    acknowledged: dict[Key, ErrorCode],
+) -> ShareFetchResponse:
+    topics: dict[bytes, list[PartitionData]] = {}
+    codes: list[int] = []
+    for key in dict.fromkeys([*turn.session.partitions, *acknowledged]):
+        found = got.get(key)
+        data = PartitionData(key[1], current_leader=NO_LEADER) if found is None else found.data
+        listed = turn.session.must_list(
+            key,
+            has_news=bool(found and found.size) or key in acknowledged,
+            has_error=data.error_code != 0,
+        )
+        if not listed:
+            continue
+        ack_error = acknowledged.get(key, ErrorCode.NONE)
+        codes += [data.error_code, ack_error]
+        if ack_error in NOT_LED:
+            data = data._replace(current_leader=LeaderIdAndEpoch(*_leader(context, key, ack_error)))
+        topics.setdefault(key[0], []).append(data._replace(acknowledge_error_code=ack_error))
+    settings = context.node.share_configs.of(turn.session.group).settings
+    return ShareFetchResponse(
+        acquisition_lock_timeout_ms=settings.lock_duration_ms,
+        responses=[
+            ShareFetchableTopicResponse(topic_id, rows) for topic_id, rows in topics.items()
+        ],
+        node_endpoints=[NodeEndpoint(*endpoint) for endpoint in _endpoints(context, codes)],
+    )
+
+
+def _failed(context: RequestContext, key: Key, code: ErrorCode) -> PartitionData:
+    leader = LeaderIdAndEpoch(*_leader(context, key, code))
+    return PartitionData(key[1], code, current_leader=leader)
+
+
+def _leader(context: RequestContext, key: Key, code: int) -> tuple[int, int]:
+    """Who leads the partition, if the client has to be sent there."""
+    if code not in NOT_LED:
+        return -1, -1
+    topic = context.node.image.topic_by_id(UUID(bytes=key[0]))
+    if topic is None or not 0 <= key[1] < len(topic.partitions):
+        return -1, -1
+    partition = topic.partitions[key[1]]
+    return partition.leader, partition.leader_epoch
+
+
+def _endpoints(
+    context: RequestContext, codes: Iterable[int]
+) -> list[tuple[int, str, int, str | None]]:
+    """The brokers' addresses, when somebody is sent to one of them."""
+    if NOT_LED.isdisjoint(codes):
+        return []
+    return [
+        (broker.node_id, endpoint.host, endpoint.port, broker.rack)
+        for broker, endpoint in context.node.endpoints(context.peer.listener)
+    ]

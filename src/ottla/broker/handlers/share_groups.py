@@ -1,0 +1,157 @@
+"""ShareGroupHeartbeat (76) and ShareGroupDescribe (77).
+
+Epoch 0 joins, -1 leaves, null fields mean unchanged. A member that joins a group whose share
+state has to be made first would get an empty assignment and wait a whole heartbeat interval for
+its partitions: the answer waits for that state instead, for at most half an interval, and never
+fails because of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from typing import TYPE_CHECKING
+
+from ottla.broker.errors import ApiError
+from ottla.coordination.groups.config import ShareSettings
+from ottla.coordination.groups.partitions import by_topic
+from ottla.coordination.share import group_messages as m
+from ottla.metadata.configs import resolve_group_config
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema import share_group_describe as describe
+from ottla.wire.schema.share_group_heartbeat import (
+    Assignment,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.context import RequestContext
+
+JOIN = 0
+
+
+async def share_group_heartbeat(
+    context: RequestContext, request: ShareGroupHeartbeatRequest
+) -> ShareGroupHeartbeatResponse:
+    group_id = request.group_id
+    names = request.subscribed_topic_names
+    heartbeat = m.ShareHeartbeat(
+        group_id=group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        topics=context.node.groups.topics,
+        fresh_id=_fresh_id(),
+        rack_id=request.rack_id,
+        topic_names=None if names is None else tuple(names),
+        client_id=context.client_id or "",
+        client_host=f"/{context.peer.host}",
+        settings=_settings(context, group_id),
+    )
+    try:
+        answer = await context.node.groups.ask(group_id, heartbeat, m.ShareHeartbeatResponse)
+        if request.member_epoch == JOIN and answer.error == ErrorCode.NONE:
+            answer = await _with_state(context, heartbeat, answer)
+    except ApiError as error:
+        return ShareGroupHeartbeatResponse(error_code=error.code, error_message=str(error))
+    assignment = None
+    if answer.assignment is not None:
+        assignment = Assignment(
+            [
+                TopicPartitions(topic_id.bytes, indexes)
+                for topic_id, indexes in by_topic(answer.assignment).items()
+            ]
+        )
+    return ShareGroupHeartbeatResponse(
+        error_code=answer.error,
+        error_message=answer.message,
+        member_id=answer.member_id,
+        member_epoch=answer.member_epoch,
+        heartbeat_interval_ms=answer.heartbeat_interval_ms,
+        assignment=assignment,
+    )
+
+
+async def _with_state(
+    context: RequestContext, heartbeat: m.ShareHeartbeat, answer: m.ShareHeartbeatResponse
+) -> m.ShareHeartbeatResponse:
+    """The answer to a join once the group's share state is there, if it comes in time."""
+    groups = context.node.groups
+    effects = groups.effects_of(heartbeat.group_id)
+    if effects is None or answer.assignment:
+        return answer
+    await asyncio.wait([effects], timeout=answer.heartbeat_interval_ms / 2000)
+    again = m.ShareHeartbeat(
+        group_id=heartbeat.group_id,
+        member_id=answer.member_id or heartbeat.member_id,
+        member_epoch=JOIN,
+        topics=groups.topics,
+        rack_id=heartbeat.rack_id,
+        topic_names=heartbeat.topic_names,
+        client_id=heartbeat.client_id,
+        client_host=heartbeat.client_host,
+        settings=heartbeat.settings,
+    )
+    return await groups.ask(heartbeat.group_id, again, m.ShareHeartbeatResponse)
+
+
+def _settings(context: RequestContext, group_id: str) -> ShareSettings:
+    node = context.node
+    config = resolve_group_config(node.image, group_id, node.config)
+    return ShareSettings(
+        config.get_int("share.session.timeout.ms"),
+        config.get_int("share.heartbeat.interval.ms"),
+        config.get_int("share.assignment.interval.ms"),
+    )
+
+
+def _fresh_id() -> str:
+    """A member id as the Java client makes them."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+
+async def share_group_describe(
+    context: RequestContext, request: describe.ShareGroupDescribeRequest
+) -> describe.ShareGroupDescribeResponse:
+    return describe.ShareGroupDescribeResponse(
+        groups=[await _describe(context, group_id) for group_id in request.group_ids]
+    )
+
+
+async def _describe(context: RequestContext, group_id: str) -> describe.DescribedGroup:
+    try:
+        answer = await context.node.groups.ask(
+            group_id, m.DescribeShareGroup(group_id), m.DescribeShareGroupResponse
+        )
+    except ApiError as error:
+        return describe.DescribedGroup(error.code, str(error), group_id)
+    if answer.error != ErrorCode.NONE:
+        text = f"Group {group_id} is not a share group."
+        return describe.DescribedGroup(answer.error, text, group_id, answer.state)
+    names = context.node.image.topic_names
+    return describe.DescribedGroup(
+        group_id=group_id,
+        group_state=answer.state,
+        group_epoch=answer.group_epoch,
+        assignment_epoch=answer.assignment_epoch,
+        assignor_name=answer.assignor,
+        members=[
+            describe.Member(
+                member.member_id,
+                member.rack_id,
+                member.member_epoch,
+                member.client_id,
+                member.client_host,
+                member.topic_names,
+                describe.Assignment(
+                    [
+                        describe.TopicPartitions(topic_id.bytes, names.get(topic_id, ""), indexes)
+                        for topic_id, indexes in by_topic(member.assignment).items()
+                    ]
+                ),
+            )
+            for member in answer.members
+        ],
+    )

@@ -1,0 +1,149 @@
+"""DescribeShareGroupOffsets (90), AlterShareGroupOffsets (91) and DeleteShareGroupOffsets (92).
+
+Describe sums up what the share coordinator knows: start offset, and from v1 the lag (KIP-1226),
+the records below the high watermark that still have to be delivered for good. Alter and delete
+need an empty group; altering makes a share-partition's state anew at the given offset.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from ottla.broker.errors import ApiError
+from ottla.coordination.share import group_messages as m
+from ottla.coordination.share import state_messages
+from ottla.coordination.share.state_records import ShareKey
+from ottla.log.errors import LogError
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema import alter_share_group_offsets as alter
+from ottla.wire.schema import delete_share_group_offsets as delete
+from ottla.wire.schema import describe_share_group_offsets as describe
+from ottla.wire.spec import ZERO_UUID
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.broker.context import RequestContext
+
+UNKNOWN = -1
+
+
+async def describe_share_group_offsets(
+    context: RequestContext, request: describe.DescribeShareGroupOffsetsRequest
+) -> describe.DescribeShareGroupOffsetsResponse:
+    return describe.DescribeShareGroupOffsetsResponse(
+        groups=[await _describe(context, group) for group in request.groups]
+    )
+
+
+async def _describe(
+    context: RequestContext, asked: describe.DescribeShareGroupOffsetsRequestGroup
+) -> describe.DescribeShareGroupOffsetsResponseGroup:
+    wanted = None
+    if asked.topics is not None:
+        wanted = tuple((topic.topic_name, tuple(topic.partitions)) for topic in asked.topics)
+    groups = context.node.groups
+    try:
+        answer = await groups.ask(
+            asked.group_id,
+            m.DescribeShareOffsets(asked.group_id, groups.topics, wanted),
+            m.DescribeShareOffsetsResponse,
+        )
+    except ApiError as error:
+        return describe.DescribeShareGroupOffsetsResponseGroup(
+            asked.group_id, error_code=error.code, error_message=str(error)
+        )
+    topics: dict[str, list[describe.DescribeShareGroupOffsetsResponsePartition]] = defaultdict(list)
+    ids: dict[str, bytes] = {}
+    for partition in answer.partitions:
+        ids[partition.topic] = _id_bytes(partition.topic_id)
+        topics[partition.topic].append(await _summed_up(context, asked.group_id, partition))
+    return describe.DescribeShareGroupOffsetsResponseGroup(
+        asked.group_id,
+        [
+            describe.DescribeShareGroupOffsetsResponseTopic(name, ids[name], partitions)
+            for name, partitions in topics.items()
+        ],
+        answer.error,
+    )
+
+
+async def _summed_up(
+    context: RequestContext, group_id: str, partition: m.SharePartition
+) -> describe.DescribeShareGroupOffsetsResponsePartition:
+    row = describe.DescribeShareGroupOffsetsResponsePartition
+    if not partition.has_state or partition.topic_id is None:
+        return row(partition.partition, UNKNOWN, 0, UNKNOWN)
+    key = ShareKey(group_id, partition.topic_id, partition.partition)
+    answer = await context.node.persister.ask(
+        state_messages.ReadStateSummary(key, context.node.groups.topics),
+        state_messages.StateSummaryResponse,
+    )
+    if answer.error != ErrorCode.NONE:
+        return row(partition.partition, UNKNOWN, 0, UNKNOWN, answer.error, answer.message or None)
+    try:
+        log = context.node.partitions.find(partition.topic, partition.partition).log
+        lag = answer.lag(log.high_watermark)
+    except (ApiError, LogError) as error:
+        return row(partition.partition, UNKNOWN, 0, UNKNOWN, error.code, str(error))
+    return row(partition.partition, answer.start_offset, answer.leader_epoch, lag)
+
+
+async def alter_share_group_offsets(
+    context: RequestContext, request: alter.AlterShareGroupOffsetsRequest
+) -> alter.AlterShareGroupOffsetsResponse:
+    starts = tuple(
+        m.ShareStart(topic.topic_name, partition.partition_index, partition.start_offset)
+        for topic in request.topics
+        for partition in topic.partitions
+    )
+    groups = context.node.groups
+    try:
+        answer = await groups.ask(
+            request.group_id,
+            m.AlterShareOffsets(request.group_id, groups.topics, starts),
+            m.AlterShareOffsetsResponse,
+        )
+    except ApiError as error:
+        return alter.AlterShareGroupOffsetsResponse(error_code=error.code, error_message=str(error))
+    topics: dict[str, list[alter.AlterShareGroupOffsetsResponsePartition]] = defaultdict(list)
+    ids: dict[str, bytes] = {}
+    for topic, topic_id, index, error_code in answer.partitions:
+        ids[topic] = _id_bytes(topic_id)
+        topics[topic].append(alter.AlterShareGroupOffsetsResponsePartition(index, error_code))
+    return alter.AlterShareGroupOffsetsResponse(
+        error_code=answer.error,
+        responses=[
+            alter.AlterShareGroupOffsetsResponseTopic(name, ids[name], partitions)
+            for name, partitions in topics.items()
+        ],
+    )
+
+
+async def delete_share_group_offsets(
+    context: RequestContext, request: delete.DeleteShareGroupOffsetsRequest
+) -> delete.DeleteShareGroupOffsetsResponse:
+    names = tuple(topic.topic_name for topic in request.topics)
+    groups = context.node.groups
+    try:
+        answer = await groups.ask(
+            request.group_id,
+            m.DeleteShareOffsets(request.group_id, groups.topics, names),
+            m.DeleteShareOffsetsResponse,
+        )
+    except ApiError as error:
+        return delete.DeleteShareGroupOffsetsResponse(
+            error_code=error.code, error_message=str(error)
+        )
+    return delete.DeleteShareGroupOffsetsResponse(
+        error_code=answer.error,
+        responses=[
+            delete.DeleteShareGroupOffsetsResponseTopic(topic, _id_bytes(topic_id), error_code)
+            for topic, topic_id, error_code in answer.topics
+        ],
+    )
+
+
+def _id_bytes(topic_id: UUID | None) -> bytes:
+    return ZERO_UUID if topic_id is None else topic_id.bytes

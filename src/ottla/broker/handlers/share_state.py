@@ -1,0 +1,148 @@
+"""The share coordinator's RPCs between nodes: Initialize (83), Read (84), Write (85), Delete (86)
+and ReadSummary (87) ShareGroupState.
+
+Each may carry many share-partitions, and each of these is decided alone. The coordinator of a key
+is asked only if this node has it; otherwise that partition is answered with NOT_COORDINATOR.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+from uuid import UUID
+
+from ottla.broker.errors import ApiError
+from ottla.coordination.share import state_messages as m
+from ottla.coordination.share.batches import StateBatch
+from ottla.coordination.share.state_records import ShareKey
+from ottla.wire.schema import delete_share_group_state as delete
+from ottla.wire.schema import initialize_share_group_state as initialize
+from ottla.wire.schema import read_share_group_state as read
+from ottla.wire.schema import read_share_group_state_summary as summary
+from ottla.wire.schema import write_share_group_state as write
+
+if TYPE_CHECKING:
+    from ottla.broker.context import RequestContext
+
+ReplyT = TypeVar("ReplyT", m.StateResponse, m.ReadStateResponse, m.StateSummaryResponse)
+
+
+async def initialize_share_group_state(
+    context: RequestContext, request: initialize.InitializeShareGroupStateRequest
+) -> initialize.InitializeShareGroupStateResponse:
+    results = []
+    for topic in request.topics if request.group_id else ():
+        partitions = []
+        for data in topic.partitions:
+            question = m.InitializeState(
+                _key(request.group_id, topic.topic_id, data.partition),
+                context.node.groups.topics,
+                data.state_epoch,
+                data.start_offset,
+            )
+            answer = await _ask(context, question, m.StateResponse)
+            partitions.append(
+                initialize.PartitionResult(data.partition, answer.error, answer.message)
+            )
+        results.append(initialize.InitializeStateResult(topic.topic_id, partitions))
+    return initialize.InitializeShareGroupStateResponse(results)
+
+
+async def read_share_group_state(
+    context: RequestContext, request: read.ReadShareGroupStateRequest
+) -> read.ReadShareGroupStateResponse:
+    results = []
+    for topic in request.topics if request.group_id else ():
+        partitions = []
+        for data in topic.partitions:
+            question = m.ReadState(
+                _key(request.group_id, topic.topic_id, data.partition),
+                context.node.groups.topics,
+                data.leader_epoch,
+            )
+            answer = await _ask(context, question, m.ReadStateResponse)
+            partitions.append(
+                read.PartitionResult(
+                    data.partition,
+                    answer.error,
+                    answer.message,
+                    answer.state_epoch,
+                    answer.start_offset,
+                    [read.StateBatch(*batch) for batch in answer.batches],
+                )
+            )
+        results.append(read.ReadStateResult(topic.topic_id, partitions))
+    return read.ReadShareGroupStateResponse(results)
+
+
+async def write_share_group_state(
+    context: RequestContext, request: write.WriteShareGroupStateRequest
+) -> write.WriteShareGroupStateResponse:
+    results = []
+    for topic in request.topics if request.group_id else ():
+        partitions = []
+        for data in topic.partitions:
+            question = m.WriteState(
+                _key(request.group_id, topic.topic_id, data.partition),
+                context.node.groups.topics,
+                data.state_epoch,
+                data.leader_epoch,
+                data.start_offset,
+                tuple(StateBatch(*batch) for batch in data.state_batches),
+                data.delivery_complete_count,
+            )
+            answer = await _ask(context, question, m.StateResponse)
+            partitions.append(write.PartitionResult(data.partition, answer.error, answer.message))
+        results.append(write.WriteStateResult(topic.topic_id, partitions))
+    return write.WriteShareGroupStateResponse(results)
+
+
+async def delete_share_group_state(
+    context: RequestContext, request: delete.DeleteShareGroupStateRequest
+) -> delete.DeleteShareGroupStateResponse:
+    results = []
+    for topic in request.topics if request.group_id else ():
+        partitions = []
+        for data in topic.partitions:
+            question = m.DeleteState(_key(request.group_id, topic.topic_id, data.partition))
+            answer = await _ask(context, question, m.StateResponse)
+            partitions.append(delete.PartitionResult(data.partition, answer.error, answer.message))
+        results.append(delete.DeleteStateResult(topic.topic_id, partitions))
+    return delete.DeleteShareGroupStateResponse(results)
+
+
+async def read_share_group_state_summary(
+    context: RequestContext, request: summary.ReadShareGroupStateSummaryRequest
+) -> summary.ReadShareGroupStateSummaryResponse:
+    results = []
+    for topic in request.topics if request.group_id else ():
+        partitions = []
+        for data in topic.partitions:
+            question = m.ReadStateSummary(
+                _key(request.group_id, topic.topic_id, data.partition), context.node.groups.topics
+            )
+            answer = await _ask(context, question, m.StateSummaryResponse)
+            partitions.append(
+                summary.PartitionResult(
+                    data.partition,
+                    answer.error,
+                    answer.message,
+                    answer.state_epoch,
+                    answer.leader_epoch,
+                    answer.start_offset,
+                    answer.delivery_complete_count,
+                )
+            )
+        results.append(summary.ReadStateSummaryResult(topic.topic_id, partitions))
+    return summary.ReadShareGroupStateSummaryResponse(results)
+
+
+def _key(group_id: str, topic_id: bytes, partition: int) -> ShareKey:
+    return ShareKey(group_id, UUID(bytes=topic_id), partition)
+
+
+async def _ask(context: RequestContext, question: m.KeyedRequest, expect: type[ReplyT]) -> ReplyT:
+    """This node's coordinator, or why it is not the one."""
+    try:
+        return await context.node.persister.coordinators.ask(str(question.key), question, expect)
+    except ApiError as error:
+        return expect(error.code, str(error))

@@ -1,0 +1,52 @@
+"""How much of unserved requests all connections together may hold: queued.max.request.bytes.
+
+- A connection counts the requests that wait behind one it is serving, and a frame that is on its
+  way with its announced size, unless that is small enough for the memory it reads into anyway.
+- Over the limit nobody may add; who wants to has to stop reading, and is called when there is
+  room. What was granted before goes on, so that frames on their way end and make room again. The
+  limit is thus passed by at most one grant.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UNLIMITED: Final = -1
+
+
+class RequestMemory:
+    """Counts what is held; `grant` asks for more or gives back."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._waiting: dict[object, Callable[[], None]] = {}
+        self.held = 0
+
+    @property
+    def full(self) -> bool:
+        return self._limit != UNLIMITED and self.held >= self._limit
+
+    def grant(self, owner: object, change: int, room: Callable[[], None]) -> bool:
+        """Whether `owner` may hold so much more; if not, `room` is called once there is some."""
+        if change > 0 and self.full:
+            self._waiting[owner] = room
+            return False
+        self.held += change
+        if change < 0 and not self.full:
+            waiting, self._waiting = self._waiting, {}
+            for call in waiting.values():
+                call()
+        return True
+
+    def forget(self, owner: object, held: int) -> None:
+        """`owner` is gone, and so is what it held."""
+        self._waiting.pop(owner, None)
+        if held:
+            self.grant(owner, -held, _nothing)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,343 @@
+"""The share-partitions this node leads: machines, their locks, their writes, and who waits.
+
+A share-partition is loaded from the persister when it is first fetched from, and dropped when the
+persister says that it belongs to somebody else now, when its group has no session left, or when
+its partition is gone. While it loads, fetches wait. The machine decides; this shell reads the log
+for it, sends its writes, keeps its clock and wakes those who wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from ottla.broker.coordinator_service import now_ms
+from ottla.broker.errors import ApiError
+from ottla.broker.share_settings import resolve_start
+from ottla.coordination.share import state_messages as m
+from ottla.coordination.share.batches import StateBatch
+from ottla.coordination.share.state_records import ShareKey
+from ottla.log.errors import OffsetOutOfRange
+from ottla.sharing.partition import SharePartition
+from ottla.sharing.requests import FENCING, client_error
+from ottla.sharing.values import (
+    BadPersistedState,
+    FetchTurn,
+    LogBatch,
+    PersistedState,
+    ShareError,
+)
+from ottla.wire.batch import iter_batches
+from ottla.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ottla.broker.node import Node
+    from ottla.broker.partitions import HostedPartition
+    from ottla.broker.share_settings import ShareGroupConfig
+    from ottla.sharing.values import Ack, Write
+    from ottla.wire.batch import RecordBatch
+    from ottla.wire.schema.share_fetch import AcquiredRecords
+
+# One look at the log. A fetch that wants more looks again; one that wants little reads little.
+READ_BYTES: Final = 1024 * 1024
+# Looks that may lead to nothing but archived offsets before others get their turn.
+MAX_LOOKS: Final = 16
+
+logger = logging.getLogger(__name__)
+
+
+class Delivered(NamedTuple):
+    """What one fetch got from one share-partition."""
+
+    ranges: list[AcquiredRecords]
+    records: list[memoryview]
+    size: int
+    offsets: int
+
+
+class LedSharePartition:
+    """One share-partition: its machine once it is loaded."""
+
+    def __init__(self, node: Node, key: ShareKey, hosted: HostedPartition) -> None:
+        self.key = key
+        self.hosted = hosted
+        self.machine: SharePartition | None = None
+        self.dropped = False
+        self.waiters: set[Callable[[], None]] = set()
+        self._node = node
+        self._timer: asyncio.TimerHandle | None = None
+        self._writes: set[asyncio.Future[ErrorCode]] = set()
+        self.loading = asyncio.ensure_future(self._load())
+
+    @property
+    def _config(self) -> ShareGroupConfig:
+        return self._node.share_configs.of(self.key.group_id)
+
+    # -- loading and dropping ---------------------------------------------------------------------
+
+    async def _load(self) -> ErrorCode:
+        """What the client is told if it cannot be loaded; NONE when it is."""
+        node = self._node
+        answer = await node.persister.ask(
+            m.ReadState(self.key, node.groups.topics, self.hosted.leader_epoch),
+            m.ReadStateResponse,
+        )
+        if answer.error != ErrorCode.NONE:
+            return client_error(answer.error)
+        start = answer.start_offset
+        resolved = start < 0
+        if resolved:
+            start = resolve_start(self._config.reset, self.hosted.log)
+        try:
+            self.machine = SharePartition(
+                self._config.settings,
+                PersistedState(answer.state_epoch, start, answer.batches),
+            )
+        except BadPersistedState:
+            logger.exception("share state of %s cannot be used", self.key)
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        if resolved:
+            # Else a new leader would resolve `latest` anew, and skip what came meanwhile.
+            self._send(self.machine.start_write())
+        self.wake()
+        return ErrorCode.NONE
+
+    def check_loading(self) -> None:
+        """Raise what went wrong, if the load has failed; the next fetch loads anew.
+
+        A coordinator that cannot be reached is not the client's business: it just finds nothing.
+        """
+        if not self.loading.done() or self.loading.cancelled():
+            return
+        code = self.loading.result()
+        self._node.shares.drop(self.key)
+        if code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            raise ApiError(code)
+
+    def drop(self) -> None:
+        """Forget everything; who waits finds out."""
+        self.dropped = True
+        self.machine = None
+        self.loading.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.wake()
+
+    def wake(self) -> None:
+        waiters, self.waiters = self.waiters, set()
+        for waiter in waiters:
+            waiter()
+
+    # -- delivering -------------------------------------------------------------------------------
+
+    def acquire(self, turn: FetchTurn, max_bytes: int) -> Delivered:
+        """Deliver what there is for a member, up to the limits."""
+        machine = self.machine
+        delivered = Delivered([], [], 0, 0)
+        if machine is None:
+            return delivered
+        machine.settings = self._config.settings
+        committed = self._config.reads_committed
+        for _ in range(MAX_LOOKS):
+            if delivered.offsets >= turn.max_records or not machine.can_acquire:
+                break
+            if delivered.size and delivered.size >= max_bytes:
+                break
+            before = machine.next_fetch_offset
+            more = self._look(
+                machine,
+                turn._replace(max_records=turn.max_records - delivered.offsets),
+                min(READ_BYTES, max(1, max_bytes - delivered.size)),
+                committed=committed,
+            )
+            delivered = Delivered(
+                delivered.ranges + more.ranges,
+                delivered.records + more.records,
+                delivered.size + more.size,
+                delivered.offsets + more.offsets,
+            )
+            if machine.next_fetch_offset == before:
+                break
+        self._arm()
+        return delivered
+
+    def _look(
+        self, machine: SharePartition, turn: FetchTurn, max_bytes: int, *, committed: bool
+    ) -> Delivered:
+        """Read once, and let the machine take from it."""
+        log = self.hosted.log
+        bound = log.last_stable_offset if committed else log.high_watermark
+        offset = machine.next_fetch_offset
+        try:
+            chunks, _ = log.read(offset, max_bytes, upper_bound_offset=bound, min_one_message=True)
+        except OffsetOutOfRange:
+            machine.log_start_moved(log.log_start_offset)
+            return Delivered([], [], 0, 0)
+        batches = [batch for chunk in chunks for batch in iter_batches(memoryview(chunk))]
+        if not batches:
+            return Delivered([], [], 0, 0)
+        hidden = self._hidden(batches, bound) if committed else frozenset()
+        found = machine.acquire(
+            turn,
+            offset,
+            [
+                LogBatch(
+                    batch.base_offset,
+                    batch.last_offset,
+                    has_data=not batch.is_control
+                    and batch.record_count > 0
+                    and batch.base_offset not in hidden,
+                )
+                for batch in batches
+            ],
+            now_ms(),
+        )
+        records = [batches[index].data for index in found.batches]
+        return Delivered(list(found.ranges), records, sum(map(len, records)), found.records)
+
+    def _hidden(self, batches: Sequence[RecordBatch], bound: int) -> frozenset[int]:
+        """Base offsets of the batches that belong to aborted transactions."""
+        aborted = self.hosted.log.aborted_transactions(batches[0].base_offset, bound)
+        return frozenset(
+            batch.base_offset
+            for batch in batches
+            if batch.is_transactional
+            and any(
+                entry.producer_id == batch.producer_id
+                and entry.first_offset <= batch.base_offset <= entry.last_offset
+                for entry in aborted
+            )
+        )
+
+    # -- acknowledging ----------------------------------------------------------------------------
+
+    async def acknowledge(self, member: str, acks: Sequence[Ack]) -> ErrorCode:
+        """What the client is told, once it is durable."""
+        machine = self.machine
+        if machine is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            write = machine.acknowledge(member, acks, now_ms())
+        except ShareError as error:
+            return error.code
+        self._arm()
+        if write is None:
+            return ErrorCode.NONE
+        return await self._written(machine, write)
+
+    def release(self, member: str) -> None:
+        """The member is gone; what it holds goes to others."""
+        if self.machine is not None:
+            self._send(self.machine.release(member, now_ms()))
+            self._arm()
+            self.wake()
+
+    # -- writes and time --------------------------------------------------------------------------
+
+    def _send(self, write: Write | None) -> None:
+        """A write that nobody waits for."""
+        if write is not None and self.machine is not None:
+            written = self._written(self.machine, write)
+            self._writes.add(written)
+            written.add_done_callback(self._writes.discard)
+
+    def _written(self, machine: SharePartition, write: Write) -> asyncio.Future[ErrorCode]:
+        """Starts the write in this very turn, so that writes keep their order."""
+        sent = self._node.persister.write(
+            m.WriteState(
+                self.key,
+                self._node.groups.topics,
+                write.state_epoch,
+                self.hosted.leader_epoch,
+                write.start_offset,
+                tuple(StateBatch(*batch) for batch in write.batches),
+                write.delivery_complete_count,
+            )
+        )
+
+        async def settle() -> ErrorCode:
+            answer = await sent
+            if answer.error == ErrorCode.NONE:
+                machine.write_succeeded(write.write_id)
+                self.wake()
+                return ErrorCode.NONE
+            logger.warning("share state of %s: %s", self.key, answer.message or answer.error.name)
+            if answer.error in FENCING:
+                self._node.shares.drop(self.key)
+            else:
+                self._send(machine.write_failed(write.write_id, now_ms()))
+                self._arm()
+                self.wake()
+            return client_error(answer.error)
+
+        return asyncio.ensure_future(settle())
+
+    def _arm(self) -> None:
+        """Wake up when the next lock ends."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = None if self.machine is None else self.machine.next_deadline()
+        if deadline is not None:
+            delay = max(0, deadline - now_ms()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self.machine is not None:
+            self._send(self.machine.tick(now_ms()))
+            self._arm()
+            self.wake()
+
+
+class LedSharePartitions:
+    """All of them, by key."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._led: dict[ShareKey, LedSharePartition] = {}
+
+    def find(self, group: str, topic_id: bytes, index: int) -> LedSharePartition:
+        """The share-partition, which begins to load if it is new; `ApiError` if not led here."""
+        hosted = self._node.partitions.find_by_id(topic_id, index)
+        key = ShareKey(group, UUID(bytes=topic_id), index)
+        led = self._led.get(key)
+        if led is None or led.hosted is not hosted:
+            if led is not None:
+                led.drop()
+            led = self._led[key] = LedSharePartition(self._node, key, hosted)
+        return led
+
+    def loaded(self, group: str, topic_id: bytes, index: int) -> LedSharePartition:
+        """One that somebody has fetched from, or `ApiError`."""
+        self._node.partitions.find_by_id(topic_id, index)
+        led = self._led.get(ShareKey(group, UUID(bytes=topic_id), index))
+        if led is None or led.machine is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return led
+
+    def release(self, group: str, member: str, topic_id: bytes, index: int) -> None:
+        """Give back what a member holds, if anything is loaded that it could hold."""
+        led = self._led.get(ShareKey(group, UUID(bytes=topic_id), index))
+        if led is not None:
+            led.release(member)
+
+    def of_group(self, group: str) -> list[LedSharePartition]:
+        return [led for key, led in self._led.items() if key.group_id == group]
+
+    def drop(self, key: ShareKey) -> None:
+        led = self._led.pop(key, None)
+        if led is not None:
+            led.drop()
+
+    def drop_group(self, group: str) -> None:
+        for led in self.of_group(group):
+            self.drop(led.key)
+
+    def close(self) -> None:
+        for key in tuple(self._led):
+            self.drop(key)

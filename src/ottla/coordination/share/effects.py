@@ -1,0 +1,65 @@
+"""What a share group wants done at the share coordinator.
+
+An effect leaves after the decision that asked for it is committed. Whoever carries it out must
+
+- carry out the effects of one group one after another, in the order they came, because a delete
+  that overtakes an initialise (or the other way round) would leave the wrong state behind, and
+- report every effect back once, whatever became of it: `ShareStateInitialized` or
+  `ShareStateDeleted` with an error code per partition; one that is missing counts as failed.
+
+An effect is told from another by identity: a report names the very object it is about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from ottla.coordination.machine import Effect
+from ottla.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.coordination.groups.partitions import Partitions, TopicPartition
+
+Outcome: TypeAlias = "Mapping[TopicPartition, ErrorCode]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InitializeShareState(Effect):
+    """`starts` has the start offset of each partition; -1 is whatever the group's reset says."""
+
+    group_id: str
+    state_epoch: int
+    starts: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeleteShareState(Effect):
+    group_id: str
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class ShareStateInitialized:
+    effect: InitializeShareState
+    outcome: Outcome
+
+    @property
+    def group_id(self) -> str:
+        return self.effect.group_id
+
+
+@dataclass(frozen=True, slots=True)
+class ShareStateDeleted:
+    effect: DeleteShareState
+    outcome: Outcome
+
+    @property
+    def group_id(self) -> str:
+        return self.effect.group_id
+
+
+def error_of(outcome: Outcome, partition: TopicPartition) -> ErrorCode:
+    return outcome.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)

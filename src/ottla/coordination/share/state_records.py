@@ -1,0 +1,194 @@
+"""The records of `__share_group_state`, byte for byte as Kafka writes them.
+
+A key is int16 type (0 snapshot, 1 update), group id, topic id and partition, never flexible. A
+value is int16 version 0 and flexible fields; a snapshot without a value ends its share-partition.
+The count of completed deliveries is a tagged field here, though a plain one in the requests. A
+record of another type, and an update without a value, decode to None and are left alone.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, TypeAlias
+from uuid import UUID
+
+from ottla.coordination.codec import Reader, UnsupportedRecordVersion, Writer
+from ottla.coordination.groups.partitioner import partition_for
+from ottla.coordination.share.batches import StateBatch, StateBatches
+from ottla.wire.errors import WireError
+
+SNAPSHOT, UPDATE = range(2)
+VERSION = 0
+
+UNKNOWN_COUNT = -1
+_COUNT_TAG = 0
+
+
+class InvalidShareKey(WireError):
+    """A text that does not name a share-partition."""
+
+    summary = "invalid share key"
+
+
+class ShareKey(NamedTuple):
+    """Names a share-partition."""
+
+    group_id: str
+    topic_id: UUID
+    partition: int
+
+    def __str__(self) -> str:
+        """The text whose hash places the key, and which FindCoordinator asks with."""
+        topic = urlsafe_b64encode(self.topic_id.bytes).decode().rstrip("=")
+        return f"{self.group_id}:{topic}:{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> ShareKey:
+        """From the right, because a group id may hold colons; raises `InvalidShareKey`."""
+        parts = text.rsplit(":", 2)
+        try:
+            group_id, topic, partition = parts
+            key = cls(group_id, UUID(bytes=urlsafe_b64decode(topic + "==")), int(partition))
+        except ValueError as error:
+            raise InvalidShareKey("group:topicId:partition", text, "share key") from error
+        if not group_id or str(key) != text:
+            raise InvalidShareKey("group:topicId:partition", text, "share key")
+        return key
+
+    def state_partition(self, partitions: int) -> int:
+        """The partition of `__share_group_state` that owns this key."""
+        return partition_for(str(self), partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything about a share-partition; a start offset of -1 was not resolved yet."""
+
+    where: ClassVar[str] = "share snapshot"
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    create_ms: int
+    write_ms: int
+    batches: StateBatches
+    delivery_complete_count: int = UNKNOWN_COUNT
+
+    def encode(self) -> bytes:
+        writer = Writer(flexible=True).int16(VERSION).int32(self.snapshot_epoch)
+        writer.int32(self.state_epoch).int32(self.leader_epoch).int64(self.start_offset)
+        writer.int64(self.create_ms).int64(self.write_ms)
+        return _end(writer, self.batches, self.delivery_complete_count)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Snapshot:
+        return cls(
+            reader.int32(),
+            reader.int32(),
+            reader.int32(),
+            reader.int64(),
+            reader.int64(),
+            reader.int64(),
+            _read_batches(reader),
+            _read_count(reader),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What one write changed; -1 as leader epoch or start offset means unchanged."""
+
+    where: ClassVar[str] = "share update"
+    snapshot_epoch: int
+    leader_epoch: int
+    start_offset: int
+    batches: StateBatches
+    delivery_complete_count: int = UNKNOWN_COUNT
+
+    def encode(self) -> bytes:
+        writer = Writer(flexible=True).int16(VERSION).int32(self.snapshot_epoch)
+        writer.int32(self.leader_epoch).int64(self.start_offset)
+        return _end(writer, self.batches, self.delivery_complete_count)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Update:
+        return cls(
+            reader.int32(),
+            reader.int32(),
+            reader.int64(),
+            _read_batches(reader),
+            _read_count(reader),
+        )
+
+
+def _end(writer: Writer, batches: StateBatches, count: int) -> bytes:
+    def batch(item: StateBatch) -> None:
+        writer.int64(item.first).int64(item.last)
+        writer.int8(item.state).int16(item.delivery_count).tags()
+
+    tagged = {} if count == UNKNOWN_COUNT else {_COUNT_TAG: Writer().int32(count)}
+    return writer.array(batches, batch).tags(tagged).done()
+
+
+def _read_batches(reader: Reader) -> StateBatches:
+    def batch() -> StateBatch:
+        item = StateBatch(reader.int64(), reader.int64(), reader.int8(), reader.int16())
+        reader.tags()
+        return item
+
+    return reader.array(batch)
+
+
+def _read_count(reader: Reader) -> int:
+    tagged = reader.tags()
+    return tagged[_COUNT_TAG].int32() if _COUNT_TAG in tagged else UNKNOWN_COUNT
+
+
+Value: TypeAlias = Snapshot | Update
+
+
+class StateRecord(NamedTuple):
+    """One fact of a share-partition; `value` None is its end."""
+
+    key: ShareKey
+    value: Value | None
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        kind = UPDATE if isinstance(self.value, Update) else SNAPSHOT
+        group_id, topic_id, partition = self.key
+        key = Writer().int16(kind).string(group_id).uuid(topic_id).int32(partition).done()
+        return key, None if self.value is None else self.value.encode()
+
+
+def decode_key(data: bytes) -> tuple[int, ShareKey] | None:
+    """Type and key, or None for a type that is not known."""
+    reader = Reader(data, "key of __share_group_state")
+    kind = reader.int16()
+    if kind not in (SNAPSHOT, UPDATE):
+        return None
+    key = ShareKey(reader.string(), reader.uuid(), reader.int32())
+    reader.end()
+    return kind, key
+
+
+def decode(key_data: bytes, value_data: bytes | None) -> StateRecord | None:
+    """The record, or None when there is nothing in it to fold."""
+    named = decode_key(key_data)
+    if named is None:
+        return None
+    kind, key = named
+    if value_data is None:
+        return StateRecord(key, None) if kind == SNAPSHOT else None
+    return StateRecord(key, _read_value(kind, value_data))
+
+
+def _read_value(kind: int, data: bytes) -> Value:
+    shape: type[Value] = Snapshot if kind == SNAPSHOT else Update
+    reader = Reader(data, shape.where)
+    if (version := reader.int16()) != VERSION:
+        raise UnsupportedRecordVersion(VERSION, version, shape.where)
+    reader.flexible = True
+    value = shape.read(reader)
+    reader.end()
+    return value

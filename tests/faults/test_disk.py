@@ -1,0 +1,200 @@
+"""Disks that fail under a running broker.
+
+The partition that is struck answers KAFKA_STORAGE_ERROR, all others go on, the broker says what is
+wrong and lives. After a repair and a restart everything that was acknowledged is served.
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.broker import jobs
+from ottla.testing.embedded import EmbeddedBroker
+from ottla.wire.batch import iter_batches
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.records import BatchBuilder, iter_records
+from ottla.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.schema.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from ottla.wire.schema.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.wire.schema.init_producer_id import InitProducerIdRequest
+from ottla.wire.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.support.faults_client import PlainClient
+from tests.support.faults_disk import FaultyStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PRODUCE, FETCH, CREATE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID = 0, 1, 19, 21, 22
+ERRORS = (errno.EIO, errno.ENOSPC)
+
+
+class Broker:
+    """A broker whose disk can be broken, and a client of it."""
+
+    def __init__(self, broker: EmbeddedBroker, client: PlainClient, disk: FaultyStorage) -> None:
+        self.embedded = broker
+        self.client = client
+        self.disk = disk
+
+    def produce(self, topic: str, value: bytes) -> ErrorCode:
+        builder = BatchBuilder()
+        builder.append(value, timestamp=time.time_ns() // 1_000_000)
+        partition = PartitionProduceData(0, builder.build())
+        request = ProduceRequest(
+            None, -1, 1000, (TopicProduceData(topic, partition_data=(partition,)),)
+        )
+        answer = self.client.ask(PRODUCE, 9, request)
+        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+    def fetch(self, topic: str) -> list[bytes | None] | ErrorCode:
+        partition = FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)
+        request = FetchRequest(
+            max_bytes=1 << 20, topics=(FetchTopic(topic, partitions=(partition,)),)
+        )
+        data = self.client.ask(FETCH, 11, request).responses[0].partitions[0]
+        if data.error_code:
+            return ErrorCode(data.error_code)
+        batches = iter_batches(memoryview(data.records))
+        return [record.value for batch in batches for record in iter_records(batch)]
+
+    def create(self, topic: str) -> ErrorCode:
+        request = CreateTopicsRequest((CreatableTopic(topic, 1, -1),))
+        (created,) = self.client.ask(CREATE_TOPICS, 5, request).topics
+        return ErrorCode(created.error_code)
+
+
+@contextmanager
+def running(path: Path, disk: FaultyStorage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    with monkeypatch.context() as patched:
+        patched.setattr("ottla.broker.data.OsStorage", lambda: disk)
+        broker = EmbeddedBroker(path)
+        broker.start()
+    try:
+        with PlainClient(int(broker.bootstrap.rpartition(":")[2])) as client:
+            yield Broker(broker, client, disk)
+    finally:
+        broker.stop()
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("call", ["pwritev", "fdatasync"])
+def test_a_log_that_cannot_be_written_is_offline_and_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: int
+) -> None:
+    disk = FaultyStorage()
+    with running(tmp_path, disk, monkeypatch) as broker:
+        for topic in ("struck", "spared"):
+            assert broker.create(topic) == ErrorCode.NONE
+            assert broker.produce(topic, b"before") == ErrorCode.NONE
+        disk.break_(call, "/struck-0/", error)
+        assert broker.produce("struck", b"refused") == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.repair()
+        # Nobody knows what the disk holds, so nothing is tried again.
+        assert broker.produce("struck", b"refused") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.fetch("struck") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.produce("spared", b"after") == ErrorCode.NONE
+        assert broker.fetch("spared") == [b"before", b"after"]
+    with running(tmp_path, disk, monkeypatch) as broker:
+        kept = broker.fetch("struck")
+        assert isinstance(kept, list)
+        assert kept[0] == b"before"
+        assert set(kept[1:]) <= {b"refused"}  # not acknowledged: there or not
+        assert broker.produce("struck", b"again") == ErrorCode.NONE
+        assert broker.fetch("struck") == [*kept, b"again"]
+        assert broker.fetch("spared") == [b"before", b"after"]
+
+
+def test_the_broker_says_which_log_is_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(jobs, "SWEEP_SECONDS", 0.01)
+    disk = FaultyStorage()
+    with running(tmp_path, disk, monkeypatch) as broker:
+        broker.create("struck")
+        broker.produce("struck", b"before")
+        disk.break_("pwritev", "/struck-0/")
+        broker.produce("struck", b"refused")
+        deadline = time.monotonic() + 30
+        while not (said := [r for r in caplog.messages if "is offline until" in r]):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert said == ["<struck-0> is offline until the broker is restarted"]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("call", ["mkdir", "open", "rename", "fdatasync"])
+def test_a_log_that_cannot_be_made_is_made_when_the_disk_is_well_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: int
+) -> None:
+    disk = FaultyStorage()
+    with running(tmp_path, disk, monkeypatch) as broker:
+        disk.break_(call, "/struck-0", error)
+        assert broker.create("struck") == ErrorCode.NONE  # the topic is metadata, its log is not
+        assert broker.create("spared") == ErrorCode.NONE
+        assert broker.produce("struck", b"refused") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.fetch("struck") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.produce("spared", b"fine") == ErrorCode.NONE
+        disk.repair()
+        assert broker.produce("struck", b"now") == ErrorCode.NONE
+        assert broker.fetch("struck") == [b"now"]
+
+
+def test_checkpoints_that_cannot_be_written_cost_a_recovery_and_no_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FaultyStorage()
+    with running(tmp_path, disk, monkeypatch) as broker:
+        broker.create("orders")
+        assert broker.produce("orders", b"one") == ErrorCode.NONE
+        disk.break_("open", "recovery-point-offset-checkpoint", errno.ENOSPC)
+    assert disk.struck
+    assert any("checkpoints not written" in message for message in caplog.messages)
+    disk.repair()
+    with running(tmp_path, disk, monkeypatch) as broker:
+        assert broker.fetch("orders") == [b"one"]
+
+
+def test_a_log_start_that_cannot_be_written_is_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FaultyStorage()
+    with running(tmp_path, disk, monkeypatch) as broker:
+        broker.create("orders")
+        broker.produce("orders", b"one")
+        disk.break_("open", "log-start-offset-checkpoint", errno.ENOSPC)
+        topic = DeleteRecordsTopic("orders", (DeleteRecordsPartition(0, 1),))
+        answer = broker.client.ask(DELETE_RECORDS, 1, DeleteRecordsRequest((topic,)))
+        code = answer.topics[0].partitions[0].error_code
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.repair()
+        assert broker.produce("orders", b"two") == ErrorCode.NONE
+
+
+def test_a_metadata_store_that_cannot_be_written_is_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ottla.metadata.sqlite_store.LOCK_TIMEOUT_SECONDS", 0.0)
+    with running(tmp_path, FaultyStorage(), monkeypatch) as broker:
+        assert broker.create("before") == ErrorCode.NONE
+        # Another process holds the database for longer than the broker waits for it.
+        with sqlite3.connect(tmp_path / "metadata.db", isolation_level=None) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            assert broker.create("refused") == ErrorCode.KAFKA_STORAGE_ERROR
+            answer = broker.client.ask(INIT_PRODUCER_ID, 4, InitProducerIdRequest(None))
+            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert broker.produce("before", b"served") == ErrorCode.NONE
+            other.execute("ROLLBACK")
+        other.close()
+        assert broker.create("refused") == ErrorCode.NONE
+    assert any("takes no changes" in message for message in caplog.messages)

@@ -1,0 +1,136 @@
+"""kill -9 at any moment: what was acknowledged is there afterwards, once and in order.
+
+Producers, a committer of group offsets and an administrator work without pause while the broker
+is killed and started again, now and then before it is ready. A process that is killed leaves to
+the system what it wrote; what a power cut takes is the subject of the tests of the log.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import Consumer, TopicPartition
+
+from ottla.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest
+from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess, soak
+from tests.support.faults_client import PlainClient
+from tests.support.faults_workers import (
+    CREATE_TOPICS,
+    Administrator,
+    Committer,
+    SequenceProducer,
+    Worker,
+    at_work,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KILLS: Final = 1_000 if soak() else 20
+MIN_ACKED: Final = 1_000_000 if soak() else 5_000
+MAX_LIFE_SECONDS: Final = 0.6  # from ready to killed
+TOPIC: Final = "numbers"
+PARTITIONS: Final = 3
+# Small segments and frequent checkpoints, so that kills meet rolls and checkpoints too.
+CONFIG: Final = {
+    "log.segment.bytes": str(1024 * 1024),
+    "log.flush.offset.checkpoint.interval.ms": "100",
+}
+Log = list[tuple[str, int]]
+"""(producer, sequence) by offset."""
+
+
+def read_log(bootstrap: str, partition: int) -> Log:
+    """Everything in the partition; offsets must run from 0 without a gap."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False}
+    )
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=30)
+        consumer.assign([TopicPartition(TOPIC, partition, 0)])
+        log: Log = []
+        while len(log) < end:
+            messages = consumer.consume(min(10_000, end - len(log)), timeout=30)
+            assert messages, f"partition {partition} ends at {len(log)}, not at {end}"
+            for message in messages:
+                assert message.error() is None, message.error()
+                assert message.offset() == len(log)
+                value = message.value()
+                assert value is not None
+                name, sequence = value.decode().split()
+                log.append((name, int(sequence)))
+        return log
+    finally:
+        consumer.close()
+
+
+def check_log(log: Log, producer: SequenceProducer, partition: int) -> int:
+    """Nothing acknowledged is lost or moved, nothing is out of order; the number of duplicates."""
+    for sequence, offset in producer.acked[partition].items():
+        assert log[offset] == (producer.name, sequence), f"{sequence} is not at {offset}"
+    found = [sequence for name, sequence in log if name == producer.name]
+    first_times = list(dict.fromkeys(found))
+    assert first_times == list(range(producer.sent[partition])), "lost or out of order"
+    return len(found) - len(first_times)
+
+
+def wait_for_progress(producers: list[SequenceProducer]) -> None:
+    """Each has something acknowledged that was not before."""
+    before = [producer.acknowledged for producer in producers]
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    for producer, count in zip(producers, before, strict=True):
+        while producer.acknowledged == count:
+            producer.check()
+            assert time.monotonic() < deadline, f"{producer.name} is not served"
+            time.sleep(0.001)
+
+
+def kill_again_and_again(
+    broker: BrokerProcess, workers: list[Worker], chance: random.Random
+) -> None:
+    producers = [worker for worker in workers if isinstance(worker, SequenceProducer)]
+    wait_for_progress(producers)
+    for _ in range(KILLS):
+        time.sleep(chance.uniform(0, MAX_LIFE_SECONDS))
+        broker.kill()
+        for worker in workers:
+            worker.check()
+        broker.spawn()
+        # Mostly it gets to work again; now and then the next kill meets its start or recovery.
+        if chance.random() < 0.8:
+            broker.wait_until_ready()
+            wait_for_progress(producers)
+    broker.wait_until_ready()
+
+
+def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
+    seed = int(os.environ.get("OTTLA_SEED", "0")) or random.randrange(1, 2**32)
+    print(f"OTTLA_SEED={seed}")
+    with BrokerProcess(tmp_path, config=CONFIG) as broker:
+        with PlainClient(broker.port) as client:
+            request = CreateTopicsRequest((CreatableTopic(TOPIC, PARTITIONS, -1),))
+            client.ask(CREATE_TOPICS, 5, request)
+        where = broker.bootstrap, TOPIC, PARTITIONS
+        once = SequenceProducer("once", *where, {"enable.idempotence": True})
+        # With one request at a time even a producer that repeats itself keeps the order.
+        plain = SequenceProducer("plain", *where, {"max.in.flight": 1})
+        committer = Committer(broker.port, seed, TOPIC)
+        administrator = Administrator(broker.port, seed)
+        workers: list[Worker] = [once, plain, committer, administrator]
+        with at_work(workers):
+            kill_again_and_again(broker, workers, random.Random(seed))
+        logs = [read_log(broker.bootstrap, partition) for partition in range(PARTITIONS)]
+    duplicates = 0
+    for partition, log in enumerate(logs):
+        assert check_log(log, once, partition) == 0
+        duplicates += check_log(log, plain, partition)
+    print(f"{KILLS} kills; {once.acknowledged} records of an idempotent producer acknowledged")
+    print(f"{plain.acknowledged} records of a plain producer, {duplicates} duplicates")
+    print(f"{committer.acknowledged} commits, {administrator.acknowledged} changes of topics")
+    assert once.acknowledged + plain.acknowledged >= MIN_ACKED
+    assert committer.looks > KILLS // 2
+    assert administrator.looks > KILLS // 2
+    assert "Traceback" not in broker.log_text()

@@ -1,0 +1,236 @@
+"""What one client may cost: connections, time, memory. Others are served throughout."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from ottla.broker import jobs
+from ottla.broker.dispatch import Dispatcher
+from ottla.testing.embedded import EmbeddedBroker
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.messages import read_request_header, request_parts
+from ottla.wire.records import BatchBuilder
+from ottla.wire.schema.api_versions import ApiVersionsRequest
+from ottla.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.schema.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.wire.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess
+from tests.support.faults_client import ConnectionLost, PlainClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ottla.broker.context import Peer
+
+PRODUCE, FETCH, API_VERSIONS, CREATE_TOPICS = 0, 1, 18, 19
+MIB: Final = 1024 * 1024
+
+
+def port_of(broker: EmbeddedBroker) -> int:
+    return int(broker.bootstrap.rpartition(":")[2])
+
+
+def served(client: PlainClient) -> bool:
+    """Whether the broker answers this client."""
+    try:
+        answer = client.ask(API_VERSIONS, 3, ApiVersionsRequest("test", "1"))
+    except ConnectionLost:
+        return False
+    assert answer.error_code == ErrorCode.NONE
+    return True
+
+
+def closed(sock: socket.socket) -> bool:
+    """Waits for the broker to close; TimeoutError if it does not."""
+    try:
+        while sock.recv(MIB):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+@contextmanager
+def clients(port: int, count: int) -> Iterator[list[PlainClient]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(PlainClient(port)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("key", ["max.connections", "max.connections.per.ip"])
+def test_one_connection_too_many_is_closed_and_the_others_stay(key: str) -> None:
+    with EmbeddedBroker(config={key: "3"}) as broker:
+        port = port_of(broker)
+        with clients(port, 3) as first:
+            assert all(map(served, first))
+            with PlainClient(port) as extra:
+                assert not served(extra)
+            assert all(map(served, first))
+            first.pop().close()
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while True:  # until the broker has seen the end of that one
+                with PlainClient(port) as another:
+                    if served(another):
+                        break
+                assert time.monotonic() < deadline
+
+
+def test_an_idle_connection_is_closed_and_one_that_waits_for_us_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jobs, "SWEEP_SECONDS", 0.02)
+    with EmbeddedBroker(config={"connections.max.idle.ms": "200"}) as broker:
+        broker.create_topic("orders")
+        with PlainClient(port_of(broker)) as idle, PlainClient(port_of(broker)) as waiting:
+            topic = FetchTopic("orders", partitions=(FetchPartition(0, partition_max_bytes=MIB),))
+            request = FetchRequest(max_wait_ms=1000, min_bytes=1, topics=(topic,))
+            waiting.send(FETCH, 11, request)
+            assert closed(idle.socket)
+            assert waiting.read_frame()
+
+
+def send_slowly(sock: socket.socket, data: bytes) -> None:
+    """Always something, never enough."""
+    for byte in data:
+        sock.sendall(bytes((byte,)))
+        time.sleep(0.02)
+
+
+def test_a_frame_that_comes_too_slowly_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "SWEEP_SECONDS", 0.02)
+    monkeypatch.setattr(jobs, "HALF_FRAME_SECONDS", 0.2)
+    with EmbeddedBroker() as broker, PlainClient(port_of(broker)) as healthy:
+        half = socket.create_connection(("127.0.0.1", port_of(broker)), PATIENCE_SECONDS)
+        drip = socket.create_connection(("127.0.0.1", port_of(broker)), PATIENCE_SECONDS)
+        with half, drip:
+            half.sendall(struct.pack(">ihh", 100, API_VERSIONS, 3))
+            drip.sendall(struct.pack(">i", 1000))
+            with pytest.raises(ConnectionError):
+                send_slowly(drip, bytes(1000))
+            assert closed(half)
+        assert served(healthy)
+
+
+@pytest.mark.parametrize("size", [-1, 0, 3, 100 * MIB + 1, 2**31 - 1])
+def test_impossible_frame_sizes_close_at_once(size: int) -> None:
+    with EmbeddedBroker() as broker, PlainClient(port_of(broker)) as healthy:
+        with socket.create_connection(("127.0.0.1", port_of(broker)), PATIENCE_SECONDS) as sock:
+            sock.sendall(struct.pack(">i", size))
+            assert closed(sock)
+        assert served(healthy)
+
+
+def test_what_came_before_the_error_is_answered() -> None:
+    """A produce request waits for its sync; garbage behind it must not cost it its answer."""
+    with EmbeddedBroker() as broker, PlainClient(port_of(broker)) as client:
+        broker.create_topic("orders")
+        good = b"".join(request_parts(PRODUCE, 9, 7, "test", produce_request("orders", 10)))
+        client.socket.sendall(good + struct.pack(">ihhi", 8, 9999, 0, 1))
+        assert client.read_frame()[:4] == struct.pack(">i", 7)
+        assert closed(client.socket)
+
+
+def produce_request(topic: str, size: int) -> ProduceRequest:
+    builder = BatchBuilder()
+    builder.append(bytes(size), timestamp=time.time_ns() // 1_000_000)
+    partition = PartitionProduceData(0, builder.build())
+    return ProduceRequest(None, -1, 1000, (TopicProduceData(topic, partition_data=(partition,)),))
+
+
+def fetch_all(topic: str, max_bytes: int) -> bytes:
+    """A framed request for everything the topic holds."""
+    partition = FetchPartition(0, fetch_offset=0, partition_max_bytes=max_bytes)
+    request = FetchRequest(
+        max_bytes=max_bytes, topics=(FetchTopic(topic, partitions=(partition,)),)
+    )
+    return b"".join(request_parts(FETCH, 11, 1, "greedy", request))
+
+
+def test_a_client_that_asks_for_much_and_reads_nothing(tmp_path: Path) -> None:
+    """2,000 pipelined fetches of 20 MiB each: the broker makes only what fits its write buffer."""
+    with BrokerProcess(tmp_path) as broker, PlainClient(broker.port) as healthy:
+        healthy.ask(CREATE_TOPICS, 5, CreateTopicsRequest((CreatableTopic("large", 1, -1),)))
+        for _ in range(25):
+            answer = healthy.ask(PRODUCE, 9, produce_request("large", 900_000))
+            assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        before = broker.rss_bytes()
+        with PlainClient(broker.port) as greedy:
+            greedy.socket.sendall(fetch_all("large", 20 * MIB) * 2000)
+            for _ in range(20):
+                assert served(healthy)
+                time.sleep(0.02)
+            grown = broker.rss_bytes() - before
+        assert grown < 100 * MIB, f"grew by {grown // MIB} MiB"
+        assert broker.stop() == 0
+
+
+def test_a_client_far_ahead_does_not_hold_up_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What piled up behind a long poll is served a part at a time, others in between."""
+    order: list[str] = []
+    dispatch = Dispatcher.dispatch
+
+    def noting(self: Dispatcher, frame: memoryview, peer: Peer) -> object:
+        order.append(str(read_request_header(frame).client_id))
+        return dispatch(self, frame, peer)
+
+    monkeypatch.setattr(Dispatcher, "dispatch", noting)
+    with EmbeddedBroker() as broker, PlainClient(port_of(broker), "healthy") as healthy:
+        broker.create_topic("quiet")
+        with PlainClient(port_of(broker), "poll") as eager:
+            topic = FetchTopic("quiet", partitions=(FetchPartition(0, partition_max_bytes=MIB),))
+            request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=(topic,))
+            eager.send(FETCH, 11, request)
+            ahead = b"".join(request_parts(API_VERSIONS, 0, 1, "eager", ApiVersionsRequest()))
+            eager.socket.sendall(ahead * 20_000)
+            while order.count("eager") < 20_000:
+                assert served(healthy)
+            for _ in range(20_001):
+                eager.read_frame()
+    first = order.index("eager")
+    assert "healthy" in order[first : first + 20_000]
+
+
+def test_frames_on_their_way_count_against_the_process(tmp_path: Path) -> None:
+    """Many half frames: over queued.max.request.bytes new large ones are not read any further."""
+    limit = 8 * MIB
+    config = {"queued.max.request.bytes": str(limit)}
+    with BrokerProcess(tmp_path, config=config) as broker, PlainClient(broker.port) as healthy:
+        assert served(healthy)
+        before = broker.rss_bytes()
+        with clients(broker.port, 40) as greedy:
+            for client in greedy:
+                client.socket.setblocking(False)
+                half = struct.pack(">i", 4 * MIB) + bytes(3 * MIB)
+                sent = 0
+                for _ in range(20):
+                    try:
+                        sent += client.socket.send(half[sent:])
+                    except BlockingIOError:
+                        time.sleep(0.002)
+            assert served(healthy)
+            grown = broker.rss_bytes() - before
+            assert grown < 6 * limit, f"grew by {grown // MIB} MiB"
+            for client in greedy:
+                client.close()
+            # What they held is free again: a large request gets through.
+            healthy.ask(CREATE_TOPICS, 5, CreateTopicsRequest((CreatableTopic("after", 1, -1),)))
+            answer = healthy.ask(PRODUCE, 9, produce_request("after", 900_000))
+            assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+
+def test_five_hundred_idle_connections_leave_room_for_one_that_works() -> None:
+    config = {"socket.listen.backlog.size": "500"}
+    with EmbeddedBroker(config=config) as broker, PlainClient(port_of(broker)) as healthy:
+        broker.create_topic("orders")
+        with clients(port_of(broker), 500) as idle:
+            for _ in range(50):
+                answer = healthy.ask(PRODUCE, 9, produce_request("orders", 100))
+                assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+            assert served(idle[0])
+            assert served(idle[-1])
