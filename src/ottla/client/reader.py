@@ -233,7 +233,9 @@ class Reader:
 
     def _seek(self, number: int, place: Place) -> None:
         pump = self._running()
+        # What kept the reader from going on may be what is left behind; if not, it comes again.
         pump.spoiled = None
+        self._planner.take_failure()
         self._planner.seek(number, place)
         self._buffer.forget(number)
         if place.offset is not None:

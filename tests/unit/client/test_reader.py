@@ -14,7 +14,7 @@ from ottla.client import reader_decode
 from ottla.client.errors import BrokerUnreachable, ClientError, KafkaError
 from ottla.client.reader import Reader
 from ottla.client.reader_decode import Chunk, decode
-from ottla.client.reader_types import CorruptRecords, Timestamp
+from ottla.client.reader_types import CorruptRecords, DataLost, Timestamp
 from ottla.wire.arrow import UnknownColumn, batches_to_arrow
 from ottla.wire.compression import Codec
 from ottla.wire.error_codes import ErrorCode
@@ -137,6 +137,32 @@ async def test_what_lasts_is_raised_and_the_reader_goes_on_after_it(
                 await anext(reader)
         brokers[1].script(FetchRequest, serve)
         assert found + await values(reader) == EVERYTHING
+
+
+async def test_a_silent_leader_does_not_hold_up_the_others(
+    brokers: dict[int, ScriptedBroker],
+) -> None:
+    describe(brokers, {"t": [1, 2]})
+    brokers[1].script(FetchRequest, Instead.SILENCE)
+    async with Reader(brokers[1].bootstrap, "t", stop="latest") as reader:
+        found = [one for _ in range(5) for one in (await anext(reader)).column("value").to_pylist()]
+        assert found == EVERYTHING
+        assert reader.positions == {0: 0, 1: END}
+
+
+async def test_a_seek_leaves_a_failure_behind(brokers: dict[int, ScriptedBroker]) -> None:
+    def gone(request: FetchRequest) -> FetchResponse:
+        lost = request.topics[0].partitions[0].fetch_offset < 30
+        return refuse(ErrorCode.OFFSET_OUT_OF_RANGE, request) if lost else serve(request)
+
+    brokers[1].script(FetchRequest, gone)
+    async with Reader(brokers[1].bootstrap, "t", stop="latest") as reader:
+        with pytest.raises(DataLost):
+            await anext(reader)
+        # It has asked once more, and failed again, before anyone seeks.
+        await brokers[1].until(lambda: len(brokers[1].asked(FetchRequest)) == 2)
+        await reader.seek(30)
+        assert await values(reader) == EVERYTHING[30:]
 
 
 async def test_what_will_not_pass_is_raised_at_once(brokers: dict[int, ScriptedBroker]) -> None:
