@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.client.admin import Admin
+    from ottla.client.producer import Producer
+    from ottla.client.producer_types import ProducerRecord, RecordMetadata
     from ottla.testing.embedded import EmbeddedBroker
 
 __version__ = "0.1.0.dev0"
-__all__ = ["Admin", "EmbeddedBroker"]
+__all__ = ["Admin", "EmbeddedBroker", "Producer", "ProducerRecord", "RecordMetadata"]
 
 _HOMES = {
     "Admin": "ottla.client.admin",
     "EmbeddedBroker": "ottla.testing.embedded",
+    "Producer": "ottla.client.producer",
+    "ProducerRecord": "ottla.client.producer_types",
+    "RecordMetadata": "ottla.client.producer_types",
 }
 
 
