@@ -5,7 +5,9 @@ No sockets, no clock: time comes in as an argument, `Batch`es and `Settled` valu
 - A partition's batches leave in the order they were made. The last one takes records until it is
   full; it leaves when it is full, when `linger` has passed, or in a hurry (flush, memory is short).
 - Idempotent, up to `MAX_IN_FLIGHT` batches of a partition are under way, all at one broker; that
-  is how many a broker remembers. Otherwise it is one, or a retry could overtake.
+  is how many a broker remembers. It is one until the first is written, since a broker that has not
+  seen a producer takes whatever comes first; and one without idempotence, or a retry could be
+  overtaken.
 - A batch that comes back is sent again alone, when nothing of its partition is under way, and
   nothing new leaves before it is settled. So order survives every failure that passes.
 - A batch is sealed with producer id, epoch and sequence when it first leaves, and sent again under
@@ -146,6 +148,8 @@ class _Queue(Generic[Token]):
     identity: Identity | None = None
     next_sequence: int = 0
     broken: bool = False
+    established: bool = False
+    """Whether the broker has written something under the identity."""
     trouble: str = "it could not be sent"
 
     def waiting(self) -> Batch[Token] | None:
@@ -176,7 +180,6 @@ class Accumulator(Generic[Token]):
         self._random = random
         self._busy: dict[TopicPartition, _Queue[Token]] = {}
         self._known: dict[TopicPartition, _Queue[Token]] = {}
-        self._max_in_flight = MAX_IN_FLIGHT if limits.idempotent else 1
 
     # Memory.
 
@@ -264,7 +267,7 @@ class Accumulator(Generic[Token]):
     def _due(self, queue: _Queue[Token], *, hurry: bool) -> float:
         """When the next batch may leave, as far as that is a matter of time."""
         batch = queue.waiting()
-        if batch is None or queue.in_flight >= self._max_in_flight:
+        if batch is None or queue.in_flight >= (MAX_IN_FLIGHT if queue.established else 1):
             return math.inf
         if batch.attempts:
             return math.inf if queue.in_flight else batch.not_before
@@ -323,7 +326,7 @@ class Accumulator(Generic[Token]):
         if queue.identity is None or queue.broken:
             queue.identity = self.identity
             queue.next_sequence = 0
-            queue.broken = False
+            queue.broken = queue.established = False
         assert queue.identity is not None
         batch.seal(queue.identity, queue.next_sequence)
         queue.next_sequence = (queue.next_sequence + batch.count) % _WRAP
@@ -343,6 +346,7 @@ class Accumulator(Generic[Token]):
         batch.in_flight = False
         queue.in_flight -= 1
         if isinstance(outcome, Delivered):
+            queue.established = self.limits.idempotent and batch.identity == queue.identity
             return self._finish(queue, batch, outcome), Stale.NOTHING
         stale = self._passes(queue, batch, outcome)
         if stale is None or batch.given_up:
