@@ -33,13 +33,14 @@ METADATA = 3
 
 def read_back(bootstrap: str, topic: str, partitions: int, count: int) -> dict[int, list[bytes]]:
     """The values of a topic, by partition, as confluent-kafka reads them."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"read-{topic}"})
+    settings = {"bootstrap.servers": bootstrap, "group.id": "reads", "enable.auto.commit": False}
+    consumer = Consumer(settings)
     consumer.assign([Assignment(topic, index, 0) for index in range(partitions)])
     found: dict[int, list[bytes]] = defaultdict(list)
     seen = 0
     try:
         while seen < count:
-            messages = consumer.consume(10_000, timeout=20.0)
+            messages = consumer.consume(count - seen, timeout=20.0)
             assert messages, f"{seen} of {count} records arrived"
             for message in messages:
                 assert message.error() is None, message.error()
