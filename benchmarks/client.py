@@ -59,7 +59,7 @@ def send_arrow_rows(bootstrap: str) -> list[Row]:
     values = pa.array([VALUE] * RECORDS, pa.binary())
     plain = pa.table({"value": values})
     keyed = pa.table({"key": pa.array(keys, pa.binary()), "value": values})
-    rows = []
+    rows: list[Row] = []
     for name, table, keyed_by in (("", plain, None), (", with keys", keyed, keys)):
         ours, theirs = [], []
         for turn in range(-1, ROUNDS):

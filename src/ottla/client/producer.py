@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from ottla.client.accumulator import Batch, Delivered
 
 MEBIBYTE: Final = 1024 * 1024
+# A missing topic is retried for a few tenths of a second. Those who send right after they created
+# it may meet brokers that take longer to hear of it.
+MISSING_TOPIC_ROUNDS: Final = 5
 
 
 class Producer:
@@ -251,13 +254,17 @@ class Producer:
             await self._client.refresh([name], create_missing=True)
             await self._client.topics([name])
 
-        try:
-            await self._client.retry(attempt)
-        except KafkaError as error:
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            why = "there is no such topic, and the broker does not make it; create it first"
-            raise KafkaError(error.code, f"send to {name!r}", why) from None
+        for _ in range(MISSING_TOPIC_ROUNDS):
+            try:
+                return await self._client.retry(attempt)
+            except KafkaError as error:
+                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"send to {name!r}",
+            "there is no such topic, and the broker does not make it; create it first",
+        )
 
     def _partition(self, topic: Topic, record: ProducerRecord, size: int) -> int:
         if record.partition is not None:
