@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -32,8 +34,9 @@ from ottla.client.accumulator import (
     Settled,
 )
 from ottla.client.cluster_view import TopicPartition
-from ottla.client.errors import ConnectionLost, KafkaError, RequestTimedOut
+from ottla.client.errors import ClientClosed, ConnectionLost, KafkaError, RequestTimedOut
 from ottla.client.producer_types import ProducerRecord, record_bound
+from ottla.client.retry import Stale
 from ottla.wire.batch import HEADER_SIZE, MAX_SEQUENCE, read_batch
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.records import Record, build_batch, iter_records
@@ -270,7 +273,9 @@ class Cluster(RuleBasedStateMachine):
     @precondition(lambda self: not self.zombies)
     @rule()
     def lose_patience(self) -> None:
-        self.now += DELIVERY_TIMEOUT
+        """Up to the next deadline, so that some batches are late and some are not."""
+        deadlines = [batch.deadline for batch in self.machine if not batch.given_up]
+        self.now = max([self.now, *deadlines[:1]])
         self.tell(self.machine.expire(self.now))
 
     def all_is_well(self) -> None:
@@ -341,3 +346,140 @@ Cluster.TestCase.settings = settings(max_examples=150, stateful_step_count=60)
 OneAtATime.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
 TestIdempotent = Cluster.TestCase
 TestWithoutIdempotence = OneAtATime.TestCase
+
+
+# The rules one by one; brokers that check sequences would hide some of them above.
+
+
+ONE = PARTITIONS[0]
+
+
+class Bench:
+    """A machine with one busy partition, led by broker 1."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.machine: Accumulator[int] = Accumulator(replace(LIMITS, **changes), lambda: 0.0)
+        self.machine.identified(Identity(7, 0))
+        self.count = 0
+
+    def add(self, now: float = 0.0) -> Batch[int]:
+        data = build_batch([Record(0, 0, None, b"v")])
+        assert self.machine.reserve(len(data))
+        batch = self.machine.add(ONE, data, 1, len(data), now)
+        batch.tokens.append(self.count)
+        self.count += 1
+        return batch
+
+    def take(self, now: float = 0.0, node: int = 1) -> Batch[int] | None:
+        taken = self.machine.take([ONE], node, now)
+        return taken[0] if taken else None
+
+    def established(self) -> None:
+        batch = self.add()
+        assert self.take() is batch
+        self.machine.settle(batch, Delivered(0, -1), 0.0)
+
+
+def sequence(batch: Batch[int]) -> tuple[int, int]:
+    header = read_batch(memoryview(batch.data))
+    header.verify_crc()
+    return header.producer_id, header.base_sequence
+
+
+def test_one_batch_until_the_broker_knows_the_producer_then_five() -> None:
+    bench = Bench()
+    batches = [bench.add() for _ in range(8)]
+    assert bench.take() is batches[0]
+    assert bench.take() is None
+    bench.machine.settle(batches[0], Delivered(0, -1), 0.0)
+    assert [bench.take() for _ in range(6)] == [*batches[1:6], None]
+    assert [sequence(batch)[1] for batch in batches[:6]] == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_comes_back_leaves_alone_and_first() -> None:
+    bench = Bench()
+    bench.established()
+    first, second, third = (bench.add() for _ in range(3))
+    assert (bench.take(), bench.take()) == (first, second)
+    failure = refusal(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert bench.machine.settle(first, failure, 0.0) == (None, Stale.NOTHING)
+    assert bench.take(now=9.0) is None  # the second is still under way
+    bench.machine.settle(second, refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), 0.0)
+    assert bench.take(now=0.0) is None  # too early
+    assert bench.take(now=9.0) is first
+    assert bench.take(now=9.0) is None
+    bench.machine.settle(first, Delivered(1, -1), 9.0)
+    assert (bench.take(now=9.0), sequence(second)) == (second, (7, 2))
+    bench.machine.settle(second, Delivered(2, -1), 9.0)
+    assert bench.take(now=9.0) is third
+
+
+def test_a_partition_is_at_one_broker_at_a_time() -> None:
+    bench = Bench()
+    bench.established()
+    first, second = bench.add(), bench.add()
+    assert bench.take(node=1) is first
+    assert bench.take(node=2) is None
+    bench.machine.settle(first, refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER), 0.0)
+    assert bench.take(node=2, now=9.0) is first
+    bench.machine.settle(first, Delivered(1, -1), 9.0)
+    assert bench.take(node=2, now=9.0) is second
+
+
+def test_broken_seals_are_made_anew_under_another_identity() -> None:
+    bench = Bench()
+    bench.established()
+    first, second = bench.add(), bench.add()
+    assert (bench.take(), bench.take()) == (first, second)
+    misplaced = refusal(ErrorCode.UNKNOWN_PRODUCER_ID)
+    bench.machine.settle(first, misplaced, 0.0)
+    bench.machine.settle(second, ConnectionLost("gone"), 0.0)
+    assert bench.take(now=9.0) is None
+    assert bench.machine.wants_identity
+    bench.machine.identified(Identity(8, 0))
+    assert (bench.take(now=9.0), sequence(first)) == (first, (8, 0))
+    bench.machine.settle(first, Delivered(1, -1), 9.0)
+    assert (bench.take(now=9.0), sequence(second)) == (second, (8, 1))
+
+
+def test_what_is_given_up_under_way_is_not_sent_again() -> None:
+    bench = Bench()
+    batch = bench.add()
+    assert bench.take() is batch
+    [(tokens, error)] = bench.machine.expire(DELIVERY_TIMEOUT)
+    assert tokens == [0]
+    assert isinstance(error, RequestTimedOut)
+    assert bench.machine.used > 0
+    assert bench.machine.ready(DELIVERY_TIMEOUT) == ([], math.inf)
+    done, stale = bench.machine.settle(batch, ConnectionLost("gone"), DELIVERY_TIMEOUT)
+    assert done == Settled([], done.outcome if done else error)
+    assert stale == Stale.EVERYTHING
+    assert bench.machine.used == 0
+
+
+def test_sequences_wrap() -> None:
+    bench = Bench()
+    bench.established()
+    bench.machine._known[ONE].next_sequence = MAX_SEQUENCE
+    first, second = bench.add(), bench.add()
+    assert (bench.take(), bench.take()) == (first, second)
+    assert [sequence(first)[1], sequence(second)[1]] == [MAX_SEQUENCE, 0]
+
+
+def test_what_is_abandoned_is_told_so() -> None:
+    bench = Bench()
+    bench.add()
+    gone = ClientClosed("closed")
+    assert bench.machine.abandon(gone, lambda one: one.topic == "other") == []
+    assert bench.machine.abandon(gone) == [Settled([0], gone)]
+    assert bench.machine.used == 0
+
+
+@pytest.mark.parametrize("hurry", [False, True])
+def test_a_batch_that_may_grow_lingers_unless_there_is_a_hurry(hurry: bool) -> None:
+    bench = Bench()
+    assert bench.machine.reserve(40)
+    bench.machine.append(ONE, ProducerRecord(b"v"), 0, 40, 0.0)
+    assert bench.machine.ready(0.0, hurry=hurry)[0] == ([ONE] if hurry else [])
+    assert bench.machine.ready(0.0)[1] == LIMITS.linger
+    assert bench.machine.ready(LIMITS.linger)[0] == [ONE]
