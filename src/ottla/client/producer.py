@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from ottla.client.cluster import Client
 from ottla.client.cluster_view import NO_LEADER, Topic, TopicPartition
-from ottla.client.errors import KafkaError
+from ottla.client.errors import BrokerUnreachable, KafkaError
 from ottla.client.partitioner import StickyPartitioner, partition_of_key
 from ottla.client.producer_sender import Sender, Waiter
 from ottla.client.producer_types import (
@@ -257,6 +257,9 @@ class Producer:
         for _ in range(MISSING_TOPIC_ROUNDS):
             try:
                 return await self._client.retry(attempt)
+            except BrokerUnreachable as error:
+                fix = "see that a Kafka broker is up there, and that bootstrap names its address"
+                raise BrokerUnreachable(f"{error}; {fix}") from error
             except KafkaError as error:
                 if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise

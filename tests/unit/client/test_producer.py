@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -234,13 +236,13 @@ async def test_a_broker_that_is_gone_is_named(brokers: dict[int, ScriptedBroker]
             await producer.send("one", b"1")
 
 
-async def test_nobody_listens_or_speaks_another_protocol(
-    brokers: dict[int, ScriptedBroker],
-) -> None:
+async def test_nobody_listens_or_speaks_another_protocol() -> None:
+    # The time given may also end within an attempt, not between two.
+    kinds = (BrokerUnreachable, RequestTimedOut)
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     async with Producer(f"127.0.0.1:{port}", max_block_ms=100) as producer:
-        with pytest.raises(BrokerUnreachable, match=r"cannot connect to .*connection refused"):
+        with pytest.raises(kinds, match=r"cannot connect to .*connection refused"):
             await producer.send("t", b"v")
 
     async def say_http(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -250,8 +252,26 @@ async def test_nobody_listens_or_speaks_another_protocol(
     async with await asyncio.start_server(say_http, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         async with Producer(f"127.0.0.1:{port}", max_block_ms=100) as producer:
-            with pytest.raises(BrokerUnreachable, match="does not answer as a Kafka broker"):
+            with pytest.raises(kinds, match="does not answer as a Kafka broker"):
                 await producer.send("t", b"v")
+
+
+async def test_an_unreachable_broker_comes_with_advice(brokers: dict[int, ScriptedBroker]) -> None:
+    # Too short for a second attempt, whatever the first one costs.
+    async with producer_of(brokers, max_block_ms=60_000) as producer:
+        producer._client.api_timeout = 0.04
+        await brokers[1].stop()
+        with pytest.raises(BrokerUnreachable, match="that bootstrap names its address"):
+            await producer.send("t", b"v")
+
+
+def test_records_one_by_one_need_no_heavy_library() -> None:
+    heavy = "('numpy', 'numba', 'pyarrow', 'ottla.broker')"
+    code = f"import sys, ottla; ottla.Producer; print([m for m in {heavy} if m in sys.modules])"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=False, timeout=60
+    )
+    assert ended.stdout == "[]\n", ended.stderr
 
 
 async def test_a_topic_that_is_missing(brokers: dict[int, ScriptedBroker]) -> None:
