@@ -239,15 +239,15 @@ class Producer:
     async def _topic(self, name: str) -> Topic:
         """The topic, created where that is allowed."""
         self._sender.refuse_if_closed()
-        topics = self._client.view.topics
-        if name not in topics:
+        if name not in self._client.view.topics:
             # In turns, so that calls for a topic that is not known yet keep their order.
             turns = self._turns.setdefault(name, Turns())
             try:
                 await turns.take(lambda: name in self._client.view.topics, lambda: self._find(name))
             finally:
                 self._turns.pop(name, None)
-        return (await self._client.topics([name]))[name]
+        # However old this is: the sender keeps it fresh, and calls must not overtake each other.
+        return self._client.view.topics[name]
 
     async def _find(self, name: str) -> None:
         async def attempt() -> None:

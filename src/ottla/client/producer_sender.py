@@ -25,6 +25,7 @@ from ottla.client.accumulator import (
     Outcome,
     Settled,
 )
+from ottla.client.cluster import METADATA_MAX_AGE
 from ottla.client.cluster_view import NO_LEADER, TopicPartition
 from ottla.client.connection import SOFTWARE_VERSION
 from ottla.client.errors import ClientClosed, ClientError, KafkaError, check
@@ -100,6 +101,7 @@ class Sender:
         self._pumping: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._looking_up = False
+        self._look_again = math.inf
         self._identifying = False
 
     @property
@@ -177,6 +179,7 @@ class Sender:
     def _pump(self) -> None:
         self._pumping = None
         now = self._loop.time()
+        self._keep_fresh(now)
         self._tell(self.records.expire(now))
         hurry = self._flushes > 0 or bool(self._for_room)
         ready, wake = self.records.ready(now, hurry=hurry)
@@ -310,6 +313,14 @@ class Sender:
         finally:
             node.connecting = False
         self.changed()
+
+    def _keep_fresh(self, now: float) -> None:
+        """Topics grow and leaders move without a failure that would tell."""
+        if self._look_again == math.inf:
+            self._look_again = now + METADATA_MAX_AGE
+        elif self._look_again <= now:
+            self._look_again = now + METADATA_MAX_AGE
+            self._look_up()
 
     def _look_up(self) -> None:
         if not self._looking_up:

@@ -177,6 +177,19 @@ async def test_a_leader_that_has_moved_is_followed(
     assert len(brokers[2].asked(ProduceRequest)) == 1
 
 
+async def test_partitions_that_are_added_are_used_in_time(
+    brokers: dict[int, ScriptedBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.client.producer_sender.METADATA_MAX_AGE", 0.0)
+    async with producer_of(brokers) as producer:
+        await producer.send("one", b"0")
+        describe(brokers, {"t": [1, 2], "one": [1, 2]})
+        async with asyncio.timeout(20.0):
+            while len(producer._client.view.topics["one"].partitions) == 1:
+                await producer.send("one", b"more")
+        assert (await producer.send("one", b"there", partition=1)).offset == 0
+
+
 async def test_a_lost_place_is_found_under_a_fresh_id(
     brokers: dict[int, ScriptedBroker], log: Log
 ) -> None:
