@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli import group, topic
+from ottla.cli import group, share_group, topic
 from ottla.cli.broker import EXAMPLES as BROKER_EXAMPLES
 from ottla.cli.broker import broker
 
@@ -27,6 +27,7 @@ app = typer.Typer(
 app.command(epilog=BROKER_EXAMPLES)(broker)
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
+app.add_typer(share_group.app, name="share-group")
 
 
 def _print_version(wanted: bool) -> None:
