@@ -80,9 +80,9 @@ def describe(
 ) -> None:
     """Show members, start offsets and how far behind they are.
 
-    Below the start offset every record is settled. The lag counts the records that still have to
-    be delivered for good, also those that members hold at the moment. How many they hold, and how
-    often records were delivered, is known to the broker alone: see its metrics, ottla_share_....
+    Below the start offset, as it was last stored, every record is settled. The lag counts the
+    records that still have to be delivered for good, also those that members hold at the moment.
+    How many they hold is known to the broker alone: see ottla_share_... in its metrics.
 
     \b
     Examples:

@@ -177,6 +177,7 @@ class ShareGroupDescription:
 class ShareGroupOffset:
     """A share-partition: below `start_offset` all is settled, `lag` records are not.
 
+    The start offset is the last one stored, which may trail what is settled; the lag is exact.
     Both are None until somebody fetches; the lag also where an old broker does not tell.
     """
 
