@@ -65,10 +65,38 @@ class NodeCollector:
         yield end
         yield size
         yield online
+        yield from self._share_partitions()
         usage = resource.getrusage(resource.RUSAGE_SELF)
         yield CounterMetricFamily(
             "ottla_cpu_seconds", "Processor time of the process.", usage.ru_utime + usage.ru_stime
         )
+
+    def _share_partitions(self) -> Iterator[Metric]:
+        """What no request tells: how the share-partitions led here are doing at the moment."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        names = ["group", "topic", "partition"]
+        start = GaugeMetricFamily(
+            "ottla_share_start_offset", "Below it all is settled.", labels=names
+        )
+        end = GaugeMetricFamily(
+            "ottla_share_end_offset", "From it on nothing was delivered yet.", labels=names
+        )
+        held = GaugeMetricFamily(
+            "ottla_share_in_flight_records", "Records held by members.", labels=names
+        )
+        deliveries = CounterMetricFamily(
+            "ottla_share_delivered_records", "Records handed to members.", labels=names
+        )
+        # Not made by looking: where there are no share groups there is nothing to load.
+        for led in self._node.shares if "shares" in vars(self._node) else ():
+            if led.machine is not None:
+                labels = [led.key.group_id, led.hosted.topic, str(led.key.partition)]
+                start.add_metric(labels, led.machine.start_offset)
+                end.add_metric(labels, led.machine.end_offset)
+                held.add_metric(labels, led.machine.in_flight)
+                deliveries.add_metric(labels, led.deliveries)
+        yield from (start, end, held, deliveries)
 
 
 async def serve_metrics(node: Node, host: str, port: int) -> asyncio.Server:

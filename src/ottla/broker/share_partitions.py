@@ -33,7 +33,7 @@ from ottla.wire.batch import iter_batches
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ottla.broker.node import Node
     from ottla.broker.partitions import HostedPartition
@@ -67,6 +67,8 @@ class LedSharePartition:
         self.hosted = hosted
         self.machine: SharePartition | None = None
         self.dropped = False
+        self.deliveries = 0
+        """Records handed out since it was loaded, each time they were."""
         self.waiters: set[Callable[[], None]] = set()
         self._node = node
         self._timer: asyncio.TimerHandle | None = None
@@ -162,6 +164,7 @@ class LedSharePartition:
             )
             if machine.next_fetch_offset == before:
                 break
+        self.deliveries += delivered.offsets
         self._arm()
         return delivered
 
@@ -300,6 +303,9 @@ class LedSharePartitions:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._led: dict[ShareKey, LedSharePartition] = {}
+
+    def __iter__(self) -> Iterator[LedSharePartition]:
+        return iter(self._led.values())
 
     def find(self, group: str, topic_id: bytes, index: int) -> LedSharePartition:
         """The share-partition, which begins to load if it is new; `ApiError` if not led here."""

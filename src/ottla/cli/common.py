@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, TypeAlias, TypeVar
 
 import typer
 
+from ottla.cli.output import print_json
+
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from ottla.client.admin import Admin
+    from ottla.client.errors import ClientError
 
 T = TypeVar("T")
 
@@ -59,6 +62,19 @@ def with_admin(bootstrap: str, within: float, command: Callable[[Admin], Awaitab
     except (ClientError, ValueError, OSError) as error:
         # ValueError: what no field of a request can carry, such as a name of 40,000 characters.
         fail(error)
+
+
+def report_deleted(kind: str, outcome: Mapping[str, ClientError | None], *, as_json: bool) -> None:
+    """What was deleted, and why the rest was not; status 1 if there is such a rest."""
+    if as_json:
+        print_json([{"name": name, "deleted": error is None} for name, error in outcome.items()])
+    for name, error in outcome.items():
+        if error is not None:
+            complain(error)
+        elif not as_json:
+            typer.echo(f"deleted {kind} {name}")
+    if any(outcome.values()):
+        raise typer.Exit(1)
 
 
 def key_values(pairs: Iterable[str], option: str) -> dict[str, str]:

@@ -12,15 +12,26 @@ from ottla.cli.common import (
     Bootstrap,
     Json,
     Timeout,
-    complain,
+    report_deleted,
     with_admin,
 )
 from ottla.cli.output import print_json, print_table
+from ottla.cli.resets import (
+    Execute,
+    ShiftBy,
+    ToDatetime,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    Topics,
+    print_moves,
+    reset_target,
+)
 
 if TYPE_CHECKING:
     from ottla.cli.output import Cell, Value
     from ottla.client.admin import Admin
-    from ottla.client.admin_resets import OffsetMove, ResetTarget
+    from ottla.client.admin_resets import OffsetMove
     from ottla.client.admin_types import GroupDescription, GroupOffset
 
 app = typer.Typer(help="List, describe, reset and delete groups.", no_args_is_help=True)
@@ -110,36 +121,13 @@ def describe(
 @app.command()
 def reset(
     name: Name,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            metavar="NAME",
-            help="Reset all partitions of this topic. May be repeated. "
-            "[default: the partitions the group has offsets for]",
-        ),
-    ] = None,
-    to_earliest: Annotated[
-        bool, typer.Option("--to-earliest", help="Read everything there is again.")
-    ] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Skip to the end.")] = False,
-    to_offset: Annotated[
-        int | None, typer.Option(metavar="N", min=0, max=2**63 - 1, help="Go on at this offset.")
-    ] = None,
-    to_datetime: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Go on at the first record of this time, such as 2026-01-31T09:00Z.",
-        ),
-    ] = None,
-    shift_by: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Skip N records, or go back with a negative N."),
-    ] = None,
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Do it. Without this the plan is only shown.")
-    ] = False,
+    topic: Topics = None,
+    to_earliest: ToEarliest = False,
+    to_latest: ToLatest = False,
+    to_offset: ToOffset = None,
+    to_datetime: ToDatetime = None,
+    shift_by: ShiftBy = None,
+    execute: Execute = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
@@ -155,7 +143,7 @@ def reset(
         ottla group reset billing --to-datetime 2026-01-31T09:00Z --execute
         ottla group reset billing --topic orders --shift-by -100 --execute
     """
-    target = _target(
+    target = reset_target(
         earliest=to_earliest, latest=to_latest, offset=to_offset, time=to_datetime, shift=shift_by
     )
 
@@ -167,20 +155,7 @@ def reset(
         return moves
 
     moves = with_admin(bootstrap, timeout, command)
-    rows: list[dict[str, Cell]] = [
-        {
-            "topic": one.topic,
-            "partition": one.partition,
-            "before": one.before,
-            "after": one.after,
-        }
-        for one in moves
-    ]
-    if as_json:
-        print_json({"name": name, "executed": execute, "offsets": rows})
-        return
-    print_table(rows, ("topic", "partition", "before", "after"))
-    typer.echo("done" if execute else "nothing was changed; add --execute to do this")
+    print_moves(name, moves, executed=execute, as_json=as_json)
 
 
 @app.command()
@@ -198,50 +173,7 @@ def delete(
         ottla group delete billing reports
     """
     outcome = with_admin(bootstrap, timeout, lambda admin: admin.delete_groups(names))
-    if as_json:
-        print_json([{"name": name, "deleted": error is None} for name, error in outcome.items()])
-    for name, error in outcome.items():
-        if error is not None:
-            complain(error)
-        elif not as_json:
-            typer.echo(f"deleted group {name}")
-    if any(outcome.values()):
-        raise typer.Exit(1)
-
-
-def _target(
-    *, earliest: bool, latest: bool, offset: int | None, time: str | None, shift: int | None
-) -> ResetTarget:
-    """The one target that was given."""
-    from ottla.client.admin_resets import ShiftBy, ToOffset
-
-    given: list[ResetTarget] = []
-    if earliest:
-        given.append("earliest")
-    if latest:
-        given.append("latest")
-    if offset is not None:
-        given.append(ToOffset(offset))
-    if time is not None:
-        given.append(_time(time))
-    if shift is not None:
-        given.append(ShiftBy(shift))
-    if len(given) != 1:
-        raise typer.BadParameter(
-            "give exactly one of --to-earliest, --to-latest, --to-offset, --to-datetime, --shift-by"
-        )
-    return given[0]
-
-
-def _time(text: str) -> ResetTarget:
-    from datetime import datetime
-
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError):
-        raise typer.BadParameter(
-            f"{text!r} is no time such as 2026-01-31T09:00Z", param_hint="--to-datetime"
-        ) from None
+    report_deleted("group", outcome, as_json=as_json)
 
 
 def _offset_rows(group: GroupDescription, offsets: list[GroupOffset]) -> list[dict[str, Cell]]:

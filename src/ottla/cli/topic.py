@@ -12,8 +12,8 @@ from ottla.cli.common import (
     Bootstrap,
     Json,
     Timeout,
-    complain,
     key_values,
+    report_deleted,
     with_admin,
 )
 from ottla.cli.output import print_json, print_table, topic_id_text
@@ -216,15 +216,7 @@ def delete(
         ottla topic delete orders audit
     """
     outcome = with_admin(bootstrap, timeout, lambda admin: admin.delete_topics(names))
-    if as_json:
-        print_json([{"name": name, "deleted": error is None} for name, error in outcome.items()])
-    for name, error in outcome.items():
-        if error is not None:
-            complain(error)
-        elif not as_json:
-            typer.echo(f"deleted topic {name}")
-    if any(outcome.values()):
-        raise typer.Exit(1)
+    report_deleted("topic", outcome, as_json=as_json)
 
 
 def _own_settings(topic: TopicDescription) -> dict[str, str | None]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from ottla.client.admin_resets import ResetCalls
+from ottla.client.admin_share import ShareGroupCalls
 from ottla.client.admin_topics import TopicCalls
 from ottla.client.admin_types import ClusterDescription
 from ottla.client.cluster import API_TIMEOUT, Client
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-class Admin(TopicCalls, ResetCalls):
+class Admin(TopicCalls, ShareGroupCalls):
     """An async context manager; `bootstrap` is "host:port,..." or a sequence of "host:port"."""
 
     def __init__(

@@ -15,7 +15,9 @@ from ottla.client.cluster import together
 from ottla.client.errors import ClientError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from ottla.client.cluster_view import TopicPartition
 
 
 class NothingToReset(ClientError):
@@ -60,10 +62,17 @@ class ResetCalls(GroupCalls):
         Without topics: in the partitions it has offsets for. Give the result to
         `alter_group_offsets` as {(move.topic, move.partition): move.after, ...}.
         """
-        committed = {
-            key: one[0]
-            for key, one in (await self._client.retry(lambda: self._committed(group))).items()
-        }
+        committed = await self._client.retry(lambda: self._committed(group))
+        return await self._moves(group, {key: one[0] for key, one in committed.items()}, to, topics)
+
+    async def _moves(
+        self,
+        group: str,
+        committed: Mapping[TopicPartition, int],
+        to: ResetTarget,
+        topics: Iterable[str],
+    ) -> list[OffsetMove]:
+        """The plan for a group that is at these offsets."""
         wanted: list[str | tuple[str, int]] = list(topics) or list(committed)
         if not wanted:
             raise NothingToReset(f"group {group!r} has no offsets; name the topics to reset")

@@ -145,3 +145,43 @@ class GroupOffset:
     def lag(self) -> int | None:
         """How many records, at most, are still to come."""
         return None if self.end is None else max(0, self.end - self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupMember:
+    """A member of a share group, the topics it asked for and the partitions it has."""
+
+    id: str
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    topics: Sequence[str]
+    assignment: Sequence[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupDescription:
+    """A share group with its members; partitions may belong to several of them."""
+
+    id: str
+    state: str
+    assignor: str
+    epoch: int
+    assignment_epoch: int
+    coordinator_id: int
+    members: Sequence[ShareGroupMember]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupOffset:
+    """A share-partition: below `start_offset` all is settled, `lag` records are not.
+
+    The start offset is the last one stored, which may trail what is settled; the lag is exact.
+    Both are None until somebody fetches; the lag also where an old broker does not tell.
+    """
+
+    topic: str
+    partition: int
+    start_offset: int | None
+    lag: int | None

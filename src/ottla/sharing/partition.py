@@ -100,6 +100,12 @@ class SharePartition:
     def delivery_complete_count(self) -> int:
         return self._window.complete
 
+    @property
+    def in_flight(self) -> int:
+        """Records that members hold, or give back in a write that has not ended."""
+        window = self._window
+        return window.size - window.available - window.complete
+
     def runs(self) -> list[Run]:
         """The window as it is, for those who describe it."""
         return list(self._window.runs())

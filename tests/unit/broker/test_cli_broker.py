@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, ShareConsumer
+
+from ottla import Admin
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,3 +130,43 @@ def test_metrics_are_served(tmp_path: Path) -> None:
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/")
     stop(process)
+
+
+def test_metrics_tell_how_share_partitions_are_doing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = start("--listen", "127.0.0.1:0", "--ephemeral", "--metrics-port", str(port))
+    address = ready_address(process)
+    settings = {
+        "bootstrap.servers": address,
+        "group.id": "workers",
+        "share.acknowledgement.mode": "explicit",
+    }
+    start_at_the_first_record(address, "workers")
+    for _ in range(2):
+        produce(address, b"held")
+    with ShareConsumer(settings) as consumer:
+        consumer.subscribe(["orders"])
+        held: list[Any] = []
+        deadline = time.monotonic() + 30.0
+        while len(held) < 2:
+            assert time.monotonic() < deadline
+            held += consumer.poll(0.5)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            text = answer.read().decode()
+        for message in held:
+            consumer.acknowledge(message)
+    labels = '{group="workers",partition="0",topic="orders"}'
+    assert f"ottla_share_start_offset{labels} 0.0" in text
+    assert f"ottla_share_end_offset{labels} 2.0" in text
+    assert f"ottla_share_in_flight_records{labels} 2.0" in text
+    assert f"ottla_share_delivered_records_total{labels} 2.0" in text
+    stop(process)
+
+
+def start_at_the_first_record(address: str, group: str) -> None:
+    async def alter() -> None:
+        async with Admin(address) as admin:
+            await admin.alter_configs("group", group, {"share.auto.offset.reset": "earliest"})
+
+    asyncio.run(alter())

@@ -1,4 +1,4 @@
-"""`ottla topic` and `ottla group` from the outside, against an embedded broker."""
+"""`ottla topic`, `group` and `share-group` from the outside, against an embedded broker."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import itertools
 import json
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import ShareConsumer
 from typer.testing import CliRunner
 
 from ottla.cli import app
@@ -162,6 +164,60 @@ def test_a_group_is_listed_described_and_deleted(ottla: Ottla, topic: str) -> No
     assert gone.exit_code == 1
 
 
+def test_a_share_group_from_its_first_offsets_to_its_end(ottla: Ottla, topic: str) -> None:
+    group = f"group-of-{topic}"
+    plan = ("share-group", "reset", group, "--topic", topic, "--to-earliest")
+    shown = ottla.ok(*plan)
+    assert "nothing was changed; add --execute" in shown
+    assert rows(shown)[:2] == [[topic, "0", "-", "0"], [topic, "1", "-", "0"]]
+    assert "no offsets" in ottla.failure("share-group", "reset", group, "--to-latest")
+    assert group not in {one["name"] for one in ottla.value("share-group", "list")}
+    done = ottla.value(*plan, "--execute")
+    moved = {"topic": topic, "partition": 0, "before": None, "after": 0}
+    assert (done["executed"], done["offsets"][0]) == (True, moved)
+
+    assert [group, "Empty"] in rows(ottla.ok("share-group", "list", "--state", "Empty"))
+    assert [group, "share", "Empty", "share"] in rows(ottla.ok("group", "list"))
+    described = ottla.ok("share-group", "describe", group)
+    assert described.startswith(f"{group}  share  Empty  0 member(s)")
+    assert rows(described) == [[topic, "0", "0", "0", "0"], [topic, "1", "0", "0", "0"]]
+    [value] = ottla.value("share-group", "describe", group)
+    assert value["offsets"][1] == {"topic": topic, "partition": 1, "start_offset": 0, "lag": 0}
+
+    assert ottla.ok("share-group", "delete", group) == f"deleted share group {group}\n"
+    assert "GROUP_ID_NOT_FOUND" in ottla.failure("share-group", "describe", group)
+
+
+def test_a_share_group_s_members_are_shown(ottla: Ottla, topic: str) -> None:
+    group = f"group-of-{topic}"
+    settings = {"bootstrap.servers": ottla.bootstrap, "group.id": group, "client.id": "worker"}
+    with ShareConsumer(settings) as consumer:
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + 30.0
+        while not (members := members_of(ottla, group)) or not members[0]["partitions"]:
+            assert time.monotonic() < deadline
+            consumer.poll(0.1)
+        [member] = members
+        described = ottla.ok("share-group", "describe", group)
+        assert "Stable  1 member(s)" in described
+    assert member["client_id"] == "worker"
+    assert member["topics"] == [topic]
+    assert f"{topic}-0, {topic}-1" in described.splitlines()[-1]
+
+
+def members_of(ottla: Ottla, group: str) -> list[Any]:
+    known = {one["name"] for one in ottla.value("share-group", "list")}
+    return ottla.value("share-group", "describe", group)[0]["members"] if group in known else []
+
+
+def test_only_share_groups_are_deleted_as_such(ottla: Ottla, topic: str) -> None:
+    group = f"group-of-{topic}"
+    ottla.ok("group", "reset", group, "--topic", topic, "--to-earliest", "--execute")
+    gone = ottla.run("share-group", "delete", group, "--json")
+    assert (gone.exit_code, json.loads(gone.stdout)) == (1, [{"name": group, "deleted": False}])
+    assert group in {one["name"] for one in ottla.value("group", "list")}
+
+
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
@@ -175,6 +231,7 @@ def test_a_group_is_listed_described_and_deleted(ottla: Ottla, topic: str) -> No
         (("group", "reset", "g"), "exactly one of"),
         (("group", "reset", "g", "--to-latest", "--to-earliest"), "exactly one of"),
         (("group", "reset", "g", "--to-datetime", "soon"), "'soon' is no time"),
+        (("share-group", "reset", "g"), "exactly one of"),
         (("topic", "describe"), "Missing argument"),
         (("topic", "fly"), "No such command 'fly'"),
     ],
@@ -198,6 +255,10 @@ def test_wrong_use_ends_with_status_2(args: tuple[str, ...], sentence: str) -> N
         "group describe",
         "group reset",
         "group delete",
+        "share-group list",
+        "share-group describe",
+        "share-group reset",
+        "share-group delete",
     ],
 )
 def test_help_shows_examples(command: str) -> None:

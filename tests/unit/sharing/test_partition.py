@@ -572,3 +572,15 @@ def test_30_what_comes_before_a_suspicious_record_counts() -> None:
     d.ack("a", (0, 3, RELEASE))
     assert d.fetch("b") == [(0, 1, 2)]
     assert d.fetch("b") == [(2, 3, 4)]
+
+
+def test_in_flight_is_what_members_hold_until_a_write_settles_it() -> None:
+    d = Driver(LogBatch(0, 9))
+    d.fetch()
+    assert d.partition.in_flight == 10
+    write = d.begin("a", (0, 3, ACCEPT), (4, 5, RELEASE))
+    assert d.partition.in_flight == 6
+    d.done(write)
+    assert d.partition.in_flight == 4
+    d.wait()
+    assert d.partition.in_flight == 0

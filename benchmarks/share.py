@@ -1,0 +1,280 @@
+"""Share groups against Apache Kafka, against plain groups, and the machine behind them by itself.
+
+    python -m benchmarks.share [--quick]
+
+confluent-kafka's ShareConsumer drives both brokers with implicit acknowledgements. Members join
+first; the clock runs from the first poll until every record has come, and the lag is checked to be
+nought at the end. `--quick` reads less. Where there is no JVM the script says what it skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import statistics
+import sys
+import time
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import Consumer, Message, Producer, ShareConsumer
+
+from benchmarks._harness import Row, report, take_turns
+from benchmarks._ottla import OttlaProcess
+from benchmarks._peers import apache_kafka, why_no_jvm
+from ottla import Admin
+from ottla.sharing.partition import SharePartition
+from ottla.sharing.values import (
+    Ack,
+    AcknowledgeType,
+    FetchTurn,
+    LogBatch,
+    PersistedState,
+    ShareSettings,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from benchmarks.broker import Broker
+
+QUICK: Final = "--quick" in sys.argv
+ROUNDS: Final = 3
+VALUE: Final = b"v" * 1024
+RECORDS: Final = 50_000 if QUICK else 200_000
+MEMBERS: Final = (1, 8)
+PATIENCE: Final = 60.0
+AS_KAFKA: Final = {"ottla.flush.mode": "os"}
+
+LOG_BATCH: Final = 500
+IN_FLIGHT: Final = 1_000_000
+BYTES_ALLOWED: Final = 20
+# The larger one is the largest that group.share.partition.max.record.locks can be.
+WINDOWS: Final = (1_000, 10_000)
+
+
+def main() -> None:
+    rows = [memory_row(), growth_row()]
+    with ExitStack() as stack:
+        ours = stack.enter_context(OttlaProcess(AS_KAFKA))
+        kafka = apache_kafka()
+        if kafka is None:
+            print(f"skipped, no Apache Kafka: {why_no_jvm()}")
+        brokers: list[Broker] = [ours] if kafka is None else [ours, stack.enter_context(kafka)]
+        for broker in brokers:
+            consume_shared(broker, fill(broker, "warm-up", RECORDS // 10), RECORDS // 10, 1)
+        if len(brokers) > 1:
+            rows += [peer_row(brokers, members) for members in MEMBERS]
+        rows.append(plain_row(ours))
+    report("share groups", rows, ("confluent-kafka", "uvloop"))
+    print(f"  load average {os.getloadavg()[0]:.1f}")
+
+
+# -- end to end -----------------------------------------------------------------------------------
+
+
+def peer_row(brokers: Sequence[Broker], members: int) -> Row:
+    rates: list[list[float]] = [[] for _ in brokers]
+    for turn in range(ROUNDS):
+        for index, broker in enumerate(brokers):
+            topic = fill(broker, f"shared-{members}-{turn}", RECORDS)
+            rates[index].append(consume_shared(broker, topic, RECORDS, members))
+    what = f"share consumption 1 KiB, {members} member(s), 1 partition, peer Apache Kafka"
+    return _row(what, rates[0], rates[1], 1.0)
+
+
+def plain_row(broker: Broker) -> Row:
+    shared, plain = [], []
+    for turn in range(ROUNDS):
+        topic = fill(broker, f"plain-{turn}", RECORDS)
+        plain.append(consume_plainly(broker, topic, RECORDS))
+        shared.append(consume_shared(broker, topic, RECORDS, 1))
+    return _row("share consumption, peer the same as a plain group", shared, plain, 0.7)
+
+
+def fill(broker: Broker, topic: str, records: int) -> str:
+    """A topic of one partition with so many records, in the batches a default producer makes."""
+
+    async def create() -> None:
+        async with Admin(broker.bootstrap) as admin:
+            await admin.create_topic(topic)
+
+    asyncio.run(create())
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap, "queue.buffering.max.messages": 2_000_000}
+    )
+    for _ in range(records):
+        producer.produce(topic, VALUE)
+    assert producer.flush(120) == 0
+    return topic
+
+
+def consume_shared(broker: Broker, topic: str, records: int, members: int) -> float:
+    """Records per second through all members together."""
+    group = f"{topic}-sharers"
+    asyncio.run(_start_at_nought(broker.bootstrap, group, topic))
+    consumers = [
+        ShareConsumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "log_level": 3})
+        for _ in range(members)
+    ]
+    for consumer in consumers:
+        consumer.subscribe([topic])
+    asyncio.run(_all_assigned(broker.bootstrap, group, members))
+    seen = [0] * members
+
+    def work(index: int) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while sum(seen) < records:
+            assert time.monotonic() < deadline, f"{sum(seen)} of {records} records came"
+            seen[index] += _whole(consumers[index].poll(0.1))
+        consumers[index].commit_sync(PATIENCE)
+
+    with ThreadPoolExecutor(members) as pool:
+        began = time.perf_counter()
+        working = [pool.submit(work, index) for index in range(members)]
+        for one in working:
+            one.result()
+        seconds = time.perf_counter() - began
+    for consumer in consumers:
+        consumer.close()
+    asyncio.run(_nothing_left(broker.bootstrap, group))
+    return records / seconds
+
+
+def consume_plainly(broker: Broker, topic: str, records: int) -> float:
+    """Records per second of a plain group's only member, from its assignment on."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": f"{topic}-reader",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    assigned: list[float] = []
+
+    def on_assign(_consumer: Consumer, _partitions: list[Any]) -> None:
+        assigned.append(time.perf_counter())
+
+    consumer.subscribe([topic], on_assign=on_assign)
+    seen = 0
+    deadline = time.monotonic() + PATIENCE
+    while seen < records:
+        assert time.monotonic() < deadline, f"{seen} of {records} records came"
+        seen += _whole(consumer.consume(LOG_BATCH, timeout=0.1))
+    consumer.commit(asynchronous=False)
+    seconds = time.perf_counter() - assigned[0]
+    consumer.close()
+    return records / seconds
+
+
+def _whole(messages: Iterable[Message]) -> int:
+    """How many records there are, each looked at: clients may make them only when asked for."""
+    return sum(message.value() == VALUE for message in messages)
+
+
+async def _start_at_nought(bootstrap: str, group: str, topic: str) -> None:
+    """Gives the group its state before it has members: they are assigned as they join."""
+    async with Admin(bootstrap) as admin:
+        await admin.alter_share_group_offsets(group, {(topic, 0): 0})
+
+
+async def _all_assigned(bootstrap: str, group: str, members: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    async with Admin(bootstrap) as admin:
+        while True:
+            [described] = await admin.describe_share_groups([group])
+            if sum(bool(one.assignment) for one in described.members) == members:
+                return
+            assert time.monotonic() < deadline, described
+            await asyncio.sleep(0.1)
+
+
+async def _nothing_left(bootstrap: str, group: str) -> None:
+    async with Admin(bootstrap) as admin:
+        [offset] = await admin.list_share_group_offsets(group)
+        assert offset.lag == 0, offset
+
+
+# -- the machine ----------------------------------------------------------------------------------
+
+
+def memory_row() -> Row:
+    """What a record in flight costs when batches are acquired one after the other."""
+    tracemalloc.start()
+    gc.collect()
+    before, _ = tracemalloc.get_traced_memory()
+    held = _acquired(IN_FLIGHT)
+    gc.collect()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held.in_flight == IN_FLIGHT
+    per_record = (after - before) / IN_FLIGHT
+    share = per_record / BYTES_ALLOWED
+    return Row(
+        f"memory per record in flight, {IN_FLIGHT:,} in batches of {LOG_BATCH}",
+        f"{per_record:.2f} B",
+        f"{BYTES_ALLOWED} B allowed",
+        share,
+        (share, share),
+        1.0,
+        at_most=True,
+    )
+
+
+def growth_row() -> Row:
+    """Acknowledging one by one, in random order, a window and one ten times as large."""
+    small, large = WINDOWS
+    lesser, greater = take_turns(_acknowledging(small), _acknowledging(large), rounds=ROUNDS)
+    ratios = [more / less for less, more in zip(lesser.seconds, greater.seconds, strict=True)]
+    return Row(
+        f"acknowledging {large:,} records in random order, peer {small:,}",
+        f"{greater.median * 1000:.0f} ms",
+        f"{lesser.median * 1000:.0f} ms",
+        greater.median / lesser.median,
+        (min(ratios), max(ratios)),
+        12.0,
+        at_most=True,
+    )
+
+
+def _acquired(records: int) -> SharePartition:
+    machine = SharePartition(ShareSettings(max_record_locks=records), PersistedState(0, 0))
+    turn = FetchTurn("member-of-the-benchmark", LOG_BATCH, LOG_BATCH)
+    for first in range(0, records, LOG_BATCH):
+        machine.acquire(turn, first, [LogBatch(first, first + LOG_BATCH - 1)], now_ms=first)
+    return machine
+
+
+def _acknowledging(records: int) -> Callable[[], None]:
+    order = list(range(records))
+    random.Random(records).shuffle(order)
+
+    def run() -> None:
+        machine = _acquired(records)
+        for offset in order:
+            ack = Ack(offset, offset, AcknowledgeType.ACCEPT)
+            write = machine.acknowledge("member-of-the-benchmark", [ack], now_ms=0)
+            assert write is not None
+            machine.write_succeeded(write.write_id)
+        assert machine.start_offset == records
+
+    return run
+
+
+def _row(what: str, ours: Sequence[float], theirs: Sequence[float], target: float) -> Row:
+    ratios = [own / peer for own, peer in zip(ours, theirs, strict=True)]
+    own, peer = statistics.median(ours), statistics.median(theirs)
+    spread = (min(ratios), max(ratios))
+    return Row(what, _rate(own), _rate(peer), own / peer, spread, target)
+
+
+def _rate(records: float) -> str:
+    return f"{records / 1000:.1f}k rec/s ({records * len(VALUE) / 1024**2:.0f} MiB/s)"
+
+
+if __name__ == "__main__":
+    main()

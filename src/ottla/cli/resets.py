@@ -1,0 +1,101 @@
+"""What `group reset` and `share-group reset` share: the target, the plan, and how it is shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from ottla.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.cli.output import Cell
+    from ottla.client.admin_resets import OffsetMove, ResetTarget
+
+Topics: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        metavar="NAME",
+        help="Reset all partitions of this topic. May be repeated. "
+        "[default: the partitions the group has offsets for]",
+    ),
+]
+ToEarliest: TypeAlias = Annotated[
+    bool, typer.Option("--to-earliest", help="Read everything there is again.")
+]
+ToLatest: TypeAlias = Annotated[bool, typer.Option("--to-latest", help="Skip to the end.")]
+ToOffset: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--to-offset", metavar="N", min=0, max=2**63 - 1, help="Go on at this offset."),
+]
+ToDatetime: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--to-datetime",
+        metavar="TIME",
+        help="Go on at the first record of this time, such as 2026-01-31T09:00Z.",
+    ),
+]
+ShiftBy: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--shift-by", metavar="N", help="Skip N records, or go back with a negative N."),
+]
+Execute: TypeAlias = Annotated[
+    bool, typer.Option("--execute", help="Do it. Without this the plan is only shown.")
+]
+
+
+def reset_target(
+    *, earliest: bool, latest: bool, offset: int | None, time: str | None, shift: int | None
+) -> ResetTarget:
+    """The one target that was given."""
+    from ottla.client.admin_resets import ShiftBy, ToOffset
+
+    given: list[ResetTarget] = []
+    if earliest:
+        given.append("earliest")
+    if latest:
+        given.append("latest")
+    if offset is not None:
+        given.append(ToOffset(offset))
+    if time is not None:
+        given.append(_time(time))
+    if shift is not None:
+        given.append(ShiftBy(shift))
+    if len(given) != 1:
+        raise typer.BadParameter(
+            "give exactly one of --to-earliest, --to-latest, --to-offset, --to-datetime, --shift-by"
+        )
+    return given[0]
+
+
+def _time(text: str) -> ResetTarget:
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"{text!r} is no time such as 2026-01-31T09:00Z", param_hint="--to-datetime"
+        ) from None
+
+
+def print_moves(name: str, moves: Sequence[OffsetMove], *, executed: bool, as_json: bool) -> None:
+    """The plan, and whether it was carried out."""
+    rows: list[dict[str, Cell]] = [
+        {
+            "topic": one.topic,
+            "partition": one.partition,
+            "before": one.before,
+            "after": one.after,
+        }
+        for one in moves
+    ]
+    if as_json:
+        print_json({"name": name, "executed": executed, "offsets": rows})
+        return
+    print_table(rows, ("topic", "partition", "before", "after"))
+    typer.echo("done" if executed else "nothing was changed; add --execute to do this")

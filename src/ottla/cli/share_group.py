@@ -1,0 +1,244 @@
+"""`ottla share-group ...`: list, describe, reset and delete share groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ottla.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    DEFAULT_TIMEOUT,
+    Bootstrap,
+    Json,
+    Timeout,
+    report_deleted,
+    with_admin,
+)
+from ottla.cli.output import print_json, print_table
+from ottla.cli.resets import (
+    Execute,
+    ShiftBy,
+    ToDatetime,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    Topics,
+    print_moves,
+    reset_target,
+)
+
+if TYPE_CHECKING:
+    from ottla.cli.output import Cell, Value
+    from ottla.client.admin import Admin
+    from ottla.client.admin_resets import OffsetMove
+    from ottla.client.admin_types import ShareGroupDescription, ShareGroupOffset
+
+app = typer.Typer(help="List, describe, reset and delete share groups.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The share group.")]
+Names = Annotated[list[str], typer.Argument(help="The share groups.")]
+
+
+@app.command("list")
+def list_(
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state", metavar="STATE", help="Only groups in this state: Stable or Empty."
+        ),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: Json = False,
+) -> None:
+    """List the share groups.
+
+    \b
+    Examples:
+        ottla share-group list
+        ottla share-group list --state Empty --json
+    """
+    found = with_admin(
+        bootstrap, timeout, lambda admin: admin.list_groups(states=state or (), types=["share"])
+    )
+    rows: list[dict[str, Cell]] = [{"name": one.id, "state": one.state} for one in found]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table(rows, ("name", "state"))
+    else:
+        typer.echo("no share groups")
+
+
+@app.command()
+def describe(
+    names: Names,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: Json = False,
+) -> None:
+    """Show members, start offsets and how far behind they are.
+
+    Below the start offset, as it was last stored, every record is settled. The lag counts the
+    records that still have to be delivered for good, also those that members hold at the moment.
+    How many they hold is known to the broker alone: see ottla_share_... in its metrics.
+
+    \b
+    Examples:
+        ottla share-group describe orders-workers
+        ottla share-group describe orders-workers --json
+    """
+
+    async def command(admin: Admin) -> list[tuple[ShareGroupDescription, list[ShareGroupOffset]]]:
+        return [
+            (one, await admin.list_share_group_offsets(one.id))
+            for one in await admin.describe_share_groups(names)
+        ]
+
+    found = with_admin(bootstrap, timeout, command)
+    if as_json:
+        print_json([_as_value(group, offsets) for group, offsets in found])
+        return
+    for number, (group, offsets) in enumerate(found):
+        typer.echo("" if number == 0 else "\n", nl=False)
+        typer.echo(
+            f"{group.id}  share  {group.state}  {len(group.members)} member(s)  "
+            f"coordinator {group.coordinator_id}"
+        )
+        partitions = _partition_rows(group, offsets)
+        if partitions:
+            print_table(partitions, ("topic", "partition", "start", "lag", "members"))
+        members = _member_rows(group)
+        if members:
+            print_table(members, ("member", "client", "host", "epoch", "partitions"))
+
+
+@app.command()
+def reset(
+    name: Name,
+    topic: Topics = None,
+    to_earliest: ToEarliest = False,
+    to_latest: ToLatest = False,
+    to_offset: ToOffset = None,
+    to_datetime: ToDatetime = None,
+    shift_by: ShiftBy = None,
+    execute: Execute = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: Json = False,
+) -> None:
+    """Set where a share group goes on. Shows the plan; --execute carries it out.
+
+    The group must have no members. What it has settled from the new start offset on is delivered
+    again. Offsets outside a log are moved to its nearest end, and a time after the last record
+    means the end. A time without a zone is local time.
+
+    \b
+    Examples:
+        ottla share-group reset orders-workers --topic orders --to-earliest
+        ottla share-group reset orders-workers --to-datetime 2026-01-31T09:00Z --execute
+        ottla share-group reset orders-workers --topic orders --shift-by -100 --execute
+    """
+    target = reset_target(
+        earliest=to_earliest, latest=to_latest, offset=to_offset, time=to_datetime, shift=shift_by
+    )
+
+    async def command(admin: Admin) -> list[OffsetMove]:
+        moves = await admin.plan_share_offset_reset(name, target, topic or ())
+        if execute:
+            offsets = {(one.topic, one.partition): one.after for one in moves}
+            await admin.alter_share_group_offsets(name, offsets)
+        return moves
+
+    moves = with_admin(bootstrap, timeout, command)
+    print_moves(name, moves, executed=execute, as_json=as_json)
+
+
+@app.command()
+def delete(
+    names: Names,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: Json = False,
+) -> None:
+    """Delete share groups without members, and their state. Does not ask again.
+
+    \b
+    Examples:
+        ottla share-group delete orders-workers
+        ottla share-group delete orders-workers audit-workers
+    """
+    outcome = with_admin(bootstrap, timeout, lambda admin: admin.delete_share_groups(names))
+    report_deleted("share group", outcome, as_json=as_json)
+
+
+def _partition_rows(
+    group: ShareGroupDescription, offsets: list[ShareGroupOffset]
+) -> list[dict[str, Cell]]:
+    """A row for each partition that has state or a member."""
+    sharing: dict[tuple[str, int], int] = {}
+    for member in group.members:
+        for key in member.assignment:
+            sharing[key] = sharing.get(key, 0) + 1
+    known = {(one.topic, one.partition): one for one in offsets}
+    rows: list[dict[str, Cell]] = []
+    for place in sorted({*sharing, *known}):
+        offset = known.get(place)
+        rows.append(
+            {
+                "topic": place[0],
+                "partition": place[1],
+                "start": offset.start_offset if offset else None,
+                "lag": offset.lag if offset else None,
+                "members": sharing.get(place, 0),
+            }
+        )
+    return rows
+
+
+def _member_rows(group: ShareGroupDescription) -> list[dict[str, Cell]]:
+    return [
+        {
+            "member": one.id,
+            "client": one.client_id,
+            "host": one.client_host,
+            "epoch": one.epoch,
+            "partitions": ", ".join(f"{topic}-{number}" for topic, number in one.assignment),
+        }
+        for one in group.members
+    ]
+
+
+def _as_value(group: ShareGroupDescription, offsets: list[ShareGroupOffset]) -> Value:
+    return {
+        "name": group.id,
+        "state": group.state,
+        "assignor": group.assignor,
+        "epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "coordinator": group.coordinator_id,
+        "members": [
+            {
+                "id": one.id,
+                "rack_id": one.rack_id,
+                "epoch": one.epoch,
+                "client_id": one.client_id,
+                "host": one.client_host,
+                "topics": one.topics,
+                "partitions": [
+                    {"topic": key.topic, "partition": key.partition} for key in one.assignment
+                ],
+            }
+            for one in group.members
+        ],
+        "offsets": [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "start_offset": one.start_offset,
+                "lag": one.lag,
+            }
+            for one in offsets
+        ],
+    }
