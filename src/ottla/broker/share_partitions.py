@@ -72,6 +72,7 @@ class LedSharePartition:
         self._timer: asyncio.TimerHandle | None = None
         self._writes: set[asyncio.Future[ErrorCode]] = set()
         self.loading = asyncio.ensure_future(self._load())
+        self.loading.add_done_callback(lambda _: self.wake())
 
     @property
     def _config(self) -> ShareGroupConfig:
@@ -103,7 +104,6 @@ class LedSharePartition:
         if resolved:
             # Else a new leader would resolve `latest` anew, and skip what came meanwhile.
             self._send(self.machine.start_write())
-        self.wake()
         return ErrorCode.NONE
 
     def check_loading(self) -> None:
@@ -113,8 +113,8 @@ class LedSharePartition:
         """
         if not self.loading.done() or self.loading.cancelled():
             return
-        code = self.loading.result()
         self._node.shares.drop(self.key)
+        code = self.loading.result()
         if code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
             raise ApiError(code)
 
@@ -227,7 +227,8 @@ class LedSharePartition:
         self._arm()
         if write is None:
             return ErrorCode.NONE
-        return await self._written(machine, write)
+        # A client that hangs up does not end its write: the machine waits to be told of its end.
+        return await asyncio.shield(self._written(machine, write))
 
     def release(self, member: str) -> None:
         """The member is gone; what it holds goes to others."""
@@ -241,9 +242,7 @@ class LedSharePartition:
     def _send(self, write: Write | None) -> None:
         """A write that nobody waits for."""
         if write is not None and self.machine is not None:
-            written = self._written(self.machine, write)
-            self._writes.add(written)
-            written.add_done_callback(self._writes.discard)
+            self._written(self.machine, write)
 
     def _written(self, machine: SharePartition, write: Write) -> asyncio.Future[ErrorCode]:
         """Starts the write in this very turn, so that writes keep their order."""
@@ -274,7 +273,10 @@ class LedSharePartition:
                 self.wake()
             return client_error(answer.error)
 
-        return asyncio.ensure_future(settle())
+        written = asyncio.ensure_future(settle())
+        self._writes.add(written)
+        written.add_done_callback(self._writes.discard)
+        return written
 
     def _arm(self) -> None:
         """Wake up when the next lock ends."""
@@ -337,6 +339,12 @@ class LedSharePartitions:
     def drop_group(self, group: str) -> None:
         for led in self.of_group(group):
             self.drop(led.key)
+
+    def drop_moved(self) -> None:
+        """Drop those whose partition is deleted, or led by another node now."""
+        for key, led in tuple(self._led.items()):
+            if led.hosted.gone:
+                self.drop(key)
 
     def close(self) -> None:
         for key in tuple(self._led):
