@@ -78,6 +78,12 @@ class LedSharePartition:
     def _config(self) -> ShareGroupConfig:
         return self._node.share_configs.of(self.key.group_id)
 
+    def _up_to_date(self) -> SharePartition | None:
+        """The machine with the group's settings as they are now."""
+        if self.machine is not None:
+            self.machine.settings = self._config.settings
+        return self.machine
+
     # -- loading and dropping ---------------------------------------------------------------------
 
     async def _load(self) -> ErrorCode:
@@ -136,11 +142,10 @@ class LedSharePartition:
 
     def acquire(self, turn: FetchTurn, max_bytes: int) -> Delivered:
         """Deliver what there is for a member, up to the limits."""
-        machine = self.machine
+        machine = self._up_to_date()
         delivered = Delivered([], [], 0, 0)
         if machine is None:
             return delivered
-        machine.settings = self._config.settings
         committed = self._config.reads_committed
         for _ in range(MAX_LOOKS):
             if delivered.offsets >= turn.max_records or not machine.can_acquire:
@@ -217,7 +222,7 @@ class LedSharePartition:
 
     async def acknowledge(self, member: str, acks: Sequence[Ack]) -> ErrorCode:
         """What the client is told, once it is durable."""
-        machine = self.machine
+        machine = self._up_to_date()
         if machine is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         try:
@@ -232,8 +237,8 @@ class LedSharePartition:
 
     def release(self, member: str) -> None:
         """The member is gone; what it holds goes to others."""
-        if self.machine is not None:
-            self._send(self.machine.release(member, now_ms()))
+        if (machine := self._up_to_date()) is not None:
+            self._send(machine.release(member, now_ms()))
             self._arm()
             self.wake()
 
@@ -290,8 +295,8 @@ class LedSharePartition:
 
     def _tick(self) -> None:
         self._timer = None
-        if self.machine is not None:
-            self._send(self.machine.tick(now_ms()))
+        if (machine := self._up_to_date()) is not None:
+            self._send(machine.tick(now_ms()))
             self._arm()
             self.wake()
 
