@@ -98,23 +98,45 @@ class Ledger:
         """Delivery counts by offset, in the order in which members told of them."""
         self.accepted: dict[int, int] = {}
         """By offset, how often it was accepted."""
+        self.in_doubt: set[int] = set()
+        """Accepted by a member that was not told whether that was done."""
+        self.came_back: set[int] = set()
+        """Delivered although it had been accepted."""
 
     def deliver(self, found: Iterable[Any]) -> None:
         with self._lock:
+            self.came_back |= offsets_of(found) & self.accepted.keys()
             for message in found:
                 self.delivered.setdefault(message.offset(), []).append(message.delivery_count())
 
-    def accept(self, offsets: Iterable[int]) -> None:
+    def accept(self, offsets: set[int], *, confirmed: bool) -> None:
         with self._lock:
+            if not confirmed:
+                self.in_doubt |= offsets
+                return
             for offset in offsets:
                 self.accepted[offset] = self.accepted.get(offset, 0) + 1
 
 
 class Accepting(threading.Thread):
-    """A member that accepts all it gets, and writes down what was confirmed."""
+    """A member that accepts all it gets, and writes down what was confirmed.
 
-    def __init__(self, bootstrap: str, group: str, topic: str, ledger: Ledger) -> None:
+    `hold` is how many seconds it takes for that.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        group: str,
+        topic: str,
+        ledger: Ledger,
+        *,
+        hold: float = 0,
+        **config: Any,
+    ) -> None:
         super().__init__(name=f"member of {group}")
+        self._hold = hold
+        self._config = {"share_acknowledgement_mode": "explicit", **config}
         self._where = bootstrap, group, topic
         self._ledger = ledger
         self._stopping = threading.Event()
@@ -133,27 +155,28 @@ class Accepting(threading.Thread):
             self.error = error
 
     def _work(self) -> None:
-        consumer = share_consumer(*self._where, share_acknowledgement_mode="explicit")
+        consumer = share_consumer(*self._where, **self._config)
         try:
             while not self._stopping.is_set():
                 found = [m for m in consumer.poll(0.2) if m.error() is None]
                 self._ledger.deliver(found)
+                time.sleep(self._hold)
                 for message in found:
                     consumer.acknowledge(message, AcknowledgeType.ACCEPT)
                 if found:
-                    self._ledger.accept(confirmed(consumer, offsets_of(found)))
+                    self._ledger.accept(offsets_of(found), confirmed=confirmed(consumer))
         finally:
             with suppress(KafkaException):
                 consumer.close()
 
 
-def confirmed(consumer: ShareConsumer, offsets: set[int]) -> set[int]:
-    """Of these offsets, if the broker took the acknowledgements; one partition, so all or none."""
+def confirmed(consumer: ShareConsumer) -> bool:
+    """Whether the broker took what was acknowledged; of one partition that is all or nothing."""
     try:
         results = consumer.commit_sync(PATIENCE)
     except KafkaException:
-        return set()
-    return offsets if all(error is None for error in results.values()) else set()
+        return False
+    return bool(results) and all(error is None for error in results.values())
 
 
 class HoldingProcess:
