@@ -74,7 +74,8 @@ class GroupService:
         await self._service.close()
 
     def topics_changed(self, image: MetadataImage) -> None:
-        """Groups see topics come and go."""
+        """Groups see topics come and go, and coordinators move."""
+        self._service.leaders_changed(image)
         before = self.topics.topics_by_name
         self.topics = TopicsImage(
             {

@@ -143,7 +143,8 @@ class Persister:
 
     def prune(self) -> None:
         """Delete what no share-partition needs any more from the state logs."""
-        for index, snapshots in self._snapshots.items():
+        for index in self.coordinators.loaded:
+            snapshots = self._snapshots[index]
             log = self._node.partitions.find(SHARE_GROUP_STATE_TOPIC, index).log
             needed = min(snapshots.needed_from, log.high_watermark)
             if needed > log.log_start_offset:
