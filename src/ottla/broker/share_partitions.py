@@ -15,6 +15,7 @@ from uuid import UUID
 
 from ottla.broker.coordinator_service import now_ms
 from ottla.broker.errors import ApiError
+from ottla.broker.share_reads import batches_before, slices
 from ottla.broker.share_settings import resolve_start
 from ottla.coordination.share import state_messages as m
 from ottla.coordination.share.batches import StateBatch
@@ -29,7 +30,6 @@ from ottla.sharing.values import (
     PersistedState,
     ShareError,
 )
-from ottla.wire.batch import iter_batches
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -180,7 +180,8 @@ class LedSharePartition:
         except OffsetOutOfRange:
             machine.log_start_moved(log.log_start_offset)
             return Delivered([], [], 0, 0)
-        batches = [batch for chunk in chunks for batch in iter_batches(memoryview(chunk))]
+        read = batches_before(max(offset, machine.end_offset) + turn.max_records, chunks)
+        batches = [batch for _, some in read for batch in some]
         if not batches:
             return Delivered([], [], 0, 0)
         hidden = self._hidden(batches, bound) if committed else frozenset()
@@ -199,7 +200,7 @@ class LedSharePartition:
             ],
             now_ms(),
         )
-        records = [batches[index].data for index in found.batches]
+        records = slices(read, found.batches)
         return Delivered(list(found.ranges), records, sum(map(len, records)), found.records)
 
     def _hidden(self, batches: Sequence[RecordBatch], bound: int) -> frozenset[int]:
