@@ -4,12 +4,13 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help install check format test bench soak demo docs clean
+.PHONY: help install check format test coverage bench soak demo docs clean
 
 help:
 	@echo "make test   set up if needed, then lint, type-check and run every test"
 	@echo "make check  lint, types and layers only"
 	@echo "make format rewrite the sources in the house style"
+	@echo "make coverage  how much of each module the unit tests reach"
 	@echo "make bench  print the benchmark tables, each a ratio against a peer in the same run"
 	@echo "make soak   the long fuzz, chaos and comparison runs"
 	@echo "make docs   build the documentation site"
@@ -35,8 +36,12 @@ format: install
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Two workers, whole files to each: brokers and JVMs are shared within a file.
 test: check
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+coverage: install
+	$(BIN)/python -m pytest --cov --cov-report=term tests/unit
 
 bench: install
 	@for script in benchmarks/[a-z]*.py; do $(BIN)/python -m benchmarks.$$(basename $$script .py) || exit 1; done

@@ -7,14 +7,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.client.admin import Admin
+    from ottla.client.producer import Producer
+    from ottla.client.producer_types import ProducerRecord, RecordMetadata
+    from ottla.client.reader import Reader
     from ottla.testing.embedded import EmbeddedBroker
 
 __version__ = "0.1.0.dev0"
-__all__ = ["Admin", "EmbeddedBroker"]
+__all__ = ["Admin", "EmbeddedBroker", "Producer", "ProducerRecord", "Reader", "RecordMetadata"]
 
 _HOMES = {
     "Admin": "ottla.client.admin",
     "EmbeddedBroker": "ottla.testing.embedded",
+    "Producer": "ottla.client.producer",
+    "ProducerRecord": "ottla.client.producer_types",
+    "Reader": "ottla.client.reader",
+    "RecordMetadata": "ottla.client.producer_types",
 }
 
 

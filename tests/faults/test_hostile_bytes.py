@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.frames import FrameParser
-from ottla.wire.messages import read_response, request_parts
+from ottla.wire.messages import read_response
 from ottla.wire.records import BatchBuilder
 from ottla.wire.schema.create_topics import (
     CreatableTopic,
@@ -35,11 +35,11 @@ from ottla.wire.schema.produce import (
     TopicProduceData,
 )
 from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess, soak
+from tests.support.faults_client import ConnectionLost, PlainClient
 from tests.support.faults_hostile import TOPICS, Hostile, Request
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
 INPUTS: Final = 10_000_000 if soak() else 100_000
 MAX_REQUESTS: Final = 12  # of one connection, before the bytes that end it
@@ -52,26 +52,11 @@ HEALTHY: Final = "healthy"
 PRODUCE, CREATE_TOPICS = 0, 19
 
 
-def connect(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
-
-
-def ask(client: socket.socket, api_key: int, version: int, request: object) -> Any:
-    """One request and its answer."""
-    client.sendall(b"".join(request_parts(api_key, version, 1, "healthy", request)))
-    frames = FrameParser(MAX_ANSWER_BYTES)
-    while True:
-        data = client.recv(65536)
-        assert data, "the broker closed the connection of a healthy client"
-        for frame in frames.feed(data):
-            return read_response(api_key, version, frame)[1]
-
-
-def create(client: socket.socket, name: str, **configs: str) -> bytes:
+def create(client: PlainClient, name: str, **configs: str) -> bytes:
     asked = CreatableTopic(
         name, 2, -1, configs=[CreatableTopicConfig(*config) for config in configs.items()]
     )
-    answer: CreateTopicsResponse = ask(client, CREATE_TOPICS, 7, CreateTopicsRequest((asked,)))
+    answer: CreateTopicsResponse = client.ask(CREATE_TOPICS, 7, CreateTopicsRequest((asked,)))
     (created,) = answer.topics
     assert created.error_code == ErrorCode.NONE
     return created.topic_id
@@ -81,7 +66,7 @@ class HealthyClient:
     """Produces all the time; a request that is refused or not answered ends it with an error."""
 
     def __init__(self, port: int) -> None:
-        self._client = connect(port)
+        self._client = PlainClient(port)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.served = 0
@@ -97,11 +82,11 @@ class HealthyClient:
         request = ProduceRequest(None, -1, 1000, (topic,))
         try:
             while not self._stop.wait(0.05):
-                answer: ProduceResponse = ask(self._client, PRODUCE, 9, request)
+                answer: ProduceResponse = self._client.ask(PRODUCE, 9, request)
                 code = answer.responses[0].partition_responses[0].error_code
                 assert code == ErrorCode.NONE, ErrorCode(code)
                 self.served += 1
-        except (OSError, AssertionError) as error:
+        except (ConnectionLost, OSError, AssertionError) as error:
             self.error = error
 
     def __enter__(self) -> HealthyClient:
@@ -118,7 +103,7 @@ class Conversation:
     """One hostile connection. `advance` checks what has come back and hangs up when all has."""
 
     def __init__(self, port: int, requests: list[Request], last: bytes) -> None:
-        self.socket = connect(port)
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
         self.socket.sendall(b"".join(request.data for request in requests) + last)
         self._frames = FrameParser(MAX_ANSWER_BYTES)
         self._unanswered = deque(requests)
@@ -214,7 +199,7 @@ def test_hostile_bytes(tmp_path: Path) -> None:
     seed = int(os.environ.get("OTTLA_SEED", "0")) or random.randrange(1, 2**32)
     print(f"OTTLA_SEED={seed}")
     with BrokerProcess(tmp_path, ephemeral=True) as broker:
-        with connect(broker.port) as client:
+        with PlainClient(broker.port) as client:
             topic_ids = [create(client, name) for name in TOPICS[:3]]
         warm_up = Flood(broker.port, Hostile(seed + 1, topic_ids))
         warm_up.run(INPUTS // 10)

@@ -93,7 +93,7 @@ class BrokerProcess:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.faults_broker", *self._arguments],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -117,8 +117,9 @@ class BrokerProcess:
 
     def _reap(self) -> int:
         status = self.process.wait(PATIENCE_SECONDS)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()
         self._process = None
         self._ready = False
         return status
@@ -175,6 +176,8 @@ def main(data_dir: str, *sets: str) -> None:
             print(json.dumps(counted), flush=True)
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, tell)
+        # A test that is killed takes its broker along: nobody holds the other end any more.
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), os._exit, 1)
         host, port = next(iter(node.addresses.values()))
         print(f"{READY}{host}:{port}", flush=True)
 

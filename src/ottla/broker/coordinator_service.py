@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.broker.coordinator_log import Note
     from ottla.broker.node import Node
     from ottla.coordination.machine import Effect, Machine
-    from ottla.metadata.image import Topic
+    from ottla.metadata.image import MetadataImage, Topic
 
 RequestT = TypeVar("RequestT")
 RecordT = TypeVar("RecordT")
@@ -58,10 +58,23 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         for index in self._node.data.partitions_on_disk(self.topic_name):
             self.load(index)
 
+    @property
+    def loaded(self) -> list[int]:
+        """The partitions that can be asked at once."""
+        return [index for index, load in self._loads.items() if load.done() and _is_good(load)]
+
     async def close(self) -> None:
         for load in self._loads.values():
             load.cancel()
         await self._runtime.close()
+
+    def leaders_changed(self, image: MetadataImage) -> None:
+        """Give up what another node leads now; what comes back is loaded anew."""
+        topic = image.topic(self.topic_name)
+        for index in tuple(self._loads):
+            if topic is None or topic.partitions[index].leader != self._node.node_id:
+                del self._loads[index]
+                self._runtime.unload(index)
 
     def ensure_topic(self, partitions: int, configs: Mapping[str, str]) -> Topic:
         """The topic, made if it is not there yet."""
@@ -120,6 +133,11 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
 
     def load(self, index: int) -> asyncio.Task[None]:
         load = self._loads.get(index)
-        if load is None or (load.done() and (load.cancelled() or load.exception() is not None)):
+        if load is None or (load.done() and not _is_good(load)):
             load = self._loads[index] = asyncio.ensure_future(self._runtime.load(index))
         return load
+
+
+def _is_good(load: asyncio.Task[None]) -> bool:
+    """Of a load that is done."""
+    return not load.cancelled() and load.exception() is None

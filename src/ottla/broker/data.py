@@ -136,7 +136,8 @@ class Data:
             log_start_offset=self._offsets[Checkpoint.LOG_START].get(key, 0),
             storage=self._storage,
         )
-        log.advance_high_watermark(log.flush())
+        if found is not None:
+            log.advance_high_watermark(log.flush())
         self._unopened.discard(key)
         return log
 

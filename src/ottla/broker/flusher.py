@@ -84,6 +84,6 @@ def _sync(partitions: Sequence[HostedPartition]) -> Synced:
         try:
             synced.append((partition, partition.log.flush()))
         except LogError:
-            if not partition.deleted:
+            if not partition.gone:
                 logger.exception("sync of %r failed; its log is offline", partition)
     return synced

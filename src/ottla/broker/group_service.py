@@ -35,6 +35,7 @@ from ottla.coordination.share.effects import (
 from ottla.coordination.share.group_messages import ForgetTopics, Noted
 from ottla.coordination.share.state_records import ShareKey
 from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
+from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from ottla.coordination.groups.records import Record
     from ottla.coordination.machine import Effect
     from ottla.metadata.image import MetadataImage
-    from ottla.wire.error_codes import ErrorCode
 
 ResponseT = TypeVar("ResponseT")
 logger = logging.getLogger(__name__)
@@ -74,7 +74,8 @@ class GroupService:
         await self._service.close()
 
     def topics_changed(self, image: MetadataImage) -> None:
-        """Groups see topics come and go."""
+        """Groups see topics come and go, and coordinators move."""
+        self._service.leaders_changed(image)
         before = self.topics.topics_by_name
         self.topics = TopicsImage(
             {
@@ -179,13 +180,21 @@ class GroupService:
             return  # the coordinator moved; whoever has the group now starts over
 
     async def _ask_persister(self, questions: list[state_messages.KeyedRequest]) -> list[ErrorCode]:
+        """An error code for each question; the group waits for it whatever happens here."""
         answers = await asyncio.gather(
             *(
                 self._node.persister.ask(question, state_messages.StateResponse)
                 for question in questions
-            )
+            ),
+            return_exceptions=True,
         )
-        return [answer.error for answer in answers]
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                logger.error("share state could not be changed", exc_info=answer)
+        return [
+            ErrorCode.UNKNOWN_SERVER_ERROR if isinstance(answer, BaseException) else answer.error
+            for answer in answers
+        ]
 
 
 def _group_config(node: Node) -> GroupConfig:

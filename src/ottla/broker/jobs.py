@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.broker.partitions import HostedPartition
 
 SWEEP_SECONDS: Final = 5.0
+METADATA_POLL_SECONDS: Final = 0.25  # how late a node hears of what another one changed
 FLUSH_CHECK_SECONDS: Final = 1.0  # the grain of flush.ms
 # A frame that has begun must make progress; a client that sends a byte now and then does not
 # count as one that works.
@@ -51,7 +52,13 @@ class Jobs:
             self._flush: FLUSH_CHECK_SECONDS,
             self._sweep: SWEEP_SECONDS,
             self._report: SWEEP_SECONDS,
+            self._prune_share_state: config.get_int(
+                "share.coordinator.state.topic.prune.interval.ms"
+            )
+            / 1000,
         }
+        if self._node.shares_metadata:
+            seconds[self._poll] = METADATA_POLL_SECONDS
         for job, interval in seconds.items():
             self._tasks.append(asyncio.create_task(_every(interval, job)))
 
@@ -96,6 +103,13 @@ class Jobs:
         expiration_ms = self._node.config.get_int("producer.id.expiration.ms")
         for partition in self._node.partitions:
             partition.log.expire_producers(time.time_ns() // 1_000_000, expiration_ms)
+
+    async def _prune_share_state(self) -> None:
+        self._node.prune_share_state()
+
+    async def _poll(self) -> None:
+        """Adopt what other nodes changed; microseconds when they did not."""
+        self._node.store.poll()
 
     async def _sweep(self) -> None:
         """Close connections that are idle, or that began a frame and do not go on."""

@@ -62,7 +62,9 @@ logger = logging.getLogger(__name__)
 class Node:
     """`await Node.start(...)` gives one that serves; `await node.stop()` ends it."""
 
-    def __init__(self, config: BrokerConfig, path: Path, *, ephemeral: bool) -> None:
+    def __init__(
+        self, config: BrokerConfig, path: Path, *, ephemeral: bool, metadata: Path | None
+    ) -> None:
         self.config = config
         self.settings = Settings.of(config)
         # A sync that nobody's data needs would only make every acknowledgement slower.
@@ -70,10 +72,10 @@ class Node:
         self.node_id = config.node_id
         self._ephemeral = ephemeral
         self.data = Data(path, ephemeral=ephemeral)
+        self.shares_metadata = metadata is not None
+        own = MEMORY if ephemeral else path / METADATA_FILE
         try:
-            self.store = SqliteMetadataStore(
-                MEMORY if ephemeral else path / METADATA_FILE, cluster_id=self.data.cluster_id
-            )
+            self.store = SqliteMetadataStore(metadata or own, cluster_id=self.data.cluster_id)
         except BaseException:
             self.data.close(clean=self.data.clean)
             raise
@@ -91,11 +93,20 @@ class Node:
         self._producer_ids = iter(range(0))
 
     @classmethod
-    async def start(cls, config: BrokerConfig, path: Path, *, ephemeral: bool = False) -> Node:
-        node = cls(config, path, ephemeral=ephemeral)
+    async def start(
+        cls,
+        config: BrokerConfig,
+        path: Path,
+        *,
+        ephemeral: bool = False,
+        metadata: Path | None = None,
+    ) -> Node:
+        """Nodes of one cluster are given one `metadata` file; a node alone keeps its own."""
+        node = cls(config, path, ephemeral=ephemeral, metadata=metadata)
         try:
-            node.data.claim(node.image.cluster_id, node.node_id)
-            adopted = await node.run_blocking(node._adopt)
+            if not ephemeral:
+                node.data.claim(node.image.cluster_id, node.node_id)
+            adopted = await node.run_blocking(node._adopt) if node.data.all_on_disk() else []
             await node._bind()
             node._register(adopted)
             node.data.set_aside_strays(node.image)
@@ -178,6 +189,10 @@ class Node:
         """Forget the share state of deleted topics, if there ever was any."""
         if "persister" in vars(self):
             await self.persister.drop_topics(topic_ids)
+
+    def prune_share_state(self) -> None:
+        if "persister" in vars(self):
+            self.persister.prune()
 
     def connection_closed(self, connection_id: int) -> None:
         """What a client held for its connection's sake goes back."""
@@ -289,9 +304,15 @@ class Node:
                 logger.exception("could not recover %s-%d", topic, index)
 
     def _image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
-        self.partitions.image_changed(before, after)
-        if "groups" in vars(self) and before.topics_by_name is not after.topics_by_name:
+        moved = before.topics_by_name is not after.topics_by_name
+        # Coordinators let go before the logs they append to are closed.
+        if moved and "persister" in vars(self):
+            self.persister.coordinators.leaders_changed(after)
+        if moved and "groups" in vars(self):
             self.groups.topics_changed(after)
+        self.partitions.image_changed(before, after)
+        if moved and "shares" in vars(self):
+            self.shares.drop_moved()
 
     def _close_data(self) -> None:
         # What is deleted next need not be left in good order.

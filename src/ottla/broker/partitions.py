@@ -33,8 +33,8 @@ class HostedPartition:
 
     __slots__ = (
         "__weakref__",
-        "deleted",
         "dirty_since",
+        "gone",
         "index",
         "leader_epoch",
         "log",
@@ -49,7 +49,7 @@ class HostedPartition:
         self.index = index
         self.leader_epoch = topic.partitions[index].leader_epoch
         self.log = log
-        self.deleted = False
+        self.gone = False  # deleted, or led by another node now: the log is closed
         self.waiters: set[Callable[[], None]] = set()
         self.dirty_since: float | None = None
 
@@ -134,7 +134,9 @@ class Partitions:
         for _, topic in changes.changed:
             for index, partition in enumerate(topic.partitions):
                 hosted = self._hosted.get((topic.name, index))
-                if hosted is not None:
+                if hosted is not None and partition.leader != self._node.node_id:
+                    self._give_up(hosted)
+                elif hosted is not None:
                     hosted.leader_epoch = partition.leader_epoch
         touched = {name for kind, name in changes.configs if kind is ResourceType.TOPIC}
         everything = any(kind is ResourceType.BROKER for kind, _ in changes.configs)
@@ -142,10 +144,17 @@ class Partitions:
             if everything or hosted.topic in touched:
                 hosted.log.config = self.log_config(hosted.topic)
 
+    def _give_up(self, hosted: HostedPartition) -> None:
+        """Another node leads it from now on."""
+        del self._hosted[hosted.topic, hosted.index]
+        hosted.gone = True
+        hosted.log.close(clean=True)
+        hosted.wake()
+
     def _delete(self, topic: Topic, index: int) -> None:
         hosted = self._hosted.pop((topic.name, index), None)
         if hosted is not None:
-            hosted.deleted = True
+            hosted.gone = True
         try:
             self._node.data.delete_log(topic.name, index, hosted.log if hosted else None)
         except (LogError, OSError):

@@ -42,9 +42,9 @@ TRY_AGAIN: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
+TRY_AGAIN_ELSEWHERE: Final = TRY_AGAIN | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 class Persister:
@@ -88,7 +88,9 @@ class Persister:
                 await asyncio.sleep(pause * random.uniform(1 - JITTER, 1 + JITTER))
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             answer = await self._ask_once(request, expect)
-            if answer.error not in TRY_AGAIN:
+            # Another node may not know a new topic yet; this one does.
+            is_local = self._leader(request.key) == self._node.node_id
+            if answer.error not in (TRY_AGAIN if is_local else TRY_AGAIN_ELSEWHERE):
                 break
         return answer
 
@@ -141,7 +143,8 @@ class Persister:
 
     def prune(self) -> None:
         """Delete what no share-partition needs any more from the state logs."""
-        for index, snapshots in self._snapshots.items():
+        for index in self.coordinators.loaded:
+            snapshots = self._snapshots[index]
             log = self._node.partitions.find(SHARE_GROUP_STATE_TOPIC, index).log
             needed = min(snapshots.needed_from, log.high_watermark)
             if needed > log.log_start_offset:

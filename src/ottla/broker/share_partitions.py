@@ -74,10 +74,17 @@ class LedSharePartition:
         self._timer: asyncio.TimerHandle | None = None
         self._writes: set[asyncio.Future[ErrorCode]] = set()
         self.loading = asyncio.ensure_future(self._load())
+        self.loading.add_done_callback(lambda _: self.wake())
 
     @property
     def _config(self) -> ShareGroupConfig:
         return self._node.share_configs.of(self.key.group_id)
+
+    def _up_to_date(self) -> SharePartition | None:
+        """The machine with the group's settings as they are now."""
+        if self.machine is not None:
+            self.machine.settings = self._config.settings
+        return self.machine
 
     # -- loading and dropping ---------------------------------------------------------------------
 
@@ -105,7 +112,6 @@ class LedSharePartition:
         if resolved:
             # Else a new leader would resolve `latest` anew, and skip what came meanwhile.
             self._send(self.machine.start_write())
-        self.wake()
         return ErrorCode.NONE
 
     def check_loading(self) -> None:
@@ -115,8 +121,8 @@ class LedSharePartition:
         """
         if not self.loading.done() or self.loading.cancelled():
             return
-        code = self.loading.result()
         self._node.shares.drop(self.key)
+        code = self.loading.result()
         if code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
             raise ApiError(code)
 
@@ -138,11 +144,10 @@ class LedSharePartition:
 
     def acquire(self, turn: FetchTurn, max_bytes: int) -> Delivered:
         """Deliver what there is for a member, up to the limits."""
-        machine = self.machine
+        machine = self._up_to_date()
         delivered = Delivered([], [], 0, 0)
         if machine is None:
             return delivered
-        machine.settings = self._config.settings
         committed = self._config.reads_committed
         for _ in range(MAX_LOOKS):
             if delivered.offsets >= turn.max_records or not machine.can_acquire:
@@ -221,7 +226,7 @@ class LedSharePartition:
 
     async def acknowledge(self, member: str, acks: Sequence[Ack]) -> ErrorCode:
         """What the client is told, once it is durable."""
-        machine = self.machine
+        machine = self._up_to_date()
         if machine is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         try:
@@ -231,12 +236,13 @@ class LedSharePartition:
         self._arm()
         if write is None:
             return ErrorCode.NONE
-        return await self._written(machine, write)
+        # A client that hangs up does not end its write: the machine waits to be told of its end.
+        return await asyncio.shield(self._written(machine, write))
 
     def release(self, member: str) -> None:
         """The member is gone; what it holds goes to others."""
-        if self.machine is not None:
-            self._send(self.machine.release(member, now_ms()))
+        if (machine := self._up_to_date()) is not None:
+            self._send(machine.release(member, now_ms()))
             self._arm()
             self.wake()
 
@@ -245,9 +251,7 @@ class LedSharePartition:
     def _send(self, write: Write | None) -> None:
         """A write that nobody waits for."""
         if write is not None and self.machine is not None:
-            written = self._written(self.machine, write)
-            self._writes.add(written)
-            written.add_done_callback(self._writes.discard)
+            self._written(self.machine, write)
 
     def _written(self, machine: SharePartition, write: Write) -> asyncio.Future[ErrorCode]:
         """Starts the write in this very turn, so that writes keep their order."""
@@ -278,7 +282,10 @@ class LedSharePartition:
                 self.wake()
             return client_error(answer.error)
 
-        return asyncio.ensure_future(settle())
+        written = asyncio.ensure_future(settle())
+        self._writes.add(written)
+        written.add_done_callback(self._writes.discard)
+        return written
 
     def _arm(self) -> None:
         """Wake up when the next lock ends."""
@@ -292,8 +299,8 @@ class LedSharePartition:
 
     def _tick(self) -> None:
         self._timer = None
-        if self.machine is not None:
-            self._send(self.machine.tick(now_ms()))
+        if (machine := self._up_to_date()) is not None:
+            self._send(machine.tick(now_ms()))
             self._arm()
             self.wake()
 
@@ -344,6 +351,12 @@ class LedSharePartitions:
     def drop_group(self, group: str) -> None:
         for led in self.of_group(group):
             self.drop(led.key)
+
+    def drop_moved(self) -> None:
+        """Drop those whose partition is deleted, or led by another node now."""
+        for key, led in tuple(self._led.items()):
+            if led.hosted.gone:
+                self.drop(key)
 
     def close(self) -> None:
         for key in tuple(self._led):

@@ -70,7 +70,8 @@ def create_topic(
         if node.image.topic(name) is not None:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         assignment = _assignment(node, partitions, replication_factor, assignments or {})
-        check_topic_configs(node.image, name, configs, node.config)
+        if configs:
+            check_topic_configs(node.image, name, configs, node.config)
         change = CreateTopic(name, random_topic_id(), assignment, dict(configs))
         image = node.try_out(change) if validate_only else node.propose(change)
     except ChangeRefused as error:

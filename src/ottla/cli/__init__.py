@@ -15,6 +15,8 @@ import typer
 from ottla.cli import group, share_group, topic
 from ottla.cli.broker import EXAMPLES as BROKER_EXAMPLES
 from ottla.cli.broker import broker
+from ottla.cli.consume import EXAMPLES as CONSUME_EXAMPLES
+from ottla.cli.consume import consume
 
 app = typer.Typer(
     name="ottla",
@@ -25,6 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(epilog=BROKER_EXAMPLES)(broker)
+app.command(epilog=CONSUME_EXAMPLES)(consume)
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(share_group.app, name="share-group")

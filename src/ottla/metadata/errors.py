@@ -4,20 +4,13 @@ As in the wire room every error carries three facts: what was expected, what cam
 where. The broker maps the types to Kafka's error codes; nothing here knows the protocol.
 """
 
+from ottla.wire.errors import Mismatch
 
-class MetadataError(ValueError):
+
+class MetadataError(Mismatch):
     """The cluster's description cannot be read or changed as asked."""
 
     summary = "metadata error"
-
-    def __init__(self, expected: object, got: object, where: str) -> None:
-        super().__init__(expected, got, where)
-        self.expected = expected
-        self.got = got
-        self.where = where
-
-    def __str__(self) -> str:
-        return f"{self.summary} in {self.where}: expected {self.expected}, got {self.got}"
 
 
 class ChangeRefused(MetadataError):

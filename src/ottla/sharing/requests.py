@@ -16,7 +16,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ottla.sharing.values import Ack, AcknowledgeType, ShareError
+from ottla.sharing.values import Ack, AcknowledgeType, AcquireMode, ShareError
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -68,6 +68,15 @@ def check_renewal(request: ShareFetchRequest) -> None:
         raise ShareError(
             ErrorCode.INVALID_REQUEST, "a fetch that renews locks must have all its limits at 0"
         )
+
+
+def acquire_mode(code: int) -> AcquireMode:
+    try:
+        return AcquireMode(code)
+    except ValueError:
+        raise ShareError(
+            ErrorCode.INVALID_REQUEST, f"expected acquire mode 0 or 1, got {code}"
+        ) from None
 
 
 def acks_by_partition(

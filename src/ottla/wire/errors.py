@@ -5,10 +5,10 @@ are positional, so that an error survives pickling on its way back from a worker
 """
 
 
-class WireError(ValueError):
-    """Bytes that break the protocol."""
+class Mismatch(ValueError):
+    """Something is not what it should be: what was expected, what came, and where."""
 
-    summary = "malformed data"
+    summary = "mismatch"
 
     def __init__(self, expected: object, got: object, where: str) -> None:
         super().__init__(expected, got, where)
@@ -18,6 +18,12 @@ class WireError(ValueError):
 
     def __str__(self) -> str:
         return f"{self.summary} in {self.where}: expected {self.expected}, got {self.got}"
+
+
+class WireError(Mismatch):
+    """Bytes that break the protocol."""
+
+    summary = "malformed data"
 
 
 class FrameError(WireError):

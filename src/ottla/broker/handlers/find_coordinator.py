@@ -1,8 +1,7 @@
 """FindCoordinator (10): which broker coordinates a group.
 
 One key up to v3, a list of keys with an answer each from v4. Key types: 0 group; 2 share, from v6,
-whose keys read group:topicId:partition; 1 transaction is not served yet, and refused with an error
-that clients take as final.
+whose keys read group:topicId:partition; 1 transaction is not served yet, and refused.
 """
 
 from __future__ import annotations

@@ -7,8 +7,11 @@ empty list for a lack of permission.
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ottla.broker.errors import ApiError
+from ottla.log.errors import LogError
 from ottla.wire.schema.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -29,10 +32,11 @@ def describe_log_dirs(
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for partition in node.partitions:
-        if wanted is None or (partition.topic, partition.index) in wanted:
-            entry = DescribeLogDirsPartition(partition.index, partition.log.size_bytes)
-            topics.setdefault(partition.topic, []).append(entry)
+    for name, index in node.data.all_on_disk():
+        if wanted is None or (name, index) in wanted:
+            with suppress(ApiError, LogError):
+                size = node.partitions.find(name, index).log.size_bytes
+                topics.setdefault(name, []).append(DescribeLogDirsPartition(index, size))
     usage = shutil.disk_usage(node.data.path)
     return DescribeLogDirsResponse(
         results=[

@@ -22,12 +22,13 @@ from ottla.broker.errors import ApiError
 from ottla.log.errors import LogError
 from ottla.sharing.requests import (
     acks_by_partition,
+    acquire_mode,
     check_member_id,
     check_renewal,
     checked_acks,
     forgotten_partitions,
 )
-from ottla.sharing.values import AcquireMode, FetchTurn, ShareError
+from ottla.sharing.values import FetchTurn, ShareError
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema import share_acknowledge as acknowledge
 from ottla.wire.schema.share_fetch import (
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ottla.broker.share_partitions import LedSharePartition
     from ottla.sharing.requests import AckBatch
     from ottla.sharing.sessions import Key, SessionTurn
+    from ottla.sharing.values import AcquireMode
 
 NOT_LED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 NO_LEADER = LeaderIdAndEpoch(-1, -1)
@@ -65,6 +67,7 @@ async def share_fetch(context: RequestContext, request: ShareFetchRequest) -> Sh
     try:
         member = check_member_id(request.member_id)
         check_renewal(request)
+        mode = acquire_mode(request.share_acquire_mode)
         turn = context.node.share_sessions.begin_fetch(
             group,
             member,
@@ -80,15 +83,13 @@ async def share_fetch(context: RequestContext, request: ShareFetchRequest) -> Sh
             await asyncio.sleep(request.max_wait_ms / 1000)
         return ShareFetchResponse(error_code=error.code, error_message=str(error))
     acked = asyncio.ensure_future(
-        _acknowledge(context, group, member, named, is_renew_ack=request.is_renew_ack)
+        _acknowledge(context, turn, named, is_renew_ack=request.is_renew_ack)
     )
     got: dict[Key, Got] = {}
     if not turn.is_final and not request.is_renew_ack and request.max_records and request.max_bytes:
-        got = await _fetch(context, request, turn)
-    acknowledged = await acked
-    if turn.is_final:
-        _release(context, turn)
-    elif not turn.is_current:
+        got = await _fetch(context, request, turn, mode)
+    acknowledged = await asyncio.shield(acked)
+    if not turn.is_final and not turn.is_current:
         return ShareFetchResponse(
             error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH,
             error_message="another request of the session overtook this one",
@@ -108,11 +109,9 @@ async def share_acknowledge(
     except ShareError as error:
         return acknowledge.ShareAcknowledgeResponse(error_code=error.code, error_message=str(error))
     named = acks_by_partition(request.topics)
-    acknowledged = await _acknowledge(
-        context, group, member, named, is_renew_ack=request.is_renew_ack
+    acknowledged = await asyncio.shield(
+        _acknowledge(context, turn, named, is_renew_ack=request.is_renew_ack)
     )
-    if turn.is_final:
-        _release(context, turn)
     topics: dict[bytes, list[acknowledge.PartitionData]] = {}
     for (topic_id, index), error_code in acknowledged.items():
         leader = acknowledge.LeaderIdAndEpoch(*_leader(context, (topic_id, index), error_code))
@@ -136,13 +135,17 @@ async def share_acknowledge(
 
 async def _acknowledge(
     context: RequestContext,
-    group: str,
-    member: str,
+    turn: SessionTurn,
     named: dict[Key, list[AckBatch]],
     *,
     is_renew_ack: bool,
 ) -> dict[Key, ErrorCode]:
-    """The result for each partition that was named with acknowledgements."""
+    """The result for each partition that was named with acknowledgements.
+
+    After a session's last request the rest is released. That is done to the end even for a client
+    that hangs up: its session is gone, so nobody else would.
+    """
+    group, member = turn.session.group, turn.session.member
     asked = {key: batches for key, batches in named.items() if batches}
     results = await asyncio.gather(
         *(
@@ -150,6 +153,9 @@ async def _acknowledge(
             for key, batches in asked.items()
         )
     )
+    if turn.is_final:
+        for topic_id, index in turn.session.partitions:
+            context.node.shares.release(group, member, topic_id, index)
     return dict(zip(asked, results, strict=True))
 
 
@@ -172,23 +178,17 @@ async def _acknowledge_one(
     return await led.acknowledge(member, acks)
 
 
-def _release(context: RequestContext, turn: SessionTurn) -> None:
-    session = turn.session
-    for topic_id, index in session.partitions:
-        context.node.shares.release(session.group, session.member, topic_id, index)
-
-
 # -- fetching -------------------------------------------------------------------------------------
 
 
 async def _fetch(
-    context: RequestContext, request: ShareFetchRequest, turn: SessionTurn
+    context: RequestContext, request: ShareFetchRequest, turn: SessionTurn, mode: AcquireMode
 ) -> dict[Key, Got]:
     """Look, and look again whenever something moved, until it is enough or too late."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.max_wait_ms / 1000
     while True:
-        got = _look(context, request, turn)
+        got = _look(context, request, turn, mode)
         size = sum(found.size for found in got.values())
         failed = any(found.data.error_code for found in got.values())
         # What has been delivered is locked: it leaves now, however little it is.
@@ -225,12 +225,13 @@ async def _moved(context: RequestContext, turn: SessionTurn, deadline: float) ->
             led.hosted.waiters.discard(wake)
 
 
-def _look(context: RequestContext, request: ShareFetchRequest, turn: SessionTurn) -> dict[Key, Got]:
+def _look(
+    context: RequestContext, request: ShareFetchRequest, turn: SessionTurn, mode: AcquireMode
+) -> dict[Key, Got]:
     """Deliver what is there now."""
     got: dict[Key, Got] = {}
     records_left = request.max_records
     bytes_left = min(request.max_bytes, context.node.settings.fetch_max_bytes)
-    mode = AcquireMode(request.share_acquire_mode)
     for key in turn.order:
         try:
             led = context.node.shares.find(turn.session.group, *key)
