@@ -70,6 +70,8 @@ class LedSharePartition:
         self.deliveries = 0
         """Records handed out since it was loaded, each time they were."""
         self.waiters: set[Callable[[], None]] = set()
+        self._was_full = False
+        """Whether somebody who waits found the window full."""
         self._node = node
         self._timer: asyncio.TimerHandle | None = None
         self._writes: set[asyncio.Future[ErrorCode]] = set()
@@ -136,6 +138,7 @@ class LedSharePartition:
         self.wake()
 
     def wake(self) -> None:
+        self._was_full = False
         waiters, self.waiters = self.waiters, set()
         for waiter in waiters:
             waiter()
@@ -169,6 +172,8 @@ class LedSharePartition:
             )
             if machine.next_fetch_offset == before:
                 break
+        if not delivered.offsets and not machine.can_acquire:
+            self._was_full = True
         self.deliveries += delivered.offsets
         self._arm()
         return delivered
@@ -271,7 +276,9 @@ class LedSharePartition:
             answer = await sent
             if answer.error == ErrorCode.NONE:
                 machine.write_succeeded(write.write_id)
-                self.wake()
+                # Most writes settle what nobody waits for: idle members are left alone then.
+                if self._was_full or machine.next_fetch_offset < machine.end_offset:
+                    self.wake()
                 return ErrorCode.NONE
             logger.warning("share state of %s: %s", self.key, answer.message or answer.error.name)
             if answer.error in FENCING:
