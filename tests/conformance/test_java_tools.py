@@ -325,4 +325,8 @@ def test_the_tools_see_which_apis_and_features_are_served(
     }
     said = tools.run("kafka-features", "describe", bootstrap=ottla.bootstrap).stdout
     found = re.findall(r"Feature: (\S+) .*FinalizedVersionLevel: (\S+)", said)
-    assert dict(found) == {"group.version": "1", "metadata.version": "4.0-IV3"}
+    assert dict(found) == {
+        "group.version": "1",
+        "metadata.version": "4.0-IV3",
+        "share.version": "1",
+    }
