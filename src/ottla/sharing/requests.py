@@ -79,14 +79,6 @@ def acquire_mode(code: int) -> AcquireMode:
         ) from None
 
 
-def check_acquire_mode(request: ShareFetchRequest) -> None:
-    if request.share_acquire_mode not in set(AcquireMode):
-        raise ShareError(
-            ErrorCode.INVALID_REQUEST,
-            f"expected an acquire mode of 0 or 1, got {request.share_acquire_mode}",
-        )
-
-
 def acks_by_partition(
     topics: Iterable[FetchTopic | AcknowledgeTopic],
 ) -> dict[Key, list[AckBatch]]:
