@@ -31,6 +31,7 @@ from tests.support.share_member import (
     SHARE_CONFIG,
     WAIT_MS,
     ShareMember,
+    described_offsets,
     partitions_of,
     set_group_configs,
 )
@@ -151,7 +152,7 @@ def newcomer(nodes: Nodes, group: str) -> ShareMember:
 
 def is_assigned(member: ShareMember) -> bool:
     """Whether a heartbeat, which always succeeds, brings partitions."""
-    answer = member.heartbeat(topics=[TOPIC])
+    answer = member.heartbeat(topics=[member.topic])
     assert answer.error_code == 0, answer
     assert answer.assignment is not None
     return bool(answer.assignment.topic_partitions)
@@ -258,3 +259,24 @@ def test_48_a_queue_that_moved_redirects_its_members(nodes: Nodes) -> None:
             # Loading on the new leader fences the old one, and finds what was stored.
             row = partitions_of(moved.fetch([0], max_wait_ms=200))[0]
             assert row.error_code == 0
+
+
+def test_59_the_lag_of_a_queue_on_the_other_node(nodes: Nodes) -> None:
+    """Node 1 has the group, node 2 the queue: the end is node 2's to tell."""
+    first = nodes.running[1]
+    group = nodes.new_group()
+    nodes.do(lambda: create_topic(first, "there", assignments={0: [2]}))
+    wait_for(lambda: nodes.running[2].image.topic("there") is not None)
+    with RawClient(nodes.bootstrap(2)) as client:
+        assert client.produce("there", batch(b"1", b"2", b"3")).error_code == 0
+    with ShareMember(nodes.bootstrap(1), group, "there") as member:
+        set_group_configs(member.client, group, share_auto_offset_reset="earliest")
+        member.join()
+        wait_for(lambda: is_assigned(member))
+        with ShareMember(nodes.bootstrap(2), group, "there") as reader:
+            assert reader.first().offsets == [0, 1, 2]
+            assert reader.ack(0, 0, ACCEPT) == 0
+        assert described_offsets(member.client, group)["there", 0].lag == 2
+        nodes.stop(2)
+        row = described_offsets(member.client, group)["there", 0]
+        assert row.error_code != 0
