@@ -9,8 +9,8 @@ Rules:
                                                          ends before that
     HELD     given, nothing said yet                  -> a kind, by the caller or an implicit poll
     kind     said, may be overwritten                 -> SENT with the next request
-    SENT     on its way, cannot be changed            -> DONE; HELD if the broker could not do it
-                                                         now; RENEWED after a renewal
+    SENT     on its way, cannot be changed            -> DONE; RENEWED by a renewal; HELD again if
+                                                         the broker could not accept or renew now
     RENEWED  as HELD, but does not stop a poll
     DONE     not ours any more
 
@@ -72,6 +72,10 @@ _RELEASED: Final = _table(WAITING, Kind.RELEASE)
 _EXPIRED: Final = _table(WAITING, DONE)
 _TAKEN: Final = bytes([SENT if state <= Kind.RENEW else state for state in range(256)])
 _SUPERSEDED: Final = bytes([SENT if state == SENT else DONE for state in range(256)])
+# What a poll or the decoding said of itself is not the caller's to say again; its lock will end.
+_NOT_YET: Final = bytes(
+    [HELD if said in (Kind.ACCEPT, Kind.RENEW) else DONE for said in range(256)]
+)
 _SETTLED: Final = bytes([RENEWED if state == Kind.RENEW else DONE for state in range(256)])
 
 
@@ -248,7 +252,7 @@ class Ledger:
             if error is None:
                 one.span.states[where] = one.kinds.translate(_SETTLED)
             elif isinstance(error, KafkaError) and error.code in STILL_HELD:
-                one.span.states[where] = bytes([HELD]) * len(one.kinds)
+                one.span.states[where] = one.kinds.translate(_NOT_YET)
             else:
                 one.span.states[where] = bytes([DONE]) * len(one.kinds)
             self._report(one.delivery, one.first_offset, one.kinds, error)
