@@ -10,6 +10,8 @@ import socket
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import ottla
@@ -223,6 +225,31 @@ async def test_a_strict_limit_is_kept(place: Place) -> None:
             assert len(records) <= 3
             found += numbers(records)
     assert found == list(range(20))
+
+
+async def test_columns(place: Place) -> None:
+    await place.produce(*range(30))
+    async with place.explicit() as consumer:
+        found: list[pa.Table] = []
+        async with asyncio.timeout(PATIENCE):
+            while sum(table.num_rows for table in found) < 30:
+                found.append(await consumer.poll_arrow())
+                consumer.acknowledge(found[-1], "release")
+        table = pa.concat_tables(found)
+        assert table.column("value").to_pylist() == [b"%d" % number for number in range(30)]
+        assert set(table.column("deliveryCount").to_pylist()) == {1}
+        # The last word counts.
+        odd = table.filter(pc.equal(pc.bit_wise_and(table.column("offset"), 1), 1))
+        consumer.acknowledge(odd, "accept")
+        assert set((await consumer.commit()).values()) == {None}
+        again = await consumer.poll_arrow()
+        # From the same batches, of which half was acquired.
+        assert again.column("offset").to_pylist() == list(range(0, 30, 2))
+        assert set(again.column("deliveryCount").to_pylist()) == {2}
+        consumer.acknowledge(again.to_batches()[0])
+        with pytest.raises(RecordNotHeld):
+            consumer.acknowledge(odd)
+        assert (await consumer.poll_arrow(timeout=0.1)).num_rows == 0
 
 
 async def test_two_consumers_share_a_partition(own: Place) -> None:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.client.errors import KafkaError
@@ -58,6 +59,7 @@ STILL_HELD: Final = frozenset(
 )
 
 _PENDING: Final = re.compile(rb"[\x00-\x04]+")
+_SAYABLE: Final = re.compile(b"[\x01-\x04%c%c]+" % (HELD, RENEWED))  # the caller may decide
 _RUN: Final = re.compile(rb"(.)\1*", re.DOTALL)
 
 
@@ -115,6 +117,12 @@ class Delivery:
             Span(one.first_offset, one.delivery_count, bytearray(_length(one))) for one in acquired
         ]
         self.firsts = [span.first for span in self.spans]
+
+    def copy(self) -> Delivery:
+        """The same ranges with states of their own."""
+        made = copy(self)
+        made.spans = [span._replace(states=bytearray(span.states)) for span in self.spans]
+        return made
 
     def span_of(self, offset: int) -> Span | None:
         """The range that holds an offset."""
@@ -191,25 +199,39 @@ class Ledger:
     def acknowledge(self, number: int, offset: int, kind: Kind) -> None:
         """The caller's word on one record."""
         delivery = self._deliveries.get(number)
-        span = None if delivery is None else delivery.span_of(offset)
-        if delivery is None or span is None:
+        if delivery is None:
             raise RecordNotHeld(_not_held(f"the record at offset {offset}"))
-        at = offset - span.first
-        state = span.states[at]
-        if state not in (HELD, RENEWED, Kind.ACCEPT, Kind.RELEASE, Kind.REJECT, Kind.RENEW):
+        span = delivery.span_of(offset)
+        at = offset if span is None else offset - span.first
+        if span is None or not _SAYABLE.match(span.states, at):
             raise RecordNotHeld(_not_held(f"the record {delivery.partition} at {offset}"))
         if delivery.lost:
-            span.states[at] = DONE
             self._report(delivery, offset, bytes([kind]), _lost(delivery))
-        else:
-            span.states[at] = kind
+        span.states[at] = DONE if delivery.lost else kind
 
-    def number_of(self, partition: TopicPartition, offset: int) -> int:
-        """The delivery that an offset came with last."""
-        for delivery in reversed(self._deliveries.values()):
-            if delivery.partition == partition and delivery.span_of(offset) is not None:
-                return delivery.number
-        raise RecordNotHeld(_not_held(f"the record {partition} at {offset}"))
+    def acknowledge_range(
+        self, partition: TopicPartition, first: int, end: int, kind: Kind
+    ) -> None:
+        """The caller's word on neighbouring records: on all of them, or an error."""
+        found = [
+            (delivery, span, run)
+            for delivery in self._deliveries.values()
+            if delivery.partition == partition
+            for span in delivery.spans
+            if span.first < end and first < span.end
+            for run in _SAYABLE.finditer(
+                bytes(span.states), max(first - span.first, 0), end - span.first
+            )
+        ]
+        # No offset can be decided about in two deliveries, so what adds up is complete.
+        if sum(len(run.group()) for *_, run in found) != end - first:
+            raise RecordNotHeld(_not_held(f"one of {partition} at {first} to {end - 1}"))
+        for delivery, span, run in found:
+            said = bytes([kind]) * len(run.group())
+            if delivery.lost:
+                self._report(delivery, span.first + run.start(), said, _lost(delivery))
+            new = bytes([DONE]) * len(said) if delivery.lost else said
+            span.states[run.start() : run.end()] = new
 
     def is_waiting(self, number: int, offset: int) -> bool:
         """Whether a record is there to be given to the caller."""

@@ -45,6 +45,7 @@ from ottla.client.share_types import (
     AcquireMode,
     ConcurrentPoll,
     Kind,
+    ShareRecord,
     UnacknowledgedRecords,
     WrongAckMode,
 )
@@ -53,13 +54,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
+    import pyarrow as pa
+
+    from ottla.client.share_acks import Delivery
     from ottla.client.share_decode import Arrival
-    from ottla.client.share_types import Acknowledged, ShareRecord, UndecodableRecords
+    from ottla.client.share_types import Acknowledged, UndecodableRecords
 
 MAX_POLL_RECORDS: Final = 500
 MAX_BYTES: Final = 50 * 1024 * 1024  # fetch.max.bytes of Kafka's clients
 MAX_WAIT: Final = 0.5  # fetch.max.wait.ms
 CLOSE_TIMEOUT: Final = 5.0
+
+# Below this a hop to another thread and back takes longer than the work it spares the loop.
+OFF_LOOP_BYTES: Final = 64 * 1024
 
 OFFSET_RESET: Final = "share.auto.offset.reset"
 
@@ -236,6 +243,40 @@ class ShareConsumer:
             self._ledger.give_all()
             return records
 
+    async def poll_arrow(
+        self,
+        timeout: float = 1.0,  # noqa: ASYNC109  # to come back without records is no failure
+    ) -> pa.Table:
+        """As `poll`, in columns: those of a Reader with headers, and `deliveryCount`.
+
+        What iteration was about to give goes back to the group. Needs the `arrow` extra.
+        """
+        import pyarrow as pa
+
+        from ottla.client.share_arrow import SHARE_SCHEMA, read_columns
+
+        with self._turn():
+            self._begin()
+            self._ahead.clear()
+            self._ledger.release_waiting()
+            found: list[pa.RecordBatch] = []
+            deadline = asyncio.get_running_loop().time() + timeout
+            while not found and await self._until_arrived(deadline):
+                arrivals = self._open()[1].first_arrivals()
+                # With states of their own: a thread may outlive a call that is cancelled.
+                copies = [one._replace(delivery=one.delivery.copy()) for one in arrivals]
+                decoded = [
+                    read_columns(one)
+                    if len(one.records) < OFF_LOOP_BYTES
+                    else await asyncio.to_thread(read_columns, one)
+                    for one in copies
+                ]
+                for arrival, own, (rows, spoiled) in zip(arrivals, copies, decoded, strict=True):
+                    if self._take(arrival, own.delivery, spoiled):
+                        found += rows
+            self._ledger.give_all()
+            return pa.Table.from_batches(found, schema=SHARE_SCHEMA)
+
     def __aiter__(self) -> Self:
         return self
 
@@ -278,12 +319,10 @@ class ShareConsumer:
         """Decode the next arrivals that hold records, unless some wait already."""
         deadline = asyncio.get_running_loop().time() + within
         while not self._ahead and await self._until_arrived(deadline):
-            for arrival in self._next_arrivals():
+            for arrival in self._open()[1].first_arrivals():
                 records, spoiled = read_records(arrival)
-                self._spoiled = spoiled or self._spoiled
-                self._ledger.add(arrival.delivery)
-                self._ahead.extend(records)
-            self._report()
+                if self._take(arrival, arrival.delivery, spoiled):
+                    self._ahead.extend(records)
 
     async def _until_arrived(self, deadline: float) -> bool:
         """Fetch until something comes; False when it is too late."""
@@ -308,16 +347,16 @@ class ShareConsumer:
                 async with asyncio.timeout_at(None if until == math.inf else until):
                     await self._changed.wait()
 
-    def _next_arrivals(self) -> list[Arrival]:
-        """Arrivals up to the limit of a poll, at least one."""
-        _, leaders = self._open()
-        taken: list[Arrival] = []
-        count = 0
-        while leaders.arrived and count < self._limits.max_records:
-            arrival = leaders.arrived.popleft()
-            count += sum(len(span.states) for span in arrival.delivery.spans)
-            taken.append(arrival)
-        return taken
+    def _take(
+        self, arrival: Arrival, delivery: Delivery, spoiled: UndecodableRecords | None
+    ) -> bool:
+        """Enter what was decoded; False if it was lost while that was done."""
+        if not self._open()[1].take(arrival):
+            return False
+        self._spoiled = spoiled or self._spoiled
+        self._ledger.add(delivery)
+        self._report()
+        return True
 
     def _drop_stale(self) -> None:
         """Let the next record that waits be one that is still locked for this consumer."""
@@ -330,8 +369,10 @@ class ShareConsumer:
 
     # -- acknowledgements out ---------------------------------------------------------------------
 
-    def acknowledge(self, record: ShareRecord, kind: AckKind = "accept") -> None:
-        """Decide about a record of the last poll; until it is sent, the last word counts.
+    def acknowledge(
+        self, what: ShareRecord | pa.RecordBatch | pa.Table, kind: AckKind = "accept"
+    ) -> None:
+        """Decide about a record, or rows, of the last poll; until it is sent, the last word counts.
 
         "renew" locks it for another while. The decision leaves with the next poll or `commit`.
         """
@@ -342,7 +383,13 @@ class ShareConsumer:
                 'ack_mode="explicit" to decide one by one'
             )
         _check_choice("kind", kind, tuple(_KINDS))
-        self._ledger.acknowledge(record.delivery, record.offset, _KINDS[kind])
+        if isinstance(what, ShareRecord):
+            self._ledger.acknowledge(what.delivery, what.offset, _KINDS[kind])
+        else:
+            from ottla.client.share_arrow import runs
+
+            for partition, first, end in runs(what):
+                self._ledger.acknowledge_range(partition, first, end, _KINDS[kind])
         self._report()
 
     async def commit(self) -> dict[TopicPartition, ClientError | None]:

@@ -128,6 +128,23 @@ class Leaders:
         now = self._now()
         self.arrived = deque(one for one in self.arrived if one.delivery.expires > now)
 
+    def first_arrivals(self) -> list[Arrival]:
+        """What a poll may return at most, except that a single arrival may be more."""
+        first: list[Arrival] = []
+        count = 0
+        for arrival in self.arrived:
+            if count >= self._limits.max_records:
+                break
+            count += sum(len(span.states) for span in arrival.delivery.spans)
+            first.append(arrival)
+        return first
+
+    def take(self, arrival: Arrival) -> bool:
+        """Remove one that was decoded; False if it was lost meanwhile."""
+        before = len(self.arrived)
+        self.arrived = deque(one for one in self.arrived if one is not arrival)
+        return len(self.arrived) < before
+
     def check(self) -> None:
         """Raise what the caller has to know."""
         for leader in self._leaders.values():

@@ -80,7 +80,7 @@ def test_what_is_on_its_way_cannot_be_changed() -> None:
         ledger.acknowledge(1, 0, Kind.ACCEPT)
     ledger.settle(sent, lambda _: None)
     with pytest.raises(RecordNotHeld):
-        ledger.number_of(PARTITION, 0)
+        ledger.acknowledge(1, 0, Kind.ACCEPT)
 
 
 def test_a_broker_that_could_not_write_leaves_the_record_held() -> None:
@@ -129,8 +129,28 @@ def test_a_newer_delivery_takes_the_record() -> None:
     assert (failed.first_offset, failed.last_offset) == (1, 1)
     assert failed.error is not None
     assert sends(ledger) == []
-    assert ledger.number_of(PARTITION, 1) == 2
-    assert ledger.number_of(PARTITION, 2) == 1
+    with pytest.raises(RecordNotHeld):
+        ledger.acknowledge(1, 1, Kind.ACCEPT)
+    ledger.give_all()
+    ledger.acknowledge_range(PARTITION, 0, 3, Kind.REJECT)
+    assert sends(ledger) == [
+        AcknowledgementBatch(0, 0, [3]),
+        AcknowledgementBatch(1, 1, [3]),
+        AcknowledgementBatch(2, 2, [3]),
+    ]
+
+
+def test_a_range_is_decided_as_a_whole_or_not_at_all() -> None:
+    ledger = ledger_with((0, 3), (5, 9))
+    with pytest.raises(RecordNotHeld):
+        ledger.acknowledge_range(PARTITION, 2, 7, Kind.ACCEPT)
+    assert sends(ledger) == []
+    ledger.acknowledge_range(PARTITION, 6, 9, Kind.ACCEPT)
+    assert sends(ledger) == [AcknowledgementBatch(6, 8, [1])]
+    ledger.lose(NODE)
+    ledger.acknowledge_range(PARTITION, 1, 3, Kind.RELEASE)
+    [failed] = ledger.results
+    assert (failed.first_offset, failed.last_offset, failed.kind) == (1, 2, "release")
 
 
 def test_what_waits_too_long_is_never_accepted() -> None:
