@@ -6,6 +6,7 @@ Tests of `place` run against Apache Kafka as well, where there is a JVM. conflue
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -345,6 +346,47 @@ async def test_a_killed_task_gives_everything_back(own: Place) -> None:
     await asyncio.wait([task])
     async with own.consumer() as consumer:
         assert numbers(await poll_until(consumer, 5)) == list(range(5))
+
+
+async def test_workers_that_die_at_any_point_lose_nothing(own: Place) -> None:
+    # Each death is an attempt at all that was held; ten are as many as a group can allow.
+    async with Admin(own.bootstrap) as admin:
+        await admin.alter_configs("group", own.group, {"share.delivery.count.limit": "10"})
+    await own.produce(*range(1000))
+    chance = random.Random(932)  # the same deaths each time
+    handled: set[int] = set()
+    confirmed: set[int] = set()
+    finished = asyncio.Event()
+
+    def note(result: Acknowledged) -> None:
+        if result.error is None and result.kind == "accept":
+            confirmed.update(range(result.first_offset, result.last_offset + 1))
+
+    async def work() -> None:
+        async with own.consumer(max_poll_records=20, on_acknowledge=note) as consumer:
+            async for record in consumer:
+                await asyncio.sleep(0)
+                handled.add(record.offset)
+                if len(handled) == 1000:
+                    finished.set()
+
+    async def employ(lifetimes: list[float]) -> None:
+        for lifetime in lifetimes:
+            await asyncio.wait([task := asyncio.create_task(work())], timeout=lifetime)
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled(), task.exception()
+            assert confirmed <= handled
+
+    async with asyncio.timeout(PATIENCE):
+        async with asyncio.TaskGroup() as group:
+            for _ in range(3):
+                group.create_task(employ([chance.uniform(0.0, 0.05) for _ in range(4)]))
+        last = asyncio.create_task(work())
+        await finished.wait()
+        last.cancel()
+        await asyncio.wait([last])
+    assert confirmed <= handled == set(range(1000))
 
 
 async def test_a_broker_restart(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import deque
 from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -59,7 +60,9 @@ STILL_HELD: Final = frozenset(
 )
 
 _PENDING: Final = re.compile(rb"[\x00-\x04]+")
-_SAYABLE: Final = re.compile(b"[\x01-\x04%c%c]+" % (HELD, RENEWED))  # the caller may decide
+# What the caller may decide about.
+_SAYABLE_STATES: Final = bytes([*range(Kind.ACCEPT, Kind.RENEW + 1), HELD, RENEWED])
+_SAYABLE: Final = re.compile(b"[%b]+" % _SAYABLE_STATES)
 _RUN: Final = re.compile(rb"(.)\1*", re.DOTALL)
 
 
@@ -169,7 +172,7 @@ class Ledger:
     """All deliveries that are not done; `results` are for whoever runs the ledger to take."""
 
     def __init__(self) -> None:
-        self.results: list[Acknowledged] = []
+        self.results: deque[Acknowledged] = deque()
         self._deliveries: dict[int, Delivery] = {}
 
     def add(self, delivery: Delivery) -> None:
@@ -182,7 +185,9 @@ class Ledger:
 
     def give(self, number: int, offset: int) -> None:
         """One record that waited goes to the caller."""
-        self._deliveries[number].mark(offset, offset + 1, HELD)
+        span = self._deliveries[number].span_of(offset)
+        assert span is not None
+        span.states[offset - span.first] = HELD
 
     def give_all(self) -> None:
         """All that waited goes to the caller."""
@@ -203,7 +208,7 @@ class Ledger:
             raise RecordNotHeld(_not_held(f"the record at offset {offset}"))
         span = delivery.span_of(offset)
         at = offset if span is None else offset - span.first
-        if span is None or not _SAYABLE.match(span.states, at):
+        if span is None or span.states[at] not in _SAYABLE_STATES:
             raise RecordNotHeld(_not_held(f"the record {delivery.partition} at {offset}"))
         if delivery.lost:
             self._report(delivery, offset, bytes([kind]), _lost(delivery))

@@ -22,7 +22,6 @@ import asyncio
 import base64
 import math
 import uuid
-from collections import deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Literal, Self, get_args
 
@@ -34,7 +33,7 @@ from ottla.client.connection import REQUEST_TIMEOUT
 from ottla.client.errors import ClientClosed, ClientError, RequestTimedOut
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.share_acks import Ledger
-from ottla.client.share_decode import read_records
+from ottla.client.share_inbox import Inbox
 from ottla.client.share_leaders import Leaders
 from ottla.client.share_member import Member
 from ottla.client.share_membership import Membership
@@ -56,17 +55,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ottla.client.share_acks import Delivery
-    from ottla.client.share_decode import Arrival
-    from ottla.client.share_types import Acknowledged, UndecodableRecords
+    from ottla.client.share_types import Acknowledged
 
 MAX_POLL_RECORDS: Final = 500
 MAX_BYTES: Final = 50 * 1024 * 1024  # fetch.max.bytes of Kafka's clients
 MAX_WAIT: Final = 0.5  # fetch.max.wait.ms
 CLOSE_TIMEOUT: Final = 5.0
-
-# Below this a hop to another thread and back takes longer than the work it spares the loop.
-OFF_LOOP_BYTES: Final = 64 * 1024
 
 OFFSET_RESET: Final = "share.auto.offset.reset"
 
@@ -138,10 +132,8 @@ class ShareConsumer:
         self._membership = Membership(group, _new_member_id(), self.topics, rack)
         self._member: Member | None = None
         self._leaders: Leaders | None = None
+        self._inbox: Inbox | None = None
         self._ledger = Ledger()
-        self._ahead: deque[ShareRecord] = deque()
-        """Decoded, and not yet given to the caller."""
-        self._spoiled: UndecodableRecords | None = None
         self._commits: list[dict[TopicPartition, ClientError | None]] = []
         self._changed = asyncio.Event()
         self._is_polling = False
@@ -185,7 +177,10 @@ class ShareConsumer:
         """
         leaders, self._leaders = self._leaders, None
         member, self._member = self._member, None
-        self._changed.set()
+        if self._inbox is not None:
+            self._inbox.is_closed = True
+            self._inbox = None
+            self._changed.set()
         if accept if accept is not None else self._accepts_at_close:
             self._ledger.accept_held()
         try:
@@ -197,7 +192,7 @@ class ShareConsumer:
                         await member.leave()
         finally:
             if leaders is not None:
-                leaders.abort()
+                await leaders.abort()
             if member is not None:
                 await member.stop()
             await self._client.close()
@@ -225,6 +220,9 @@ class ShareConsumer:
             news=self._news,
             look_again=self._member.look_again,
         )
+        self._inbox = Inbox(
+            self._member, self._leaders, self._ledger, self._changed, self._max_wait
+        )
 
     # -- records in -------------------------------------------------------------------------------
 
@@ -233,13 +231,10 @@ class ShareConsumer:
         timeout: float = 1.0,  # noqa: ASYNC109  # to come back without records is no failure
     ) -> list[ShareRecord]:
         """The next records; none if none come within the time. Zero only takes what is there."""
-        with self._turn():
+        with self._turn() as inbox:
             self._begin()
-            self._drop_stale()
-            await self._fill(timeout)
-            self._drop_stale()
-            records = [one for one in self._ahead if self._is_waiting(one)]
-            self._ahead.clear()
+            await inbox.fill(timeout)
+            records = inbox.take_ahead()
             self._ledger.give_all()
             return records
 
@@ -253,27 +248,13 @@ class ShareConsumer:
         """
         import pyarrow as pa
 
-        from ottla.client.share_arrow import SHARE_SCHEMA, read_columns
+        from ottla.client.share_arrow import SHARE_SCHEMA
 
-        with self._turn():
+        with self._turn() as inbox:
             self._begin()
-            self._ahead.clear()
+            inbox.ahead.clear()
             self._ledger.release_waiting()
-            found: list[pa.RecordBatch] = []
-            deadline = asyncio.get_running_loop().time() + timeout
-            while not found and await self._until_arrived(deadline):
-                arrivals = self._open()[1].first_arrivals()
-                # With states of their own: a thread may outlive a call that is cancelled.
-                copies = [one._replace(delivery=one.delivery.copy()) for one in arrivals]
-                decoded = [
-                    read_columns(one)
-                    if len(one.records) < OFF_LOOP_BYTES
-                    else await asyncio.to_thread(read_columns, one)
-                    for one in copies
-                ]
-                for arrival, own, (rows, spoiled) in zip(arrivals, copies, decoded, strict=True):
-                    if self._take(arrival, own.delivery, spoiled):
-                        found += rows
+            found = await inbox.columns(timeout)
             self._ledger.give_all()
             return pa.Table.from_batches(found, schema=SHARE_SCHEMA)
 
@@ -282,29 +263,30 @@ class ShareConsumer:
 
     async def __anext__(self) -> ShareRecord:
         """One record at a time, for ever; in implicit mode asking for the next accepts the last."""
-        with self._turn():
-            self._drop_stale()
-            self._begin(is_full_poll=not self._ahead)
-            while not self._ahead:
-                await self._fill(math.inf)
-                self._drop_stale()
-            record = self._ahead.popleft()
+        with self._turn() as inbox:
+            inbox.drop_stale()
+            self._begin(is_full_poll=not inbox.ahead)
+            while not inbox.ahead:
+                await inbox.fill(math.inf)
+            record = inbox.ahead.popleft()
             self._ledger.give(record.delivery, record.offset)
             return record
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _turn(self) -> Iterator[Inbox]:
+        """The inbox, for one poll at a time."""
+        _, _, inbox = self._open()
         if self._is_polling:
             raise ConcurrentPoll("one poll at a time; give each task a consumer of its own")
         self._is_polling = True
         try:
-            yield
+            yield inbox
         finally:
             self._is_polling = False
+            self._report()
 
     def _begin(self, *, is_full_poll: bool = True) -> None:
         """What a poll says about the records of the poll before."""
-        self._open()
         if not self._is_explicit:
             self._ledger.accept_held()
         elif is_full_poll and (undecided := self._ledger.undecided):
@@ -314,58 +296,6 @@ class ShareConsumer:
             )
         if is_full_poll:
             self._ledger.forget_lost()
-
-    async def _fill(self, within: float) -> None:
-        """Decode the next arrivals that hold records, unless some wait already."""
-        deadline = asyncio.get_running_loop().time() + within
-        while not self._ahead and await self._until_arrived(deadline):
-            for arrival in self._open()[1].first_arrivals():
-                records, spoiled = read_records(arrival)
-                if self._take(arrival, arrival.delivery, spoiled):
-                    self._ahead.extend(records)
-
-    async def _until_arrived(self, deadline: float) -> bool:
-        """Fetch until something comes; False when it is too late."""
-        now = asyncio.get_running_loop().time
-        while True:
-            member, leaders = self._open()
-            spoiled, self._spoiled = self._spoiled, None
-            if spoiled is not None:
-                raise spoiled
-            member.check()
-            leaders.check()
-            leaders.drop_expired()
-            if leaders.arrived:
-                return True
-            left = deadline - now()
-            self._changed.clear()
-            leaders.fetch(member.routes, min(self._max_wait, max(left, 0.0)))
-            if left <= 0:
-                return False
-            until = min(deadline, leaders.wake_at())
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(None if until == math.inf else until):
-                    await self._changed.wait()
-
-    def _take(
-        self, arrival: Arrival, delivery: Delivery, spoiled: UndecodableRecords | None
-    ) -> bool:
-        """Enter what was decoded; False if it was lost while that was done."""
-        if not self._open()[1].take(arrival):
-            return False
-        self._spoiled = spoiled or self._spoiled
-        self._ledger.add(delivery)
-        self._report()
-        return True
-
-    def _drop_stale(self) -> None:
-        """Let the next record that waits be one that is still locked for this consumer."""
-        self._ledger.expire_waiting(asyncio.get_running_loop().time())
-        while self._ahead and not self._is_waiting(self._ahead[0]):
-            self._ahead.popleft()
-
-    def _is_waiting(self, record: ShareRecord) -> bool:
-        return self._ledger.is_waiting(record.delivery, record.offset)
 
     # -- acknowledgements out ---------------------------------------------------------------------
 
@@ -394,7 +324,7 @@ class ShareConsumer:
 
     async def commit(self) -> dict[TopicPartition, ClientError | None]:
         """Send all acknowledgements and wait for the answers: by partition, the first error."""
-        _, leaders = self._open()
+        _, leaders, _ = self._open()
         if not self._is_explicit:
             self._ledger.accept_held()
         outcome: dict[TopicPartition, ClientError | None] = {}
@@ -414,7 +344,7 @@ class ShareConsumer:
     @property
     def assignment(self) -> set[TopicPartition]:
         """The partitions that are fetched now."""
-        member, _ = self._open()
+        member, _, _ = self._open()
         return {name for of in member.routes.values() for name in of.values()}
 
     @property
@@ -423,22 +353,22 @@ class ShareConsumer:
         return self._open()[1].lock_timeout
 
     def _news(self) -> None:
-        self._report()
         self._changed.set()
+        self._report()
 
     def _report(self) -> None:
-        results, self._ledger.results = self._ledger.results, []
-        for one in results:
+        while self._ledger.results:
+            one = self._ledger.results.popleft()
             partition = TopicPartition(one.topic, one.partition)
             for outcome in self._commits:
                 outcome[partition] = outcome.get(partition) or one.error
             if self.on_acknowledge is not None:
                 self.on_acknowledge(one)
 
-    def _open(self) -> tuple[Member, Leaders]:
-        if self._member is None or self._leaders is None:
+    def _open(self) -> tuple[Member, Leaders, Inbox]:
+        if self._member is None or self._leaders is None or self._inbox is None:
             raise ClientClosed("the share consumer is not open; use it in an async with block")
-        return self._member, self._leaders
+        return self._member, self._leaders, self._inbox
 
 
 def _new_member_id() -> str:

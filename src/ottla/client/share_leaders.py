@@ -149,7 +149,9 @@ class Leaders:
         """Raise what the caller has to know."""
         for leader in self._leaders.values():
             if leader.task is not None and leader.task.done():
-                leader.task.result()
+                # It fails by a fault of ours or of a callback alone, which is told once.
+                done, leader.task = leader.task, None
+                done.result()
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
@@ -185,11 +187,13 @@ class Leaders:
         if tasks:
             await asyncio.wait(tasks)
 
-    def abort(self) -> None:
+    async def abort(self) -> None:
         """Stop whatever still runs; the end of the connections gives everything back."""
-        for leader in self._leaders.values():
-            if leader.task is not None:
-                leader.task.cancel()
+        tasks = [leader.task for leader in self._leaders.values() if leader.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     def _in_turn(self) -> list[_Leader]:
         leaders = list(self._leaders.values())
@@ -253,7 +257,7 @@ class Leaders:
                 key,
                 wanted[key],
                 data.acquired_records,
-                self._now() + self.lock_timeout,
+                self._now() + (self.lock_timeout or math.inf),
             )
             records = data.records or b""
             # The protocol's reader gives what came off the socket, which is in one piece.

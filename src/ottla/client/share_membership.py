@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 JOINING_EPOCH: Final = 0
 LEAVING_EPOCH: Final = -1
+# Brokers hand out a new group's partitions with a later answer than the first, which need not wait
+# for a whole interval. A group whose topics do not exist goes on at the usual pace after these.
+EAGER_BEATS: Final = 5
 DEFAULT_INTERVAL: Final = 3.0  # where a coordinator names none
 
 FENCED: Final = frozenset(
@@ -67,6 +70,7 @@ class Membership:
         self._rack = rack
         self._failures = 0
         self._resends = False
+        self._eager_beats = 0
 
     def heartbeat(self) -> ShareGroupHeartbeatRequest:
         """What to send now."""
@@ -102,7 +106,11 @@ class Membership:
                 for index in topic.partitions
             )
         interval = answer.heartbeat_interval_ms / 1000
-        return interval if interval > 0 else DEFAULT_INTERVAL
+        interval = interval if interval > 0 else DEFAULT_INTERVAL
+        if self.assignment or self._eager_beats == EAGER_BEATS:
+            return interval
+        self._eager_beats += 1
+        return min(interval, RETRY.delay(self._eager_beats, random))
 
     def failed(self, error: ClientError, random: float) -> float:
         """Take a failure in; seconds until the next attempt, if there is to be one."""

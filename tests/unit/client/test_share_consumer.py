@@ -349,3 +349,19 @@ async def test_closing_waits_for_nobody_longer_than_it_may(broker: ScriptedBroke
     async with asyncio.timeout(PATIENCE):
         await consumer.close(0.05)
     await broker.until_left()
+
+
+async def test_a_callback_that_fails_is_told_and_the_rest_goes_on(broker: ScriptedBroker) -> None:
+    broker.script(ShareFetchRequest, delivered((0, 0), records=batch(0)), delivered())
+    heard: list[Acknowledged] = []
+
+    def fail(result: Acknowledged) -> None:
+        heard.append(result)
+        raise ZeroDivisionError
+
+    async with consumer_of(broker, on_acknowledge=fail) as consumer:
+        await first_records(consumer)
+        with pytest.raises(ZeroDivisionError):
+            await consumer.poll(timeout=PATIENCE)
+        assert [one.error for one in heard] == [None]
+        assert await consumer.poll(timeout=0.05) == []

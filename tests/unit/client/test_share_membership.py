@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client.errors import BrokerUnreachable, ClientError, KafkaError, UnsupportedApi
-from ottla.client.share_membership import DEFAULT_INTERVAL, Membership, Phase
+from ottla.client.share_membership import DEFAULT_INTERVAL, EAGER_BEATS, Membership, Phase
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.share_group_heartbeat import (
     Assignment,
@@ -76,10 +76,17 @@ def test_no_assignment_means_no_change_and_an_empty_one_means_none() -> None:
 
 def test_what_the_coordinator_names_is_used() -> None:
     one = member()
-    assert one.answered(good()._replace(member_id="n", heartbeat_interval_ms=0), 0.5) == (
-        DEFAULT_INTERVAL
-    )
+    answer = good(1, 0)._replace(member_id="n", heartbeat_interval_ms=0)
+    assert one.answered(answer, 0.5) == DEFAULT_INTERVAL
     assert one.heartbeat().member_id == "n"
+
+
+def test_a_member_without_partitions_asks_sooner_for_a_while() -> None:
+    one = member()
+    waits = [one.answered(good(), 0.5) for _ in range(EAGER_BEATS + 2)]
+    assert all(wait <= 1.0 for wait in waits[:EAGER_BEATS])
+    assert waits[EAGER_BEATS:] == [5.0, 5.0]
+    assert member().answered(good(1, 0), 0.5) == 5.0
 
 
 @pytest.mark.parametrize("code", FENCED)
