@@ -29,7 +29,7 @@ from collections import deque
 from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.client.errors import KafkaError
+from ottla.client.errors import KafkaError, UnsupportedApi
 from ottla.client.share_types import Acknowledged, Kind, RecordNotHeld
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.share_fetch import AcknowledgementBatch
@@ -278,7 +278,7 @@ class Ledger:
             where = slice(one.at, one.at + len(one.kinds))
             if error is None:
                 one.span.states[where] = one.kinds.translate(_SETTLED)
-            elif isinstance(error, KafkaError) and error.code in STILL_HELD:
+            elif _is_still_held(error):
                 one.span.states[where] = one.kinds.translate(_NOT_YET)
             else:
                 one.span.states[where] = bytes([DONE]) * len(one.kinds)
@@ -355,6 +355,12 @@ def ack_batches(sent: list[Sent]) -> dict[Key, list[AcknowledgementBatch]]:
 def has_renewals(sent: list[Sent]) -> bool:
     """Whether a request with these has to say that it renews."""
     return any(Kind.RENEW in one.kinds for one in sent)
+
+
+def _is_still_held(error: ClientError) -> bool:
+    if isinstance(error, UnsupportedApi):
+        return True  # there was no request
+    return isinstance(error, KafkaError) and error.code in STILL_HELD
 
 
 def _length(acquired: AcquiredRecords) -> int:

@@ -61,6 +61,7 @@ MAX_POLL_RECORDS: Final = 500
 MAX_BYTES: Final = 50 * 1024 * 1024  # fetch.max.bytes of Kafka's clients
 MAX_WAIT: Final = 0.5  # fetch.max.wait.ms
 CLOSE_TIMEOUT: Final = 5.0
+CLOSING_SHARE: Final = 0.8  # of that: a leader that is stuck must not keep the group from knowing
 
 OFFSET_RESET: Final = "share.auto.offset.reset"
 
@@ -184,11 +185,13 @@ class ShareConsumer:
         if accept if accept is not None else self._accepts_at_close:
             self._ledger.accept_held()
         try:
-            with suppress(TimeoutError, ClientError):
-                async with asyncio.timeout(timeout):
-                    if leaders is not None:
+            if leaders is not None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(timeout * CLOSING_SHARE):
                         await leaders.close()
-                    if member is not None:
+            if member is not None:
+                with suppress(TimeoutError, ClientError):
+                    async with asyncio.timeout(timeout * (1 - CLOSING_SHARE)):
                         await member.leave()
         finally:
             if leaders is not None:

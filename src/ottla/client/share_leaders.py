@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.errors import ClientError, KafkaError
+from ottla.client.errors import ClientError, KafkaError, UnsupportedApi
 from ottla.client.retry import RETRY, forgets
 from ottla.client.share_acks import Delivery, ack_batches, has_renewals
 from ottla.client.share_decode import Arrival
@@ -91,7 +91,6 @@ class Leaders:
         self._look_again = look_again
         self._leaders: dict[int, _Leader] = {}
         self._deliveries = 0
-        self._turn = 0
         self._now = asyncio.get_running_loop().time
 
     def fetch(self, routes: Routes, max_wait: float) -> None:
@@ -102,7 +101,7 @@ class Leaders:
         pending = self._ledger.nodes_with_pending()
         idle = [
             leader
-            for leader in self._in_turn()
+            for leader in self._leaders.values()
             if not leader.is_busy and leader.not_before <= self._now()
         ]
         may_fetch = not self._limits.strict or not any(
@@ -114,6 +113,8 @@ class Leaders:
                 leader.is_fetching = True
                 self._start(leader, self._fetch(leader, dict(wanted), max_wait))
                 may_fetch = not self._limits.strict
+                # The others have their turns before it.
+                self._leaders[leader.node] = self._leaders.pop(leader.node)
             elif leader.node in pending:
                 self._start(leader, self._acknowledge(leader))
 
@@ -195,11 +196,6 @@ class Leaders:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _in_turn(self) -> list[_Leader]:
-        leaders = list(self._leaders.values())
-        self._turn = (self._turn + 1) % max(len(leaders), 1)
-        return leaders[self._turn :] + leaders[: self._turn]
-
     def _start(self, leader: _Leader, work: Coroutine[None, None, None]) -> None:
         leader.task = asyncio.create_task(work, name=f"ottla share leader {leader.node}")
 
@@ -245,9 +241,9 @@ class Leaders:
         """One partition of an answer; whether it says that the partition is elsewhere."""
         if data.error_code in MOVED:
             return True
-        if data.error_code:
-            name = wanted.get(key)
-            self.failure = KafkaError(data.error_code, f"fetch {name}", data.error_message)
+        if data.error_code and key in wanted:
+            what = f"fetch {wanted[key]}"
+            self.failure = KafkaError(data.error_code, what, data.error_message)
             leader.not_before = self._now() + RETRY.delay(1, random.random())
         if data.acquired_records and key in wanted:
             self._deliveries += 1
@@ -278,6 +274,10 @@ class Leaders:
                 request, to=leader.node, min_version=OLDEST_WITH_MODES if renews else 0
             )
             self._check(answer, "acknowledge")
+        except UnsupportedApi as refusal:
+            # Nothing was sent, so the session is as it was.
+            unsent = refusal
+            self._ledger.settle(sent, lambda _: unsent)
         except ClientError as error:
             self._failed(leader, sent, error)
         else:

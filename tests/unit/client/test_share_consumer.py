@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ottla.client.errors import KafkaError, RequestTimedOut
+from ottla.client.errors import KafkaError, RequestTimedOut, UnsupportedApi
+from ottla.client.exchange import api_key_of
 from ottla.client.share_consumer import ShareConsumer
 from ottla.client.share_types import UndecodableRecords
 from ottla.wire.error_codes import ErrorCode
@@ -349,6 +350,7 @@ async def test_closing_waits_for_nobody_longer_than_it_may(broker: ScriptedBroke
     async with asyncio.timeout(PATIENCE):
         await consumer.close(0.05)
     await broker.until_left()
+    assert broker.asked(ShareGroupHeartbeatRequest)[-1].member_epoch == -1
 
 
 async def test_a_callback_that_fails_is_told_and_the_rest_goes_on(broker: ScriptedBroker) -> None:
@@ -365,3 +367,34 @@ async def test_a_callback_that_fails_is_told_and_the_rest_goes_on(broker: Script
             await consumer.poll(timeout=PATIENCE)
         assert [one.error for one in heard] == [None]
         assert await consumer.poll(timeout=0.05) == []
+
+
+async def test_with_a_strict_limit_leaders_are_asked_in_turn(
+    brokers: dict[int, ScriptedBroker],
+) -> None:
+    describe(brokers, [1, 2])
+    brokers[1].script(ShareGroupHeartbeatRequest, lambda request: joined(request, 0, 1))
+    brokers[2].script(
+        ShareFetchRequest, delivered((5, 5), records=batch(5), partition=1), ShareFetchResponse()
+    )
+    async with consumer_of(brokers[1], acquire_mode="record_limit") as consumer:
+        assert [one.offset for one in await first_records(consumer)] == [5]
+        before = len(brokers[1].asked(ShareFetchRequest))
+        await consumer.poll(timeout=0.1)
+    modes = {one.share_acquire_mode for one in brokers[2].asked(ShareFetchRequest)}
+    assert modes == {1}
+    counts = [len(brokers[node].asked(ShareFetchRequest)) for node in (1, 2)]
+    assert counts[0] > before
+    assert abs(counts[0] - counts[1]) <= 1
+
+
+async def test_a_broker_that_cannot_renew_leaves_the_record_held(broker: ScriptedBroker) -> None:
+    broker.script(ShareFetchRequest, delivered((0, 0), records=batch(0)), delivered())
+    oldest = {api_key_of(ShareFetchRequest()): 1, api_key_of(ShareAcknowledgeRequest()): 1}
+    async with consumer_of(broker, ack_mode="explicit", max_versions=oldest) as consumer:
+        [record] = await first_records(consumer)
+        consumer.acknowledge(record, "renew")
+        [error] = (await consumer.commit()).values()
+        assert isinstance(error, UnsupportedApi)
+        consumer.acknowledge(record, "accept")
+        assert set((await consumer.commit()).values()) == {None}
