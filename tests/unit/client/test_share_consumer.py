@@ -330,14 +330,16 @@ async def test_a_partition_that_moves_is_followed(brokers: dict[int, ScriptedBro
 
 
 async def test_what_waits_longer_than_its_lock_is_not_given(broker: ScriptedBroker) -> None:
-    short = delivered((0, 0), records=batch(0))._replace(acquisition_lock_timeout_ms=1)
-    broker.script(ShareFetchRequest, short, ShareFetchResponse())
     async with consumer_of(broker) as consumer:
-        # Asks, and does not wait for the answer.
         while not broker.asked(ShareFetchRequest):
-            await consumer.poll(timeout=0)
+            await consumer.poll(timeout=0.01)
+        short = delivered((0, 0), records=batch(0))._replace(acquisition_lock_timeout_ms=1)
+        broker.script(ShareFetchRequest, short, ShareFetchResponse())
+        while len(broker.scripts[ShareFetchRequest]) == 2:
+            # Asks, and does not wait for the answer.
+            assert await consumer.poll(timeout=0) == []
             await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.05)
         assert await consumer.poll(timeout=0.05) == []
     assert not [one for one in broker.asked(ShareFetchRequest) if acks(one)]
 
