@@ -14,9 +14,9 @@ import math
 import random
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ottla.client.errors import ClientError, KafkaError, UnsupportedApi
+from ottla.client.errors import ClientError, ConnectionLost, KafkaError, UnsupportedApi
 from ottla.client.retry import RETRY, forgets
 from ottla.client.share_acks import Delivery, ack_batches, has_renewals
 from ottla.client.share_decode import Arrival
@@ -195,9 +195,20 @@ class Leaders:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        for node in self._leaders:
+            self._ledger.lose(node)
 
     def _start(self, leader: _Leader, work: Coroutine[None, None, None]) -> None:
         leader.task = asyncio.create_task(work, name=f"ottla share leader {leader.node}")
+
+    async def _send(self, leader: _Leader, request: object, *, needs_modes: bool) -> Any:
+        """The answer; an end of the consumer is an end of the connection, for what was sent."""
+        try:
+            return await self._client.send(
+                request, to=leader.node, min_version=OLDEST_WITH_MODES if needs_modes else 0
+            )
+        except asyncio.CancelledError:
+            raise ConnectionLost("the consumer was closed before the answer came") from None
 
     async def _fetch(
         self, leader: _Leader, wanted: dict[Key, TopicPartition], max_wait: float
@@ -210,10 +221,8 @@ class Leaders:
         max_wait_ms = int(max_wait * 1000)
         request = leader.session.fetch(wanted, ack_batches(sent), self._limits, max_wait_ms)
         try:
-            answer: ShareFetchResponse = await self._client.send(
-                request,
-                to=leader.node,
-                min_version=OLDEST_WITH_MODES if self._limits.strict else 0,
+            answer: ShareFetchResponse = await self._send(
+                leader, request, needs_modes=self._limits.strict
             )
             self._check(answer, "fetch")
         except ClientError as error:
@@ -270,9 +279,7 @@ class Leaders:
         renews = has_renewals(sent)
         request = leader.session.acknowledge(ack_batches(sent), renews=renews, closes=closes)
         try:
-            answer: ShareAcknowledgeResponse = await self._client.send(
-                request, to=leader.node, min_version=OLDEST_WITH_MODES if renews else 0
-            )
+            answer: ShareAcknowledgeResponse = await self._send(leader, request, needs_modes=renews)
             self._check(answer, "acknowledge")
         except UnsupportedApi as refusal:
             # Nothing was sent, so the session is as it was.

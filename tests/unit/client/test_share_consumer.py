@@ -344,14 +344,30 @@ async def test_what_waits_longer_than_its_lock_is_not_given(broker: ScriptedBrok
     assert not [one for one in broker.asked(ShareFetchRequest) if acks(one)]
 
 
-async def test_closing_waits_for_nobody_longer_than_it_may(broker: ScriptedBroker) -> None:
-    broker.script(ShareFetchRequest, delivered((0, 0), records=batch(0)), ShareFetchResponse())
-    broker.script(ShareAcknowledgeRequest, Instead.SILENCE)
-    consumer = await consumer_of(broker).__aenter__()
-    await first_records(consumer)
+@pytest.mark.parametrize("silent", [ShareAcknowledgeRequest, ShareFetchRequest])
+async def test_closing_waits_for_nobody_longer_than_it_may(
+    broker: ScriptedBroker, silent: type
+) -> None:
+    heard: list[Acknowledged] = []
+    broker.script(ShareFetchRequest, delivered((0, 0), records=batch(0)))
+    options = {"ack_mode": "explicit", "on_acknowledge": heard.append}
+    consumer = await consumer_of(broker, **options).__aenter__()
+    [record] = await first_records(consumer)
+    broker.script(ShareFetchRequest, ShareFetchResponse())
+    broker.script(silent, Instead.SILENCE)
+    consumer.acknowledge(record, "renew")
+    if silent is ShareFetchRequest:
+        await consumer.commit()
+        asked = len(broker.asked(ShareFetchRequest))
+        await consumer.poll(timeout=0)
+        await broker.until(lambda: len(broker.asked(ShareFetchRequest)) > asked)
+        heard.clear()
+        consumer.acknowledge(record, "accept")
     async with asyncio.timeout(PATIENCE):
-        await consumer.close(0.05)
+        await consumer.close(0.1)
     await broker.until_left()
+    # Nobody knows what became of it, so it counts as failed.
+    assert [one.error is None for one in heard] == [False]
     assert broker.asked(ShareGroupHeartbeatRequest)[-1].member_epoch == -1
 
 
