@@ -200,6 +200,10 @@ def consume(broker: Broker, topic: str, records: int) -> Load:
             "group.id": "bench",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
+            # Room for the whole run: librdkafka pauses for a second whenever its queue is full,
+            # which would punish the faster broker.
+            "queued.min.messages": 1_000_000,
+            "queued.max.messages.kbytes": 2_000_000,
         }
     )
     consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])

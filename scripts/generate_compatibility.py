@@ -34,13 +34,15 @@ are present.
 MISSING = """
 ## What is missing
 
-- **Transactions**: a producer with a `transactional.id` is refused with error 35; idempotent
-  producers work. Keys 24 to 28, 65 and 66 are not served.
-- **Share groups** (keys 76 to 79, 90 to 92), **security** (SASL, TLS, ACLs: keys 17, 29 to 31, 36,
-  48 to 51), **tiered storage**.
+- **Transactions**: a producer with a `transactional.id` is refused (InitProducerId answers 35,
+  FindCoordinator 42); idempotent producers work. Keys 24 to 28, 65 and 66 are not served.
+- **Security**: SASL, TLS, ACLs and quotas (keys 17, 29 to 31, 36, 48 to 51). Listeners are
+  PLAINTEXT.
+- **Tiered storage**, and dead-letter queues of share groups (KIP-1191).
 - **Replication**: a partition has one replica. A replication factor other than -1 or 1 is refused.
 - Older message formats (v0, v1): refused with INVALID_RECORD, as Kafka 4 does.
-- Telemetry (71, 72), delegation tokens, reassignment: not served; clients do without.
+- OffsetCommit and OffsetFetch v10 (topic ids): clients use v9.
+- Telemetry (71, 72), delegation tokens, reassignment, leader election: clients do without.
 
 ## Where Ottla differs on purpose
 
@@ -48,6 +50,7 @@ MISSING = """
   from the page cache and relies on replicas. `ottla.flush.mode=os` gives Kafka's behaviour.
 - A topic created by asking for its metadata is ready in the same answer.
 - Internal topics have one replica by default.
+- Share groups: see the page on [share groups](share-groups.md).
 """
 
 

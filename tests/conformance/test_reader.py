@@ -47,8 +47,8 @@ def produce(
     **settings: Any,
 ) -> None:
     """One record per value, a millisecond apart, under keys in turn."""
-    # One at a time, lest a retry change the order.
-    fixed = {"bootstrap.servers": bootstrap, "log_level": 0, "max.in.flight": 1}
+    # Idempotent, lest a retry change the order.
+    fixed = {"bootstrap.servers": bootstrap, "log_level": 0, "enable.idempotence": True}
     client = Producer({**fixed, "linger.ms": 5, **settings})
     for number, value in enumerate(values):
         client.produce(

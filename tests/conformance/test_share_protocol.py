@@ -7,8 +7,7 @@ machines alone can show, their unit tests do, by the same numbers.
 from __future__ import annotations
 
 import time
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,7 +20,6 @@ from ottla.wire.schema.delete_records import (
     DeleteRecordsTopic,
 )
 from ottla.wire.schema.share_fetch import ForgottenTopic
-from tests.support.raw_client import RawClient, batch
 from tests.support.share_member import (
     ACCEPT,
     LOCK_MS,
@@ -30,55 +28,17 @@ from tests.support.share_member import (
     RENEW,
     SHARE_CONFIG,
     WAIT_MS,
-    ShareMember,
     acquired,
     described_offsets,
     partitions_of,
     set_group_configs,
 )
+from tests.support.share_queue import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_numbers = count(1)
 MAX_SESSIONS = 50
-
-
-class Queue:
-    """A topic and a group that reads it from its start."""
-
-    def __init__(self, broker: EmbeddedBroker, partitions: int = 1, **configs: str) -> None:
-        number = next(_numbers)
-        self.broker = broker
-        self.topic, self.group = f"queue-{number}", f"readers-{number}"
-        broker.create_topic(self.topic, partitions=partitions)
-        self.client = RawClient(broker.bootstrap)
-        self._members: list[ShareMember] = []
-        settings = {"share_auto_offset_reset": "earliest", **configs}
-        set_group_configs(self.client, self.group, **settings)
-
-    def newcomer(self, **settings: Any) -> ShareMember:
-        """One that has not joined yet."""
-        member = ShareMember(self.broker.bootstrap, self.group, self.topic, **settings)
-        self._members.append(member)
-        return member
-
-    def member(self, **settings: Any) -> ShareMember:
-        member = self.newcomer(**settings)
-        member.join()
-        return member
-
-    def close(self) -> None:
-        for member in self._members:
-            member.client.close()
-        self.client.close()
-
-    def produce(self, records: int, *, partition: int = 0, together: bool = False) -> None:
-        """Each in a batch of its own, or all in one."""
-        sizes = [records] if together else [1] * records
-        for size in sizes:
-            values = [b"value"] * size
-            assert self.client.produce(self.topic, batch(*values), partition=partition)[1] == 0
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +57,7 @@ def new_queue(broker: EmbeddedBroker) -> Iterator[Callable[..., Queue]]:
     queues: list[Queue] = []
 
     def make(partitions: int = 1, **configs: str) -> Queue:
-        queues.append(Queue(broker, partitions, **configs))
+        queues.append(Queue(broker.bootstrap, partitions, **configs))
         return queues[-1]
 
     yield make

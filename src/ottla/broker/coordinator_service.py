@@ -79,11 +79,15 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
     def ensure_topic(self, partitions: int, configs: Mapping[str, str]) -> Topic:
         """The topic, made if it is not there yet."""
         topic = self._node.image.topic(self.topic_name)
-        if topic is None:
-            topic = create_topic(
-                self._node, self.topic_name, partitions=partitions, configs=configs
-            )
-        return topic
+        if topic is not None:
+            return topic
+        try:
+            return create_topic(self._node, self.topic_name, partitions=partitions, configs=configs)
+        except ApiError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        # Another node was quicker; being refused is how this one has heard of it.
+        return self._node.image.topics_by_name[self.topic_name]
 
     def index_of(self, key: str) -> int:
         """The partition that owns a key; NOT_COORDINATOR if it is not led here."""

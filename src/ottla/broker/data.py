@@ -25,7 +25,6 @@ from ottla.log.checkpoints import (
 )
 from ottla.log.directory import STRAY_SUFFIX, DataDirectory, PartitionDirectory
 from ottla.log.errors import StorageFailure
-from ottla.log.partition import PartitionLog
 from ottla.log.storage import OsStorage
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.partitions import HostedPartition
     from ottla.log.config import LogConfig
+    from ottla.log.partition import PartitionLog
     from ottla.log.storage import Storage
     from ottla.metadata.image import MetadataImage
 
@@ -116,6 +116,9 @@ class Data:
             raise
 
     def _open_log(self, topic: str, index: int, topic_id: UUID, config: LogConfig) -> PartitionLog:
+        # The largest part of the log room: not needed to be ready.
+        from ottla.log.partition import PartitionLog
+
         key = TopicPartition(topic, index)
         found = self._found.get(key)
         if found is not None and found.topic_id not in (None, topic_id):

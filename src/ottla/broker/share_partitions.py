@@ -15,6 +15,7 @@ from uuid import UUID
 
 from ottla.broker.coordinator_service import now_ms
 from ottla.broker.errors import ApiError
+from ottla.broker.share_reads import batches_before, slices
 from ottla.broker.share_settings import resolve_start
 from ottla.coordination.share import state_messages as m
 from ottla.coordination.share.batches import StateBatch
@@ -29,7 +30,6 @@ from ottla.sharing.values import (
     PersistedState,
     ShareError,
 )
-from ottla.wire.batch import iter_batches
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ class LedSharePartition:
         self.deliveries = 0
         """Records handed out since it was loaded, each time they were."""
         self.waiters: set[Callable[[], None]] = set()
+        self._was_full = False
+        """Whether somebody who waits found the window full."""
         self._node = node
         self._timer: asyncio.TimerHandle | None = None
         self._writes: set[asyncio.Future[ErrorCode]] = set()
@@ -136,6 +138,7 @@ class LedSharePartition:
         self.wake()
 
     def wake(self) -> None:
+        self._was_full = False
         waiters, self.waiters = self.waiters, set()
         for waiter in waiters:
             waiter()
@@ -169,6 +172,8 @@ class LedSharePartition:
             )
             if machine.next_fetch_offset == before:
                 break
+        if not delivered.offsets and not machine.can_acquire:
+            self._was_full = True
         self.deliveries += delivered.offsets
         self._arm()
         return delivered
@@ -185,7 +190,8 @@ class LedSharePartition:
         except OffsetOutOfRange:
             machine.log_start_moved(log.log_start_offset)
             return Delivered([], [], 0, 0)
-        batches = [batch for chunk in chunks for batch in iter_batches(memoryview(chunk))]
+        read = batches_before(max(offset, machine.end_offset) + turn.max_records, chunks)
+        batches = [batch for _, some in read for batch in some]
         if not batches:
             return Delivered([], [], 0, 0)
         hidden = self._hidden(batches, bound) if committed else frozenset()
@@ -204,7 +210,7 @@ class LedSharePartition:
             ],
             now_ms(),
         )
-        records = [batches[index].data for index in found.batches]
+        records = slices(read, found.batches)
         return Delivered(list(found.ranges), records, sum(map(len, records)), found.records)
 
     def _hidden(self, batches: Sequence[RecordBatch], bound: int) -> frozenset[int]:
@@ -270,7 +276,9 @@ class LedSharePartition:
             answer = await sent
             if answer.error == ErrorCode.NONE:
                 machine.write_succeeded(write.write_id)
-                self.wake()
+                # Most writes settle what nobody waits for: idle members are left alone then.
+                if self._was_full or machine.next_fetch_offset < machine.end_offset:
+                    self.wake()
                 return ErrorCode.NONE
             logger.warning("share state of %s: %s", self.key, answer.message or answer.error.name)
             if answer.error in FENCING:

@@ -327,6 +327,8 @@ class Client:
     async def _open(self, connection: Connection, link: _Link) -> None:
         now = asyncio.get_running_loop().time
         await asyncio.sleep(max(0.0, link.not_before - now()))
+        if self._closed:
+            raise ClientClosed("the client was closed before it connected")
         try:
             await connection.open(
                 security=self._security,
@@ -339,6 +341,9 @@ class Client:
             link.failures += 1
             link.not_before = now() + RECONNECT.delay(link.failures, self._random())
             raise
+        if self._closed:
+            connection.abort()
+            raise ClientClosed("the client was closed while it connected")
         link.failures = 0
         link.not_before = -math.inf
 

@@ -172,8 +172,9 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await asyncio.shield(self._lost)
         except TimeoutError:
+            # Not waited for: uvloop never reports the end of a connection whose opening was
+            # cancelled when it was all but open.
             self._transport.abort()
-            await self._lost
         except asyncio.CancelledError:
             self._transport.abort()
             raise
@@ -188,8 +189,9 @@ class Connection(asyncio.BufferedProtocol):
         # uvloop's transports have the methods, not the base class.
         self._transport = cast("asyncio.Transport", transport)
         if self._failure is not None:
-            # Closed while it was being opened.
-            self._transport.abort()
+            # Closed while it was being opened. Not from in here: uvloop has not set the transport
+            # up yet, and would never close it.
+            asyncio.get_running_loop().call_soon(self._transport.abort)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._exchange.get_buffer(sizehint)

@@ -133,12 +133,12 @@ class ArrowSending:
                 _Encoded(self._next_partition(), one.data, one.record_count)
                 for one in self._batches(part, columns)
             ]
-        part = part.combine_chunks()
-        partitions = self._hashed(part.column(columns.key))
+        [chunk] = part.combine_chunks().to_batches()
+        partitions = self._hashed(chunk.column(columns.key))
         ends = np.zeros(len(self._topic.partitions), np.int64)
         order = np.empty(len(partitions), np.int64)
         group_rows(partitions, ends, order)
-        grouped = part.take(pa.array(order))
+        grouped = chunk.take(pa.array(order))
         found = []
         start = 0
         for partition, end in enumerate(ends.tolist()):
@@ -150,7 +150,7 @@ class ArrowSending:
             start = end
         return found
 
-    def _batches(self, rows: pa.Table, columns: Columns) -> list[RecordBatch]:
+    def _batches(self, rows: pa.Table | pa.RecordBatch, columns: Columns) -> list[RecordBatch]:
         settings = self._settings
         try:
             encoded = arrow.arrow_to_batches(
@@ -171,9 +171,9 @@ class ArrowSending:
             ) from None
         return [RecordBatch(one) for one in encoded]
 
-    def _hashed(self, keys: pa.ChunkedArray) -> I32:
+    def _hashed(self, keys: pa.Array) -> I32:
         """The partition of each row; those without a key share the next one in turn."""
-        column = keys.combine_chunks().cast(pa.large_binary())
+        column = keys.cast(pa.large_binary())
         partitions = np.full(len(column), self._next_partition(), np.int32)
         _, offsets, content = column.buffers()
         hash_keys(

@@ -20,6 +20,7 @@ from __future__ import annotations
 import enum
 import struct
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
@@ -35,7 +36,7 @@ from ottla.wire.batch import CONTROL, MAX_SEQUENCE, NO_SEQUENCE, TRANSACTIONAL, 
 from ottla.wire.records import ControlType, read_control_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 REMEMBERED_BATCHES: Final = 5  # max.in.flight.requests.per.connection of an idempotent producer
 MAX_PRODUCERS: Final = 100_000  # per partition; a hostile client can invent ids for ever
@@ -179,14 +180,7 @@ class ProducerStates:
         producer.last_timestamp = batch.max_timestamp
         if batch.attributes & CONTROL:
             return self._end_transaction(batch, base_offset, producer)
-        sent = SentBatch(
-            batch.base_sequence,
-            batch.last_sequence,
-            base_offset + batch.last_offset_delta,
-            batch.last_offset_delta,
-            batch.max_timestamp,
-        )
-        producer.batches.append(sent)
+        producer.batches.append(_sent(batch, base_offset))
         if len(producer.batches) > REMEMBERED_BATCHES:
             del producer.batches[0]
         # An empty batch is what compaction left of data whose transaction has long ended.
@@ -195,6 +189,21 @@ class ProducerStates:
             producer.current_txn_first_offset = base_offset
             self._open[base_offset] = batch.producer_id
         return None
+
+    def recall(self, headers: Iterable[RecordBatch]) -> None:
+        """Remember batches again that were counted before: a snapshot has only the last of each."""
+        for header in headers:
+            producer = self._producers.get(header.producer_id)
+            if producer is None or header.attributes & CONTROL or not producer.batches:
+                continue
+            if (
+                header.producer_epoch != producer.epoch
+                or header.last_offset >= producer.last_offset
+            ):
+                continue
+            sent = _sent(header, header.base_offset)
+            known = sorted({*producer.batches, sent}, key=attrgetter("last_offset"))
+            producer.batches = known[-REMEMBERED_BATCHES:]
 
     def _touch(self, batch: RecordBatch) -> Producer:
         """The batch's producer, now the most recently active one."""
@@ -321,3 +330,13 @@ class ProducerStates:
         )
         if txn_first_offset >= 0:
             self._open[txn_first_offset] = producer_id
+
+
+def _sent(batch: RecordBatch, base_offset: int) -> SentBatch:
+    return SentBatch(
+        batch.base_sequence,
+        batch.last_sequence,
+        base_offset + batch.last_offset_delta,
+        batch.last_offset_delta,
+        batch.max_timestamp,
+    )

@@ -1,6 +1,8 @@
 """From a directory to a log: the clean way, and the way after a crash.
 
-After a clean shutdown indexes and the newest producer snapshot are taken as they are. After a
+After a clean shutdown indexes and the newest producer snapshot are taken as they are; since Kafka's
+snapshot has only the last batch of each producer, the ones before it are looked up in the tail of
+the log, so that a batch in flight during a restart is known when it is sent again. After a
 crash every segment that ends at or past the recovery point is walked batch by batch; the log is
 cut after the last good batch, everything behind it is deleted, and indexes, producer state and
 leader epochs are rebuilt from what is left. Damage below the recovery point is no crash's doing:
@@ -10,6 +12,7 @@ first. Every call here blocks.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -30,14 +33,17 @@ from ottla.log.storage import TMP_SUFFIX
 from ottla.log.walk import recover_segment
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ottla.log.config import LogConfig
     from ottla.log.storage import Storage
+    from ottla.wire.batch import RecordBatch
 
 DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
+RECALL_BYTES: Final = 1 << 20  # of each tail: far more than a few producers have in flight
 _LEFTOVERS: Final = (DELETED, CLEANED, TMP_SUFFIX)
 
 
@@ -203,6 +209,8 @@ class LogLoader:
                 self._write_snapshot(segment.base_offset, producers)
             if segment.next_offset > start or rebuild_epochs:
                 self._replay_segment(segment, start, producers, epochs)
+        for segment in segments[-2:]:
+            producers.recall(_tail_headers(segment, start))
         return producers
 
     def _newest_snapshot(self, limit: int, log_base: int) -> tuple[int, ProducerStates]:
@@ -232,3 +240,13 @@ class LogLoader:
                 segment.aborted.append(aborted)
         if segment.sealed and segment.base_offset in self._recovered and segment.aborted:
             segment.write_indexes()
+
+
+def _tail_headers(segment: Segment, end_offset: int) -> Iterator[RecordBatch]:
+    """The last batches of a segment below an offset, from a place that its index knows."""
+    positions = segment.offset_index.positions
+    entry = bisect_right(positions, segment.size - RECALL_BYTES)
+    for _, header in segment.headers(positions[entry - 1] if entry else 0):
+        if header.base_offset >= end_offset:
+            return
+        yield header

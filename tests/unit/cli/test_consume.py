@@ -97,16 +97,24 @@ def test_places_and_limits(ottla_broker: EmbeddedBroker, filled: str) -> None:
 def test_without_an_end_it_waits_until_interrupted(
     ottla_broker: EmbeddedBroker, filled: str
 ) -> None:
-    command = [sys.executable, "-m", "ottla.cli", "consume", filled, "--raw"]
+    # Tests that run in the background are deaf to Ctrl-C, and so would be what they start.
+    listening = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from ottla.cli import main; main()"
+    )
+    command = [sys.executable, "-c", listening, "consume", filled, "--raw"]
     with subprocess.Popen(
         [*command, "--bootstrap", ottla_broker.bootstrap],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"value 0\n"
-        process.send_signal(signal.SIGINT)
-        _, complaint = process.communicate(timeout=20)
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"value 0\n"
+            process.send_signal(signal.SIGINT)
+            _, complaint = process.communicate(timeout=20)
+        finally:
+            process.kill()
     assert (process.returncode, complaint) == (0, b"")
 
 

@@ -260,6 +260,7 @@ async def test_closed_before_it_is_open() -> None:
     await connection.close()
     transport = RecordingTransport(connection)
     connection.connection_made(transport)
+    await asyncio.sleep(0)
     assert transport.ended == "aborted"
     assert not connection.is_open
     await connection.close()

@@ -242,3 +242,28 @@ def test_the_tail_forgets_the_oldest(tmp_path: Path) -> None:
     assert [batch.base_offset for batch in read(log, 0)] == list(range(60))
     assert log._tail.read(0, 1, 60, at_least_one=True) is None
     assert log._tail.read(59, 1, 60, at_least_one=True) is not None
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 20, 250])
+def test_all_batches_in_flight_are_known_again_after_a_clean_restart(
+    tmp_path: Path, segment_bytes: int
+) -> None:
+    config = LogConfig(segment_bytes=segment_bytes)
+    log = PartitionLog.open(tmp_path, config, now_ms=0)
+    first = [
+        log.append(
+            batch_of(b"v", producer_id=7, epoch=0, sequence=number), leader_epoch=0, now_ms=0
+        )
+        for number in range(4)
+    ]
+    assert log.close(clean=True)
+    log = PartitionLog.open(tmp_path, config, now_ms=0, clean=True, recovery_point=4)
+    kept = 4 if segment_bytes > 250 else 2  # the two last segments are looked at
+    for number in range(4 - kept, 4):
+        again = log.append(
+            batch_of(b"v", producer_id=7, epoch=0, sequence=number), leader_epoch=0, now_ms=0
+        )
+        assert again.duplicate
+        assert again.base_offset == first[number].base_offset
+    assert log.log_end_offset == 4
+    log.close(clean=False)

@@ -11,22 +11,31 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
+from ottla.broker.peers import PeerUnreachable
 from ottla.coordination.share import group_messages as m
 from ottla.coordination.share import state_messages
 from ottla.coordination.share.state_records import ShareKey
 from ottla.log.errors import LogError
+from ottla.metadata.image import NO_LEADER
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema import alter_share_group_offsets as alter
 from ottla.wire.schema import delete_share_group_offsets as delete
 from ottla.wire.schema import describe_share_group_offsets as describe
+from ottla.wire.schema.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from ottla.wire.spec import ZERO_UUID
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.broker.context import RequestContext
+    from ottla.broker.node import Node
 
 UNKNOWN = -1
+LATEST = -1  # as a timestamp: the end
 
 
 async def describe_share_group_offsets(
@@ -83,11 +92,28 @@ async def _summed_up(
     if answer.error != ErrorCode.NONE:
         return row(partition.partition, UNKNOWN, 0, UNKNOWN, answer.error, answer.message or None)
     try:
-        log = context.node.partitions.find(partition.topic, partition.partition).log
-        lag = answer.lag(log.high_watermark)
+        end = await _end_offset(context.node, partition.topic, partition.partition)
     except (ApiError, LogError) as error:
         return row(partition.partition, UNKNOWN, 0, UNKNOWN, error.code, str(error))
-    return row(partition.partition, answer.start_offset, answer.leader_epoch, lag)
+    return row(partition.partition, answer.start_offset, answer.leader_epoch, answer.lag(end))
+
+
+async def _end_offset(node: Node, topic: str, index: int) -> int:
+    """The high watermark, which only the partition's leader knows."""
+    found = node.image.topic(topic)
+    leader = NO_LEADER if found is None else found.partitions[index].leader
+    if leader in (NO_LEADER, node.node_id):
+        return node.partitions.find(topic, index).log.high_watermark
+    asked = ListOffsetsTopic(topic, [ListOffsetsPartition(index, UNKNOWN, LATEST)])
+    try:
+        answer = await node.peers.ask(leader, ListOffsetsRequest(UNKNOWN, 0, [asked]), 1)
+    except PeerUnreachable as error:
+        raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, str(error)) from error
+    row = answer.topics[0].partitions[0]
+    if row.error_code != ErrorCode.NONE:
+        raise ApiError(ErrorCode(row.error_code))
+    end: int = row.offset
+    return end
 
 
 async def alter_share_group_offsets(

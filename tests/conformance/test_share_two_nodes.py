@@ -1,0 +1,282 @@
+"""Two nodes over one metadata file: share state that lives on the other node.
+
+Node 1 leads the queue and coordinates the group; the group's share state is on node 2, so every
+load and every write goes over the wire between them. Node 2 may be away, and leaders may move.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from ottla.broker.node import Node
+from ottla.broker.topics import create_topic
+from ottla.coordination.groups.partitioner import partition_for
+from ottla.coordination.share import state_messages as m
+from ottla.coordination.share.state_records import ShareKey
+from ottla.metadata.broker_config import load_broker_config
+from ottla.metadata.changes import SetLeader
+from ottla.metadata.image import NO_LEADER
+from ottla.metadata.names import SHARE_GROUP_STATE_TOPIC
+from ottla.wire.error_codes import ErrorCode
+from tests.support.raw_client import RawClient, batch
+from tests.support.share_member import (
+    ACCEPT,
+    RELEASE,
+    SHARE_CONFIG,
+    WAIT_MS,
+    ShareMember,
+    described_offsets,
+    partitions_of,
+    set_group_configs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+    from pathlib import Path
+    from uuid import UUID
+
+TOPIC: Final = "queue"
+PATIENCE: Final = 30.0
+# Partition 0 of each internal topic goes to node 1, partition 1 to node 2. Their counts differ
+# because Java's hash modulo 2 is a mere sum: with 2 of both, some topics would have no such group.
+CONFIG: Final = {
+    **SHARE_CONFIG,
+    "offsets.topic.num.partitions": "2",
+    "share.coordinator.state.topic.num.partitions": "3",
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+}
+
+
+class Nodes:
+    """Nodes 1 and 2 in one event loop, which has a thread of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.running: dict[int, Node] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._names = count(1)
+
+    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+
+    def do(self, work: Callable[[], Any]) -> Any:
+        async def run() -> Any:
+            return work()
+
+        return self.call(run())
+
+    def start(self, node_id: int) -> None:
+        config = load_broker_config(
+            sets=[f"{k}={v}" for k, v in CONFIG.items()] + [f"node.id={node_id}"]
+        )
+        directory = self._path / str(node_id)
+        shared = self._path / "metadata.db"
+        self.running[node_id] = self.call(Node.start(config, directory, metadata=shared))
+
+    def stop(self, node_id: int) -> None:
+        self.call(self.running.pop(node_id).stop())
+
+    def close(self) -> None:
+        for node_id in tuple(self.running):
+            self.stop(node_id)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def bootstrap(self, node_id: int = 1) -> str:
+        host, port = self.running[node_id].addresses["PLAINTEXT"]
+        return f"{host}:{port}"
+
+    @property
+    def topic_id(self) -> UUID:
+        return self.running[1].image.topics_by_name[TOPIC].topic_id
+
+    def new_group(self) -> str:
+        """One that node 1 coordinates and whose share state belongs on node 2."""
+        while True:
+            group = f"readers-{next(self._names)}"
+            key = ShareKey(group, self.topic_id, 0)
+            if partition_for(group, 2) == 0 and key.state_partition(3) == 1:
+                return group
+
+    def set_leader(self, topic: str, partition: int, leader: int, *, by: int) -> None:
+        """Proposed by one node; the other one does not know yet."""
+        store = self.running[by].store
+        replicas = None if leader == NO_LEADER else (leader,)
+        topic_id = store.image.topics_by_name[topic].topic_id
+        self.do(lambda: store.propose(SetLeader(topic_id, partition, leader, replicas, replicas)))
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
+    # Five attempts take fifteen seconds otherwise.
+    monkeypatch.setattr("ottla.broker.persister.FIRST_PAUSE_SECONDS", 0.1)
+    nodes = Nodes(tmp_path)
+    try:
+        nodes.start(1)
+        nodes.start(2)
+        wait_for(lambda: len(nodes.running[1].image.brokers) == 2)
+        first = nodes.running[1]
+        nodes.do(lambda: create_topic(first, TOPIC, partitions=1))
+        yield nodes
+    finally:
+        nodes.close()
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def produce(nodes: Nodes, records: int) -> None:
+    with RawClient(nodes.bootstrap()) as client:
+        for _ in range(records):
+            assert client.produce(TOPIC, batch(b"value")).error_code == 0
+
+
+def newcomer(nodes: Nodes, group: str) -> ShareMember:
+    member = ShareMember(nodes.bootstrap(), group, TOPIC)
+    set_group_configs(member.client, group, share_auto_offset_reset="earliest")
+    return member
+
+
+def is_assigned(member: ShareMember) -> bool:
+    """Whether a heartbeat, which always succeeds, brings partitions."""
+    answer = member.heartbeat(topics=[member.topic])
+    assert answer.error_code == 0, answer
+    assert answer.assignment is not None
+    return bool(answer.assignment.topic_partitions)
+
+
+def test_share_state_lives_on_the_other_node(nodes: Nodes) -> None:
+    group = nodes.new_group()
+    produce(nodes, 4)
+    with newcomer(nodes, group) as member, newcomer(nodes, group) as other:
+        member.join()
+        wait_for(lambda: is_assigned(member))
+        assert member.first().offsets == [0, 1, 2, 3]
+        assert member.ack(0, 1, ACCEPT) == 0
+        assert member.ack(2, 2, RELEASE) == 0
+        assert other.first().ranges == [(2, 2, 2)]
+    with newcomer(nodes, group) as later:
+        # The group had no session left, so this is what node 2 has written down.
+        assert later.first().offsets == [2, 3]
+    assert nodes.running[2].data.partitions_on_disk(SHARE_GROUP_STATE_TOPIC) == [1]
+    assert nodes.running[1].data.partitions_on_disk(SHARE_GROUP_STATE_TOPIC) == []
+
+
+def test_11_a_coordinator_that_is_away_fails_no_heartbeat(nodes: Nodes) -> None:
+    group = nodes.new_group()
+    produce(nodes, 1)
+    nodes.stop(2)
+    with newcomer(nodes, group) as member:
+        answer = member.join()
+        assert answer.assignment is not None
+        assert not answer.assignment.topic_partitions
+        assert not is_assigned(member)
+        # A fetch finds nothing, rather than an error, in its own time.
+        assert member.first(max_wait_ms=100).offsets == []
+        nodes.start(2)
+        wait_for(lambda: is_assigned(member))
+        wait_for(lambda: member.acquire(max_wait_ms=200).offsets == [0])
+
+
+def test_47_an_acknowledgement_that_cannot_be_written_can_be_repeated(nodes: Nodes) -> None:
+    group = nodes.new_group()
+    produce(nodes, 2)
+    with newcomer(nodes, group) as member:
+        member.join()
+        wait_for(lambda: is_assigned(member))
+        assert member.first().offsets == [0, 1]
+        nodes.stop(2)
+        assert member.ack(0, 0, ACCEPT) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        nodes.start(2)
+        wait_for(lambda: member.ack(0, 1, ACCEPT) == 0)
+
+
+def test_54_the_state_has_no_leader_for_a_moment(nodes: Nodes) -> None:
+    group = nodes.new_group()
+    produce(nodes, 2)
+    with newcomer(nodes, group) as member:
+        member.join()
+        wait_for(lambda: is_assigned(member))
+        assert member.first().offsets == [0, 1]
+        nodes.set_leader(SHARE_GROUP_STATE_TOPIC, 1, NO_LEADER, by=2)
+        answers: list[int] = []
+        asking = threading.Thread(target=lambda: answers.append(member.ack(0, 0, ACCEPT)))
+        asking.start()
+        nodes.set_leader(SHARE_GROUP_STATE_TOPIC, 1, 2, by=2)
+        asking.join()
+        assert answers == [0]
+    with newcomer(nodes, group) as later:
+        assert later.first().offsets == [1]
+
+
+def test_54_a_coordinator_that_moved_is_looked_up_again(nodes: Nodes) -> None:
+    group = nodes.new_group()
+    key = ShareKey(group, nodes.topic_id, 0)
+    here, there = nodes.running[1], nodes.running[2]
+    nodes.do(here.persister.ensure_topic)
+
+    async def moved() -> list[m.StateResponse]:
+        wait = m.InitializeState(key, here.groups.topics, 1, 7)
+        before = await here.persister.ask(wait, m.StateResponse)
+        state = there.store.poll().topics_by_name[SHARE_GROUP_STATE_TOPIC]
+        there.store.propose(SetLeader(state.topic_id, 1, 1, (1,), (1,)))
+        # In this turn of the loop node 1 still believes that node 2 is the one to ask.
+        assert here.persister.leader_of(key) == 2
+        return [before, await here.persister.ask(wait, m.StateResponse)]
+
+    assert [answer.error for answer in nodes.call(moved())] == [ErrorCode.NONE] * 2
+    assert here.persister.leader_of(key) == 1
+    assert here.data.partitions_on_disk(SHARE_GROUP_STATE_TOPIC) == [1]
+
+
+def test_48_a_queue_that_moved_redirects_its_members(nodes: Nodes) -> None:
+    group = nodes.new_group()
+    produce(nodes, 1)
+    with newcomer(nodes, group) as member:
+        member.join()
+        wait_for(lambda: is_assigned(member))
+        assert member.first().offsets == [0]
+        nodes.set_leader(TOPIC, 0, 2, by=1)
+        refused = partitions_of(member.fetch([], {0: [(0, 0, ACCEPT)]}, max_wait_ms=WAIT_MS))[0]
+        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert refused.acknowledge_error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert refused.current_leader.leader_id == 2
+        wait_for(lambda: nodes.running[2].image.topics_by_name[TOPIC].partitions[0].leader == 2)
+        with ShareMember(nodes.bootstrap(2), group, TOPIC) as moved:
+            # Loading on the new leader fences the old one, and finds what was stored.
+            row = partitions_of(moved.fetch([0], max_wait_ms=200))[0]
+            assert row.error_code == 0
+
+
+def test_59_the_lag_of_a_queue_on_the_other_node(nodes: Nodes) -> None:
+    """Node 1 has the group, node 2 the queue: the end is node 2's to tell."""
+    first = nodes.running[1]
+    group = nodes.new_group()
+    nodes.do(lambda: create_topic(first, "there", assignments={0: [2]}))
+    wait_for(lambda: nodes.running[2].image.topic("there") is not None)
+    with RawClient(nodes.bootstrap(2)) as client:
+        assert client.produce("there", batch(b"1", b"2", b"3")).error_code == 0
+    with ShareMember(nodes.bootstrap(1), group, "there") as member:
+        set_group_configs(member.client, group, share_auto_offset_reset="earliest")
+        member.join()
+        wait_for(lambda: is_assigned(member))
+        with ShareMember(nodes.bootstrap(2), group, "there") as reader:
+            assert reader.first().offsets == [0, 1, 2]
+            assert reader.ack(0, 0, ACCEPT) == 0
+        assert described_offsets(member.client, group)["there", 0].lag == 2
+        nodes.stop(2)
+        row = described_offsets(member.client, group)["there", 0]
+        assert row.error_code != 0
