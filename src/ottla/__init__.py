@@ -10,10 +10,19 @@ if TYPE_CHECKING:
     from ottla.client.producer import Producer
     from ottla.client.producer_types import ProducerRecord, RecordMetadata
     from ottla.client.reader import Reader
+    from ottla.client.share_consumer import ShareConsumer
     from ottla.testing.embedded import EmbeddedBroker
 
 __version__ = "0.1.0.dev0"
-__all__ = ["Admin", "EmbeddedBroker", "Producer", "ProducerRecord", "Reader", "RecordMetadata"]
+__all__ = [
+    "Admin",
+    "EmbeddedBroker",
+    "Producer",
+    "ProducerRecord",
+    "Reader",
+    "RecordMetadata",
+    "ShareConsumer",
+]
 
 _HOMES = {
     "Admin": "ottla.client.admin",
@@ -22,6 +31,7 @@ _HOMES = {
     "ProducerRecord": "ottla.client.producer_types",
     "Reader": "ottla.client.reader",
     "RecordMetadata": "ottla.client.producer_types",
+    "ShareConsumer": "ottla.client.share_consumer",
 }
 
 

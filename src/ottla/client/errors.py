@@ -53,6 +53,12 @@ _HINTS: Final = {
     ErrorCode.INVALID_REPLICATION_FACTOR: "use at most as many replicas as there are brokers",
     ErrorCode.OFFSET_OUT_OF_RANGE: "use an offset between the log's start and its end",
     ErrorCode.TOPIC_DELETION_DISABLED: "set delete.topic.enable=true on the broker",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "stop one of the group's members, or allow it more",
+    ErrorCode.INVALID_RECORD_STATE: (
+        "the lock had ended or the record was acknowledged before; renew locks during long work"
+    ),
+    ErrorCode.INVALID_SHARE_SESSION_EPOCH: "its records are delivered again; poll for them",
+    ErrorCode.SHARE_SESSION_NOT_FOUND: "its records are delivered again; poll for them",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for an ACL on the topic",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for an ACL on the group",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for an ACL on the cluster",

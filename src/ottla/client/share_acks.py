@@ -1,0 +1,376 @@
+"""What a share consumer holds, and what it has said about it: pure bookkeeping.
+
+Rules:
+
+- A `Delivery` is what one answer acquired from one partition. Each of its offsets is in one state,
+  a byte: one of the kinds of acknowledgement while that waits to be sent, or one of the below.
+
+    WAITING  decoded, not yet given to the caller     -> HELD when it is given; DONE when the lock
+                                                         ends before that
+    HELD     given, nothing said yet                  -> a kind, by the caller or an implicit poll
+    kind     said, may be overwritten                 -> SENT with the next request
+    SENT     on its way, cannot be changed            -> DONE; RENEWED by a renewal; HELD again if
+                                                         the broker could not accept or renew now
+    RENEWED  as HELD, but does not stop a poll
+    DONE     not ours any more
+
+- Offsets that were acquired and have no record are gaps; they are acknowledged as such.
+- When a session ends, what it delivered is lost: it comes again. Saying something about a lost
+  record does nothing and fails as a result, not as an exception: the caller did nothing wrong.
+- A record that is delivered again while an older delivery holds it belongs to the newer one.
+- Nothing turns into an acceptance unless the caller was given the record.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import deque
+from copy import copy
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.client.errors import KafkaError, UnsupportedApi
+from ottla.client.share_types import Acknowledged, Kind, RecordNotHeld
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema.share_fetch import AcknowledgementBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ottla.client.cluster_view import TopicPartition
+    from ottla.client.errors import ClientError
+    from ottla.wire.schema.share_fetch import AcquiredRecords
+
+WAITING: Final = 0xF0
+HELD: Final = 0xF1
+SENT: Final = 0xF2
+RENEWED: Final = 0xF3
+DONE: Final = 0xF4
+
+# A topic's id and a partition: how share requests name partitions.
+Key = tuple[bytes, int]
+
+# The broker could not write the acknowledgement; the record is still locked for this consumer.
+STILL_HELD: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+_PENDING: Final = re.compile(rb"[\x00-\x04]+")
+# What the caller may decide about.
+_SAYABLE_STATES: Final = bytes([*range(Kind.ACCEPT, Kind.RENEW + 1), HELD, RENEWED])
+_SAYABLE: Final = re.compile(b"[%b]+" % _SAYABLE_STATES)
+_RUN: Final = re.compile(rb"(.)\1*", re.DOTALL)
+
+
+def _table(before: int, after: int) -> bytes:
+    """A change of one state, for `bytes.translate`."""
+    return bytes([after if state == before else state for state in range(256)])
+
+
+_GIVEN: Final = _table(WAITING, HELD)
+_ACCEPTED: Final = _table(HELD, Kind.ACCEPT)
+_RELEASED: Final = _table(WAITING, Kind.RELEASE)
+_EXPIRED: Final = _table(WAITING, DONE)
+_TAKEN: Final = bytes([SENT if state <= Kind.RENEW else state for state in range(256)])
+_SUPERSEDED: Final = bytes([SENT if state == SENT else DONE for state in range(256)])
+# What a poll or the decoding said of itself is not the caller's to say again; its lock will end.
+_NOT_YET: Final = bytes(
+    [HELD if said in (Kind.ACCEPT, Kind.RENEW) else DONE for said in range(256)]
+)
+_SETTLED: Final = bytes([RENEWED if state == Kind.RENEW else DONE for state in range(256)])
+
+
+class Span(NamedTuple):
+    """An acquired range and the state of each of its offsets."""
+
+    first: int
+    delivery_count: int
+    states: bytearray
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.states)
+
+
+class Delivery:
+    """What one answer acquired from one partition; all gaps until records are found in it."""
+
+    __slots__ = ("expires", "firsts", "key", "lost", "node", "number", "partition", "spans")
+
+    def __init__(
+        self,
+        number: int,
+        node: int,
+        key: Key,
+        partition: TopicPartition,
+        acquired: Sequence[AcquiredRecords],
+        expires: float,
+    ) -> None:
+        self.number = number
+        self.node = node
+        self.key = key
+        self.partition = partition
+        self.expires = expires
+        self.lost = False
+        self.spans = [
+            Span(one.first_offset, one.delivery_count, bytearray(_length(one))) for one in acquired
+        ]
+        self.firsts = [span.first for span in self.spans]
+
+    def copy(self) -> Delivery:
+        """The same ranges with states of their own."""
+        made = copy(self)
+        made.spans = [span._replace(states=bytearray(span.states)) for span in self.spans]
+        return made
+
+    def span_of(self, offset: int) -> Span | None:
+        """The range that holds an offset."""
+        at = bisect_right(self.firsts, offset) - 1
+        return self.spans[at] if at >= 0 and offset < self.spans[at].end else None
+
+    def mark(self, first: int, end: int, state: int) -> None:
+        """Put all acquired offsets of a range into a state."""
+        for span in self.spans:
+            low, high = max(first, span.first), min(end, span.end)
+            if low < high:
+                span.states[low - span.first : high - span.first] = bytes([state]) * (high - low)
+
+    def count(self, state: int) -> int:
+        return sum(span.states.count(state) for span in self.spans)
+
+    def translate(self, table: bytes) -> None:
+        for span in self.spans:
+            span.states[:] = span.states.translate(table)
+
+    @property
+    def is_done(self) -> bool:
+        return all(span.states.count(DONE) == len(span.states) for span in self.spans)
+
+    @property
+    def has_pending(self) -> bool:
+        return any(_PENDING.search(span.states) for span in self.spans)
+
+
+class Sent(NamedTuple):
+    """Acknowledgements of neighbouring offsets that left with a request."""
+
+    delivery: Delivery
+    span: Span
+    at: int
+    kinds: bytes
+
+    @property
+    def first_offset(self) -> int:
+        return self.span.first + self.at
+
+
+class Ledger:
+    """All deliveries that are not done; `results` are for whoever runs the ledger to take."""
+
+    def __init__(self) -> None:
+        self.results: deque[Acknowledged] = deque()
+        self._deliveries: dict[int, Delivery] = {}
+
+    def add(self, delivery: Delivery) -> None:
+        """Take in a decoded delivery; it has the records that older ones held."""
+        for older in self._deliveries.values():
+            if older.key == delivery.key:
+                for span in delivery.spans:
+                    self._supersede(older, span)
+        self._deliveries[delivery.number] = delivery
+
+    def give(self, number: int, offset: int) -> None:
+        """One record that waited goes to the caller."""
+        span = self._deliveries[number].span_of(offset)
+        assert span is not None
+        span.states[offset - span.first] = HELD
+
+    def give_all(self) -> None:
+        """All that waited goes to the caller."""
+        self._translate(_GIVEN)
+
+    def accept_held(self) -> None:
+        """Say yes to all that the caller was given and has said nothing about."""
+        self._translate(_ACCEPTED)
+
+    def release_waiting(self) -> None:
+        """Give back what the caller was not given."""
+        self._translate(_RELEASED)
+
+    def acknowledge(self, number: int, offset: int, kind: Kind) -> None:
+        """The caller's word on one record."""
+        delivery = self._deliveries.get(number)
+        if delivery is None:
+            raise RecordNotHeld(_not_held(f"the record at offset {offset}"))
+        span = delivery.span_of(offset)
+        at = offset if span is None else offset - span.first
+        if span is None or span.states[at] not in _SAYABLE_STATES:
+            raise RecordNotHeld(_not_held(f"the record {delivery.partition} at {offset}"))
+        if delivery.lost:
+            self._report(delivery, offset, bytes([kind]), _lost(delivery))
+        span.states[at] = DONE if delivery.lost else kind
+
+    def acknowledge_range(
+        self, partition: TopicPartition, first: int, end: int, kind: Kind
+    ) -> None:
+        """The caller's word on neighbouring records: on all of them, or an error."""
+        found = [
+            (delivery, span, run)
+            for delivery in self._deliveries.values()
+            if delivery.partition == partition
+            for span in delivery.spans
+            if span.first < end and first < span.end
+            for run in _SAYABLE.finditer(
+                bytes(span.states), max(first - span.first, 0), end - span.first
+            )
+        ]
+        # No offset can be decided about in two deliveries, so what adds up is complete.
+        if sum(len(run.group()) for *_, run in found) != end - first:
+            raise RecordNotHeld(_not_held(f"one of {partition} at {first} to {end - 1}"))
+        for delivery, span, run in found:
+            said = bytes([kind]) * len(run.group())
+            if delivery.lost:
+                self._report(delivery, span.first + run.start(), said, _lost(delivery))
+            new = bytes([DONE]) * len(said) if delivery.lost else said
+            span.states[run.start() : run.end()] = new
+
+    def is_waiting(self, number: int, offset: int) -> bool:
+        """Whether a record is there to be given to the caller."""
+        delivery = self._deliveries.get(number)
+        span = None if delivery is None or delivery.lost else delivery.span_of(offset)
+        return span is not None and span.states[offset - span.first] == WAITING
+
+    def expire_waiting(self, now: float) -> None:
+        """Drop what was not given before its lock ended: it is somebody else's by now."""
+        for delivery in self._deliveries.values():
+            if delivery.expires <= now:
+                delivery.translate(_EXPIRED)
+
+    @property
+    def undecided(self) -> int:
+        """How many records the caller was given and has said nothing about."""
+        return sum(one.count(HELD) for one in self._deliveries.values() if not one.lost)
+
+    def nodes_with_pending(self) -> set[int]:
+        """Where acknowledgements wait to be sent."""
+        return {one.node for one in self._deliveries.values() if one.has_pending}
+
+    def take(self, node: int) -> list[Sent]:
+        """All acknowledgements for a node; what becomes of them has to be settled."""
+        taken = []
+        for delivery in self._at(node):
+            for span in delivery.spans:
+                taken += [
+                    Sent(delivery, span, found.start(), found.group())
+                    for found in _PENDING.finditer(bytes(span.states))
+                ]
+                span.states[:] = span.states.translate(_TAKEN)
+        return taken
+
+    def settle(self, sent: list[Sent], error_of: Callable[[Key], ClientError | None]) -> None:
+        """What an answer, or the lack of one, says about acknowledgements that were sent."""
+        for one in sent:
+            error = error_of(one.delivery.key)
+            where = slice(one.at, one.at + len(one.kinds))
+            if error is None:
+                one.span.states[where] = one.kinds.translate(_SETTLED)
+            elif _is_still_held(error):
+                one.span.states[where] = one.kinds.translate(_NOT_YET)
+            else:
+                one.span.states[where] = bytes([DONE]) * len(one.kinds)
+            self._report(one.delivery, one.first_offset, one.kinds, error)
+        self._sweep()
+
+    def lose(self, node: int) -> None:
+        """A session has ended: what it delivered is not ours any more."""
+        for delivery in self._at(node):
+            if delivery.lost:
+                continue
+            delivery.lost = True
+            for span in delivery.spans:
+                self._fail_pending(delivery, span, 0, len(span.states), _lost(delivery))
+
+    def forget_lost(self) -> None:
+        """Stop expecting a word on what was lost."""
+        for number in [one.number for one in self._deliveries.values() if one.lost]:
+            del self._deliveries[number]
+
+    def _at(self, node: int) -> Iterator[Delivery]:
+        return (one for one in self._deliveries.values() if one.node == node)
+
+    def _translate(self, table: bytes) -> None:
+        for delivery in self._deliveries.values():
+            if not delivery.lost:
+                delivery.translate(table)
+
+    def _supersede(self, older: Delivery, newer: Span) -> None:
+        error = KafkaError(ErrorCode.INVALID_RECORD_STATE, f"acknowledge {older.partition}")
+        for span in older.spans:
+            low, high = max(span.first, newer.first), min(span.end, newer.end)
+            if low < high:
+                start, stop = low - span.first, high - span.first
+                self._fail_pending(older, span, start, stop, error)
+                span.states[start:stop] = span.states[start:stop].translate(_SUPERSEDED)
+
+    def _fail_pending(
+        self, delivery: Delivery, span: Span, start: int, stop: int, error: ClientError
+    ) -> None:
+        for found in _PENDING.finditer(bytes(span.states), start, stop):
+            self._report(delivery, span.first + found.start(), found.group(), error)
+            span.states[found.start() : found.end()] = bytes([DONE]) * len(found.group())
+
+    def _report(
+        self, delivery: Delivery, first: int, kinds: bytes, error: ClientError | None
+    ) -> None:
+        topic, partition = delivery.partition
+        for run in _RUN.finditer(kinds):
+            kind = Kind(run.group()[0]).name.lower()
+            low, high = first + run.start(), first + run.end() - 1
+            self.results.append(Acknowledged(topic, partition, low, high, kind, error))
+
+    def _sweep(self) -> None:
+        for number in [one.number for one in self._deliveries.values() if one.is_done]:
+            del self._deliveries[number]
+
+
+def ack_batches(sent: list[Sent]) -> dict[Key, list[AcknowledgementBatch]]:
+    """Acknowledgements as requests carry them: by partition, ascending, one type where that does.
+
+    Mixed ones have a type for each offset, a byte, which is shorter than a range for each run.
+    """
+    batches: dict[Key, list[AcknowledgementBatch]] = {}
+    for one in sorted(sent, key=lambda one: one.first_offset):
+        last = one.first_offset + len(one.kinds) - 1
+        uniform = one.kinds.count(one.kinds[0]) == len(one.kinds)
+        types = list(one.kinds[:1] if uniform else one.kinds)
+        batch = AcknowledgementBatch(one.first_offset, last, types)
+        batches.setdefault(one.delivery.key, []).append(batch)
+    return batches
+
+
+def has_renewals(sent: list[Sent]) -> bool:
+    """Whether a request with these has to say that it renews."""
+    return any(Kind.RENEW in one.kinds for one in sent)
+
+
+def _is_still_held(error: ClientError) -> bool:
+    if isinstance(error, UnsupportedApi):
+        return True  # there was no request
+    return isinstance(error, KafkaError) and error.code in STILL_HELD
+
+
+def _length(acquired: AcquiredRecords) -> int:
+    return acquired.last_offset - acquired.first_offset + 1
+
+
+def _lost(delivery: Delivery) -> KafkaError:
+    what = f"acknowledge {delivery.partition}"
+    return KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, what, "its session has ended")
+
+
+def _not_held(what: str) -> str:
+    return f"{what} is not held: it was acknowledged before or came with an older delivery"

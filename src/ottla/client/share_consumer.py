@@ -1,0 +1,383 @@
+"""The ShareConsumer: records of a queue, each for one consumer at a time (KIP-932).
+
+    async with ShareConsumer("127.0.0.1:9092", group="g", topics=["orders"]) as consumer:
+        for record in await consumer.poll(timeout=1.0):
+            ...
+
+Rules:
+
+- Implicit mode: the next poll, a commit, and a close that no exception leads to accept what the
+  caller was given before. Explicit mode: the caller decides about every record, and a poll with
+  undecided ones is an error.
+- Acknowledgements travel with the next fetch, or by `commit`. One that fails means that the record
+  is delivered again; `on_acknowledge` hears of all of them.
+- Nothing is lost when a call is cancelled: what it asked for comes with the next.
+- However the consumer ends, what was not acknowledged goes back to the group: by the end of the
+  session, or by that of the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import math
+import uuid
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, Literal, Self, get_args
+
+from ottla.client.admin_configs import ConfigCalls
+from ottla.client.admin_types import ConfigSource
+from ottla.client.cluster import API_TIMEOUT, Client
+from ottla.client.cluster_view import TopicPartition
+from ottla.client.connection import REQUEST_TIMEOUT
+from ottla.client.errors import ClientClosed, ClientError, RequestTimedOut
+from ottla.client.security import PLAINTEXT, Security
+from ottla.client.share_acks import Ledger
+from ottla.client.share_inbox import Inbox
+from ottla.client.share_leaders import Leaders
+from ottla.client.share_member import Member
+from ottla.client.share_membership import Membership
+from ottla.client.share_session import Limits
+from ottla.client.share_types import (
+    AckKind,
+    AckMode,
+    AcquireMode,
+    ConcurrentPoll,
+    Kind,
+    ShareRecord,
+    UnacknowledgedRecords,
+    WrongAckMode,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from ottla.client.share_types import Acknowledged
+
+MAX_POLL_RECORDS: Final = 500
+MAX_BYTES: Final = 50 * 1024 * 1024  # fetch.max.bytes of Kafka's clients
+MAX_WAIT: Final = 0.5  # fetch.max.wait.ms
+CLOSE_TIMEOUT: Final = 5.0
+CLOSING_SHARE: Final = 0.8  # of that: a leader that is stuck must not keep the group from knowing
+
+OFFSET_RESET: Final = "share.auto.offset.reset"
+
+_KINDS: Final = {
+    "accept": Kind.ACCEPT,
+    "release": Kind.RELEASE,
+    "reject": Kind.REJECT,
+    "renew": Kind.RENEW,
+}
+
+
+class ShareConsumer:
+    """An async context manager, and an async iterator of records.
+
+    `auto_offset_reset` is written to the group's configuration where that says nothing yet. With
+    `acquire_mode="record_limit"` a poll returns no more than `max_poll_records`; otherwise the last
+    batch may exceed that. `close_implicit` says what becomes of the last records in implicit mode.
+    `on_acknowledge` is called in the event loop with each `Acknowledged`. Times are in seconds.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        group: str,
+        topics: Sequence[str],
+        ack_mode: AckMode = "implicit",
+        acquire_mode: AcquireMode = "batch_optimized",
+        auto_offset_reset: str | None = None,
+        max_poll_records: int = MAX_POLL_RECORDS,
+        max_bytes: int = MAX_BYTES,
+        max_wait: float = MAX_WAIT,
+        close_implicit: Literal["accept", "release"] = "accept",
+        on_acknowledge: Callable[[Acknowledged], None] | None = None,
+        rack: str | None = None,
+        client_id: str | None = "ottla-share-consumer",
+        security: Security = PLAINTEXT,
+        request_timeout: float = REQUEST_TIMEOUT,
+        api_timeout: float = API_TIMEOUT,
+        max_versions: Mapping[int, int] | None = None,
+    ) -> None:
+        _check_choice("ack_mode", ack_mode, get_args(AckMode))
+        _check_choice("acquire_mode", acquire_mode, get_args(AcquireMode))
+        _check_choice("close_implicit", close_implicit, ("accept", "release"))
+        if not group:
+            raise ValueError("a share consumer needs the name of its group")
+        if isinstance(topics, str) or not topics or not all(topics):
+            raise ValueError(f'topics is a list of names, such as ["orders"], not {topics!r}')
+        if max_poll_records < 1:
+            raise ValueError(f"max_poll_records is at least 1, not {max_poll_records}")
+        if not 0 <= max_wait < request_timeout:
+            raise ValueError(f"max_wait is less than request_timeout, {request_timeout:g} s")
+        self.group = group
+        self.topics = tuple(topics)
+        self.on_acknowledge = on_acknowledge
+        self._is_explicit = ack_mode == "explicit"
+        self._accepts_at_close = not self._is_explicit and close_implicit == "accept"
+        self._auto_offset_reset = auto_offset_reset
+        self._max_wait = max_wait
+        self._limits = Limits(max_poll_records, max_bytes, strict=acquire_mode == "record_limit")
+        self._client = Client(
+            bootstrap,
+            client_id=client_id,
+            security=security,
+            request_timeout=request_timeout,
+            api_timeout=api_timeout,
+            max_versions=max_versions,
+        )
+        self._membership = Membership(group, _new_member_id(), self.topics, rack)
+        self._member: Member | None = None
+        self._leaders: Leaders | None = None
+        self._inbox: Inbox | None = None
+        self._ledger = Ledger()
+        self._commits: list[dict[TopicPartition, ClientError | None]] = []
+        self._changed = asyncio.Event()
+        self._is_polling = False
+
+    # -- from the beginning to the end ------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        try:
+            async with asyncio.timeout(self._client.api_timeout):
+                await self._set_offset_reset()
+                await self._join()
+        except TimeoutError:
+            await self.close(accept=False)
+            raise RequestTimedOut(
+                f"not a member of share group {self.group!r} after {self._client.api_timeout:g} s; "
+                "check that the cluster is up and serves share groups"
+            ) from None
+        except BaseException:
+            await self.close(accept=False)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # Whoever leaves by an exception has not dealt with all that was given to it.
+        await self.close(accept=None if error is None else False)
+
+    async def close(
+        self,
+        timeout: float = CLOSE_TIMEOUT,  # noqa: ASYNC109  # a limit of its own, not a failure
+        *,
+        accept: bool | None = None,
+    ) -> None:
+        """Send what was acknowledged, give back the rest, leave the group.
+
+        `accept` says whether to accept the last records first; None: as the consumer was told to.
+        """
+        leaders, self._leaders = self._leaders, None
+        member, self._member = self._member, None
+        if self._inbox is not None:
+            self._inbox.is_closed = True
+            self._inbox = None
+            self._changed.set()
+        if accept if accept is not None else self._accepts_at_close:
+            self._ledger.accept_held()
+        try:
+            if leaders is not None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(timeout * CLOSING_SHARE):
+                        await leaders.close()
+            if member is not None:
+                with suppress(TimeoutError, ClientError):
+                    async with asyncio.timeout(timeout * (1 - CLOSING_SHARE)):
+                        await member.leave()
+        finally:
+            if leaders is not None:
+                await leaders.abort()
+            if member is not None:
+                await member.stop()
+            await self._client.close()
+            self._report()
+
+    async def _set_offset_reset(self) -> None:
+        if self._auto_offset_reset is None:
+            return
+        configs = ConfigCalls(self._client)
+        found = await configs.describe_configs("group", self.group, [OFFSET_RESET])
+        if not any(one.name == OFFSET_RESET and one.source is ConfigSource.GROUP for one in found):
+            changes = {OFFSET_RESET: self._auto_offset_reset}
+            await configs.alter_configs("group", self.group, changes)
+
+    async def _join(self) -> None:
+        self._member = Member(self._client, self._membership, self.topics, self.group)
+        self._member.news = self._changed.set
+        await self._member.join()
+        self._leaders = Leaders(
+            self._client,
+            self.group,
+            self._membership.member_id,
+            self._ledger,
+            self._limits,
+            news=self._news,
+            look_again=self._member.look_again,
+        )
+        self._inbox = Inbox(
+            self._member, self._leaders, self._ledger, self._changed, self._max_wait
+        )
+
+    # -- records in -------------------------------------------------------------------------------
+
+    async def poll(
+        self,
+        timeout: float = 1.0,  # noqa: ASYNC109  # to come back without records is no failure
+    ) -> list[ShareRecord]:
+        """The next records; none if none come within the time. Zero only takes what is there."""
+        with self._turn() as inbox:
+            self._begin()
+            await inbox.fill(timeout)
+            records = inbox.take_ahead()
+            self._ledger.give_all()
+            return records
+
+    async def poll_arrow(
+        self,
+        timeout: float = 1.0,  # noqa: ASYNC109  # to come back without records is no failure
+    ) -> pa.Table:
+        """As `poll`, in columns: those of a Reader with headers, and `deliveryCount`.
+
+        What iteration was about to give goes back to the group. Needs the `arrow` extra.
+        """
+        import pyarrow as pa
+
+        from ottla.client.share_arrow import SHARE_SCHEMA
+
+        with self._turn() as inbox:
+            self._begin()
+            inbox.ahead.clear()
+            self._ledger.release_waiting()
+            found = await inbox.columns(timeout)
+            self._ledger.give_all()
+            return pa.Table.from_batches(found, schema=SHARE_SCHEMA)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ShareRecord:
+        """One record at a time, for ever; in implicit mode asking for the next accepts the last."""
+        with self._turn() as inbox:
+            inbox.drop_stale()
+            self._begin(is_full_poll=not inbox.ahead)
+            while not inbox.ahead:
+                await inbox.fill(math.inf)
+            record = inbox.ahead.popleft()
+            self._ledger.give(record.delivery, record.offset)
+            return record
+
+    @contextmanager
+    def _turn(self) -> Iterator[Inbox]:
+        """The inbox, for one poll at a time."""
+        _, _, inbox = self._open()
+        if self._is_polling:
+            raise ConcurrentPoll("one poll at a time; give each task a consumer of its own")
+        self._is_polling = True
+        try:
+            yield inbox
+        finally:
+            self._is_polling = False
+            self._report()
+
+    def _begin(self, *, is_full_poll: bool = True) -> None:
+        """What a poll says about the records of the poll before."""
+        if not self._is_explicit:
+            self._ledger.accept_held()
+        elif is_full_poll and (undecided := self._ledger.undecided):
+            raise UnacknowledgedRecords(
+                f"{undecided} records of the last poll are undecided; acknowledge each of them, "
+                'with "release" if another attempt should be made'
+            )
+        if is_full_poll:
+            self._ledger.forget_lost()
+
+    # -- acknowledgements out ---------------------------------------------------------------------
+
+    def acknowledge(
+        self, what: ShareRecord | pa.RecordBatch | pa.Table, kind: AckKind = "accept"
+    ) -> None:
+        """Decide about a record, or rows, of the last poll; until it is sent, the last word counts.
+
+        "renew" locks it for another while. The decision leaves with the next poll or `commit`.
+        """
+        self._open()
+        if not self._is_explicit:
+            raise WrongAckMode(
+                "in implicit mode the next poll accepts all records; open the consumer with "
+                'ack_mode="explicit" to decide one by one'
+            )
+        _check_choice("kind", kind, tuple(_KINDS))
+        if isinstance(what, ShareRecord):
+            self._ledger.acknowledge(what.delivery, what.offset, _KINDS[kind])
+        else:
+            from ottla.client.share_arrow import runs
+
+            for partition, first, end in runs(what):
+                self._ledger.acknowledge_range(partition, first, end, _KINDS[kind])
+        self._report()
+
+    async def commit(self) -> dict[TopicPartition, ClientError | None]:
+        """Send all acknowledgements and wait for the answers: by partition, the first error."""
+        _, leaders, _ = self._open()
+        if not self._is_explicit:
+            self._ledger.accept_held()
+        outcome: dict[TopicPartition, ClientError | None] = {}
+        self._commits.append(outcome)
+        try:
+            await leaders.flush()
+            self._report()
+        finally:
+            self._commits = [one for one in self._commits if one is not outcome]
+        return outcome
+
+    @property
+    def member_id(self) -> str:
+        """The id by which the coordinator knows this consumer."""
+        return self._membership.member_id
+
+    @property
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are fetched now."""
+        member, _, _ = self._open()
+        return {name for of in member.routes.values() for name in of.values()}
+
+    @property
+    def acquisition_lock_timeout(self) -> float:
+        """For how long records are locked, in seconds, as last heard from a broker; 0: not yet."""
+        return self._open()[1].lock_timeout
+
+    def _news(self) -> None:
+        self._changed.set()
+        self._report()
+
+    def _report(self) -> None:
+        while self._ledger.results:
+            one = self._ledger.results.popleft()
+            partition = TopicPartition(one.topic, one.partition)
+            for outcome in self._commits:
+                outcome[partition] = outcome.get(partition) or one.error
+            if self.on_acknowledge is not None:
+                self.on_acknowledge(one)
+
+    def _open(self) -> tuple[Member, Leaders, Inbox]:
+        if self._member is None or self._leaders is None or self._inbox is None:
+            raise ClientClosed("the share consumer is not open; use it in an async with block")
+        return self._member, self._leaders, self._inbox
+
+
+def _new_member_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")

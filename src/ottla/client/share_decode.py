@@ -1,0 +1,100 @@
+"""What a share fetch brought, as records: only what was acquired, whatever else is in the batches.
+
+- A batch that does not hold what its checksum says, or cannot be read, is rejected: it would be the
+  same for everyone. Bytes in which no batch can be found are released: they may be whole elsewhere.
+- Acquired offsets without a record stay gaps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.client.share_acks import WAITING, Delivery
+from ottla.client.share_types import Kind, ShareRecord, UndecodableRecords
+from ottla.wire.batch import iter_batches
+from ottla.wire.errors import WireError
+from ottla.wire.records import iter_records
+
+if TYPE_CHECKING:
+    from ottla.wire.batch import RecordBatch
+
+
+class Arrival(NamedTuple):
+    """What one answer brought of one partition, before anyone has looked at it."""
+
+    delivery: Delivery
+    records: memoryview
+
+
+def sound_batches(arrival: Arrival) -> tuple[list[RecordBatch], UndecodableRecords | None]:
+    """The batches with data whose checksums hold, and what is wrong with the others."""
+    sound: list[RecordBatch] = []
+    spoiled: UndecodableRecords | None = None
+    delivery = arrival.delivery
+    reached = delivery.firsts[0] if delivery.firsts else 0
+    try:
+        for batch in iter_batches(arrival.records):
+            reached = batch.next_offset
+            try:
+                batch.verify_crc()
+            except WireError as error:
+                spoiled = reject(delivery, batch, error)
+            else:
+                if not batch.is_control:
+                    sound.append(batch)
+    except WireError as error:
+        delivery.mark(reached, delivery.spans[-1].end, Kind.RELEASE)
+        spoiled = UndecodableRecords(
+            f"{delivery.partition} from offset {reached} on is given back: {error}"
+        )
+        spoiled.__cause__ = error
+    return sound, spoiled
+
+
+def reject(delivery: Delivery, batch: RecordBatch, error: WireError) -> UndecodableRecords:
+    """Give up on the acquired records of a batch."""
+    delivery.mark(batch.base_offset, batch.next_offset, Kind.REJECT)
+    last = batch.last_offset
+    spoiled = UndecodableRecords(
+        f"{delivery.partition} offsets {batch.base_offset} to {last} are rejected: {error}; "
+        "read them with a Reader to see what is there"
+    )
+    spoiled.__cause__ = error
+    return spoiled
+
+
+def read_records(arrival: Arrival) -> tuple[list[ShareRecord], UndecodableRecords | None]:
+    """The acquired records, now waiting to be given to the caller; the last thing that is wrong."""
+    found: list[ShareRecord] = []
+    batches, spoiled = sound_batches(arrival)
+    for batch in batches:
+        try:
+            found += _acquired(arrival.delivery, batch)
+        except WireError as error:
+            spoiled = reject(arrival.delivery, batch, error)
+    return found, spoiled
+
+
+def _acquired(delivery: Delivery, batch: RecordBatch) -> list[ShareRecord]:
+    topic, partition = delivery.partition
+    kind = int(batch.is_log_append_time)
+    found = []
+    for offset, timestamp, key, value, headers in iter_records(batch):
+        span = delivery.span_of(offset)
+        if span is not None:
+            span.states[offset - span.first] = WAITING
+            found.append(
+                ShareRecord(
+                    topic,
+                    partition,
+                    offset,
+                    timestamp,
+                    kind,
+                    key,
+                    value,
+                    headers,
+                    span.delivery_count,
+                    delivery.number,
+                )
+            )
+    return found

@@ -1,0 +1,139 @@
+"""What a share consumer's polls draw from: arrivals, decoded when they are asked for.
+
+- Records that are decoded and not given wait in `ahead`; they are given as long as their lock lasts
+  and their session lives.
+- Every wait can be cancelled: nothing is taken from the arrivals before it is decoded, and what is
+  decoded is entered in one go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from ottla.client.errors import ClientClosed
+from ottla.client.share_decode import read_records
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ottla.client.share_acks import Delivery, Ledger
+    from ottla.client.share_decode import Arrival
+    from ottla.client.share_leaders import Leaders
+    from ottla.client.share_member import Member
+    from ottla.client.share_types import ShareRecord, UndecodableRecords
+
+# Below this a hop to another thread and back takes longer than the work it spares the loop.
+OFF_LOOP_BYTES: Final = 64 * 1024
+
+
+class Inbox:
+    """One reader at a time; `changed` wakes it."""
+
+    def __init__(
+        self,
+        member: Member,
+        leaders: Leaders,
+        ledger: Ledger,
+        changed: asyncio.Event,
+        max_wait: float,
+    ) -> None:
+        self.ahead: deque[ShareRecord] = deque()
+        """Decoded, and not yet given to the caller."""
+        self.is_closed = False
+        self._member = member
+        self._leaders = leaders
+        self._ledger = ledger
+        self._changed = changed
+        self._max_wait = max_wait
+        self._spoiled: UndecodableRecords | None = None
+        self._now = asyncio.get_running_loop().time
+
+    async def fill(self, within: float) -> None:
+        """Let records wait in `ahead`; none may come in time."""
+        self.drop_stale()
+        deadline = self._now() + within
+        while not self.ahead and await self._until_arrived(deadline):
+            for arrival in self._leaders.first_arrivals():
+                records, spoiled = read_records(arrival)
+                if self._take(arrival, arrival.delivery, spoiled):
+                    self.ahead.extend(records)
+            self.drop_stale()
+
+    def take_ahead(self) -> list[ShareRecord]:
+        """All records that wait and are still locked for this consumer."""
+        self.drop_stale()
+        records = [one for one in self.ahead if self._is_waiting(one)]
+        self.ahead.clear()
+        return records
+
+    async def columns(self, within: float) -> list[pa.RecordBatch]:
+        """The next arrivals that hold records, as columns; none may come in time."""
+        from ottla.client.share_arrow import read_columns
+
+        found: list[pa.RecordBatch] = []
+        deadline = self._now() + within
+        while not found and await self._until_arrived(deadline):
+            arrivals = self._leaders.first_arrivals()
+            # With states of their own: a thread may outlive a call that is cancelled.
+            copies = [one._replace(delivery=one.delivery.copy()) for one in arrivals]
+            decoded = [
+                read_columns(one)
+                if len(one.records) < OFF_LOOP_BYTES
+                else await asyncio.to_thread(read_columns, one)
+                for one in copies
+            ]
+            for arrival, own, (rows, spoiled) in zip(arrivals, copies, decoded, strict=True):
+                if self._take(arrival, own.delivery, spoiled):
+                    found += rows
+        return found
+
+    def drop_stale(self) -> None:
+        """Let the next record that waits be one that is still locked for this consumer."""
+        self._ledger.expire_waiting(self._now())
+        while self.ahead and not self._is_waiting(self.ahead[0]):
+            self.ahead.popleft()
+
+    def _is_waiting(self, record: ShareRecord) -> bool:
+        return self._ledger.is_waiting(record.delivery, record.offset)
+
+    async def _until_arrived(self, deadline: float) -> bool:
+        """Fetch until something comes; False when it is too late."""
+        leaders = self._leaders
+        while True:
+            self._check()
+            leaders.drop_expired()
+            if leaders.arrived:
+                return True
+            left = deadline - self._now()
+            self._changed.clear()
+            leaders.fetch(self._member.routes, min(self._max_wait, max(left, 0.0)))
+            if left <= 0:
+                return False
+            until = min(deadline, leaders.wake_at())
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(None if until == math.inf else until):
+                    await self._changed.wait()
+
+    def _check(self) -> None:
+        """Raise what the caller has to know."""
+        if self.is_closed:
+            raise ClientClosed("the share consumer was closed under a poll")
+        spoiled, self._spoiled = self._spoiled, None
+        if spoiled is not None:
+            raise spoiled
+        self._member.check()
+        self._leaders.check()
+
+    def _take(
+        self, arrival: Arrival, delivery: Delivery, spoiled: UndecodableRecords | None
+    ) -> bool:
+        """Enter what was decoded; False if it was lost while that was done."""
+        if not self._leaders.take(arrival):
+            return False
+        self._spoiled = spoiled or self._spoiled
+        self._ledger.add(delivery)
+        return True
