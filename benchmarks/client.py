@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from benchmarks._harness import Row, Timing, faster, micros, rate, report
 from benchmarks._ottla import OttlaProcess
+from benchmarks._reader_rows import reader_rows
 from ottla import Producer
 from ottla.client.admin import Admin
 
@@ -42,6 +43,7 @@ EVERYTHING_BUFFERED = {
 def main() -> None:
     with OttlaProcess(AS_KAFKA) as broker:
         rows = producer_rows(broker.bootstrap)
+    rows += reader_rows()
     report("client: on one broker", rows, ("confluent-kafka", "aiokafka", "pyarrow"))
 
 
