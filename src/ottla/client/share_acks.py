@@ -76,7 +76,6 @@ _ACCEPTED: Final = _table(HELD, Kind.ACCEPT)
 _RELEASED: Final = _table(WAITING, Kind.RELEASE)
 _EXPIRED: Final = _table(WAITING, DONE)
 _TAKEN: Final = bytes([SENT if state <= Kind.RENEW else state for state in range(256)])
-_SUPERSEDED: Final = bytes([SENT if state == SENT else DONE for state in range(256)])
 # What a poll or the decoding said of itself is not the caller's to say again; its lock will end.
 _NOT_YET: Final = bytes(
     [HELD if said in (Kind.ACCEPT, Kind.RENEW) else DONE for said in range(256)]
@@ -275,13 +274,20 @@ class Ledger:
         """What an answer, or the lack of one, says about acknowledgements that were sent."""
         for one in sent:
             error = error_of(one.delivery.key)
-            where = slice(one.at, one.at + len(one.kinds))
             if error is None:
-                one.span.states[where] = one.kinds.translate(_SETTLED)
+                after = one.kinds.translate(_SETTLED)
             elif _is_still_held(error):
-                one.span.states[where] = one.kinds.translate(_NOT_YET)
+                after = one.kinds.translate(_NOT_YET)
             else:
-                one.span.states[where] = bytes([DONE]) * len(one.kinds)
+                after = bytes([DONE]) * len(one.kinds)
+            where = slice(one.at, one.at + len(one.kinds))
+            before = one.span.states[where]
+            if before.count(SENT) < len(before):
+                # Part of it belongs to a newer delivery by now.
+                after = bytes(
+                    new if old == SENT else old for old, new in zip(before, after, strict=True)
+                )
+            one.span.states[where] = after
             self._report(one.delivery, one.first_offset, one.kinds, error)
         self._sweep()
 
@@ -314,7 +320,7 @@ class Ledger:
             if low < high:
                 start, stop = low - span.first, high - span.first
                 self._fail_pending(older, span, start, stop, error)
-                span.states[start:stop] = span.states[start:stop].translate(_SUPERSEDED)
+                span.states[start:stop] = bytes([DONE]) * (stop - start)
 
     def _fail_pending(
         self, delivery: Delivery, span: Span, start: int, stop: int, error: ClientError
