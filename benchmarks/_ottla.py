@@ -66,6 +66,17 @@ class OttlaProcess:
         fields = self._proc("stat").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 
+    def settle_disk(self) -> None:
+        """Write everything out and give its memory back.
+
+        A machine whose memory is full of cached files spends its time on finding pages, whoever
+        writes; what a log costs after much has been written shows only without that.
+        """
+        os.sync()
+        for path in Path(self._directory.name).rglob("*.log"):
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
     def _proc(self, name: str) -> str:
         assert self._process is not None
         return Path(f"/proc/{self._process.pid}/{name}").read_text()

@@ -9,7 +9,6 @@ Where there is no JVM the script says which peers it skipped.
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 import time
@@ -260,13 +259,13 @@ def growth_rows() -> list[Row]:
             few.append(_produce_to(broker, f"few-{turn}", PARTITIONS))
             many.append(_produce_to(broker, f"many-{turn}", 10 * PARTITIONS))
         rows.append(_self_row("throughput at 10x the partitions, against itself", many, few))
-        os.sync()  # else what is measured is how the disk takes the runs before
+        broker.settle_disk()
         first = [_produce_to(broker, "grown", PARTITIONS) for _ in range(ROUNDS)]
         written = 0
         while written < GROWTH_BYTES:
             _produce_to(broker, "grown", PARTITIONS)
             written += RECORDS * len(VALUE)
-        os.sync()
+        broker.settle_disk()
         last = [_produce_to(broker, "grown", PARTITIONS) for _ in range(ROUNDS)]
         gib = GROWTH_BYTES // 1024**3
         rows.append(_self_row(f"throughput after {gib} GiB written, against itself", last, first))
