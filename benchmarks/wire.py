@@ -1,6 +1,6 @@
 """The wire room against its peers: writers, decoding to Arrow, encoding from Arrow.
 
-    python benchmarks/wire.py
+    python -m benchmarks.wire
 
 Peers: kio's writer, aiokafka's compiled record reader and builder, and confluent-kafka's Message
 objects consumed from the mock broker inside librdkafka.

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from ottla.broker.context import RequestContext
     from ottla.log.partition import PartitionLog
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
-LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -5, -6
 READ_COMMITTED = 1
 NOT_FOUND = (-1, -1)
 
