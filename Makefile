@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help install check format test coverage bench soak demo docs clean
+.PHONY: help install services check format test coverage bench soak demo docs clean
 
 help:
 	@echo "make test   set up if needed, then lint, type-check and run every test"
@@ -26,6 +26,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
+# Redis and PostgreSQL for the tests that talk to real servers.
+services:
+	@scripts/install_services.sh
+
 check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -37,7 +41,7 @@ format: install
 	$(BIN)/ruff check --fix .
 
 # Two workers, whole files to each: brokers and JVMs are shared within a file.
-test: check
+test: check services
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 coverage: install
