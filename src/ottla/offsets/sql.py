@@ -52,6 +52,7 @@ class Dialect(Protocol):
     def select(self, key: OffsetKey, *, for_save: bool) -> Statement: ...
     def insert(self, key: OffsetKey, new: Stored) -> Statement: ...
     def update(self, key: OffsetKey, stored: Stored, new: Stored) -> Statement: ...
+    def advance(self, key: OffsetKey, stored: Stored, new: Stored) -> Statement: ...
     def delete(self, key: OffsetKey) -> Statement: ...
     def list_all(self, consumer: str | None) -> Statement: ...
     def shard(self, value: Value) -> int: ...
@@ -84,6 +85,9 @@ class SqliteDialect:
             f"UPDATE {table} SET position = ?, epoch = ?, updated_ms = ? {where} "
             "AND position = ? RETURNING 1"
         )
+        self._advance = (
+            f"UPDATE {table} SET position = ?, updated_ms = ? {where} AND position = ? RETURNING 1"
+        )
         self._delete = f"DELETE FROM {table} {where} RETURNING 1"
         self._list = f"SELECT consumer, stream, shard, position FROM {table}"
 
@@ -99,6 +103,11 @@ class SqliteDialect:
     def update(self, key: OffsetKey, stored: Stored, new: Stored) -> Statement:
         values = (*_sqlite_new(new), *_sqlite_key(key), f"{stored.position:039d}")
         return Statement(self._update, values, writes=True)
+
+    def advance(self, key: OffsetKey, stored: Stored, new: Stored) -> Statement:
+        position, _, now = _sqlite_new(new)
+        values = (position, now, *_sqlite_key(key), f"{stored.position:039d}")
+        return Statement(self._advance, values, writes=True)
 
     def delete(self, key: OffsetKey) -> Statement:
         return Statement(self._delete, _sqlite_key(key), writes=True)
@@ -132,6 +141,10 @@ class PostgresDialect:
             f"UPDATE {table} SET position = %s, epoch = %s, updated_at = now() {where} "
             "AND position = %s RETURNING 1"
         )
+        self._advance = (
+            f"UPDATE {table} SET position = %s, updated_at = now() {where} "
+            "AND position = %s RETURNING 1"
+        )
         self._delete = f"DELETE FROM {table} {where} RETURNING 1"
         self._list = f"SELECT consumer, stream, shard, position FROM {table}"
 
@@ -147,6 +160,9 @@ class PostgresDialect:
     def update(self, key: OffsetKey, stored: Stored, new: Stored) -> Statement:
         values = (new.position, new.epoch, *_key(key), stored.position)
         return Statement(self._update, values, writes=True)
+
+    def advance(self, key: OffsetKey, stored: Stored, new: Stored) -> Statement:
+        return Statement(self._advance, (new.position, *_key(key), stored.position), writes=True)
 
     def delete(self, key: OffsetKey) -> Statement:
         return Statement(self._delete, _key(key), writes=True)
@@ -166,6 +182,11 @@ def load(dialect: Dialect, key: OffsetKey, epoch: str | None) -> Steps[int | Non
 
 
 def save(dialect: Dialect, key: OffsetKey, wanted: Wish) -> Steps[CommitInfo]:
+    if (told := _told(wanted)) is not None:
+        # The usual case of exactly-once needs one statement; any refusal is found out below.
+        further = Stored(wanted.position)
+        if (yield from _ask(key, dialect.advance(key, told, further))):
+            return saved(key, told, further)
     while True:
         stored = _stored((yield from _ask(key, dialect.select(key, for_save=True))))
         new = decide(key, stored, wanted)
@@ -203,6 +224,14 @@ def list_all(dialect: Dialect, consumer: str | None) -> Steps[dict[OffsetKey, in
 
 def create_table(dialect: Dialect) -> Steps[None]:
     yield dialect.create_table()
+
+
+def _told(wanted: Wish) -> Stored | None:
+    """What the caller says is stored, if going on from there is all there is to decide."""
+    expected = wanted.expected
+    if wanted.rewind or wanted.epoch is not None or not isinstance(expected, int):
+        return None
+    return Stored(expected) if expected < wanted.position else None
 
 
 def _write(

@@ -127,17 +127,17 @@ class Trace:
 
     _real_open = staticmethod(os.open)
 
-    def _open(self, path: Path, flags: int, mode: int = 0o777) -> int:
-        descriptor = self._real_open(path, flags, mode)
+    def _open(self, path: Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        descriptor = self._real_open(path, flags, mode, dir_fd=dir_fd)
         self._opened[descriptor] = os.fspath(path)
         return descriptor
 
     def _traced(self, name: str, function: Callable[..., object]) -> Callable[..., object]:
-        def call(*args: int | Path) -> object:
+        def call(*args: int | Path, **kwargs: int) -> object:
             what = args[-1]
             path = self._opened[what] if isinstance(what, int) else os.fspath(what)
             self.calls.append((name, path.rpartition("/")[2]))
-            return function(*args)
+            return function(*args, **kwargs)
 
         return call
 
@@ -173,7 +173,7 @@ def test_t68_a_group_commit_syncs_once_for_all_keys(
 def test_t68_without_links_a_group_commit_writes_each_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_links(*_args: object) -> None:
+    def no_links(*_args: object, **_kwargs: object) -> None:
         raise PermissionError(errno.EPERM, "no links here")
 
     monkeypatch.setattr(os, "link", no_links)
@@ -322,6 +322,14 @@ def _assert_corrupt(data: bytes) -> None:
         V1().decode("group", "orders.0", data)
 
 
+def test_t70_a_key_that_cannot_be_is_corrupt_too(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.save(KEY, 42)
+    (tmp_path / "1" / ".0.offset").write_bytes(line(b"v1 42 -  0"))
+    with pytest.raises(OffsetCorrupt, match="stream is empty"):
+        store.list_all()
+
+
 def test_t70_quarantine_keeps_the_evidence(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -350,7 +358,7 @@ def test_t70_a_full_disk_leaves_the_old_value(
     other = OffsetKey("group", "other")
     store.save_many({ORDERS: 1, other: 1})
 
-    def full(*_args: object) -> None:
+    def full(*_args: object, **_kwargs: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
@@ -374,10 +382,10 @@ def test_t70_a_read_only_directory_is_reported(
     store.save(ORDERS, 1)
     real = os.open
 
-    def read_only(path: Path, flags: int, mode: int = 0o777) -> int:
+    def read_only(path: Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         if flags & os.O_CREAT:
             raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
-        return real(path, flags, mode)
+        return real(path, flags, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", read_only)
     with pytest.raises(PermissionError):
