@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.offsets.errors import OffsetLockTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
     from typing import Self
 
@@ -97,6 +97,21 @@ class OpenDirectory:
 
     def read(self, name: str, limit: int) -> bytes | None:
         return read(name, limit, self._descriptor)
+
+    def read_many(self, names: Iterable[str], limit: int) -> dict[str, bytes | None]:
+        """The content of each; what is one file under several names is read once."""
+        found: dict[str, bytes | None] = {}
+        by_inode: dict[int, bytes | None] = {}
+        for name in names:
+            try:
+                inode = os.stat(name, dir_fd=self._descriptor).st_ino
+            except FileNotFoundError:
+                found[name] = None
+                continue
+            if inode not in by_inode:
+                by_inode[inode] = self.read(name, limit)
+            found[name] = by_inode[inode]
+        return found
 
     def names(self) -> list[str]:
         with os.scandir(self._descriptor) as entries:
