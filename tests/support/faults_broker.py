@@ -135,8 +135,15 @@ class BrokerProcess:
         return counted
 
     def rss_bytes(self) -> int:
+        return self._memory("VmRSS:")
+
+    def peak_bytes(self) -> int:
+        """The most it ever had resident."""
+        return self._memory("VmHWM:")
+
+    def _memory(self, label: str) -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        line = next(line for line in status.splitlines() if line.startswith(label))
         return int(line.split()[1]) * 1024
 
     def log_text(self) -> str:
