@@ -90,7 +90,7 @@ class Reader:
             prefetch=prefetch, max_batch_rows=max_batch_rows, max_batch_bytes=max_batch_bytes
         )
         self.topic = topic
-        self.columns = DEFAULT_COLUMNS if columns is None else tuple(columns)
+        self.columns: tuple[str, ...] = DEFAULT_COLUMNS if columns is None else tuple(columns)
         unknown = [name for name in self.columns if name not in ALL_COLUMNS]
         if unknown:
             known = ", ".join(ALL_COLUMNS)
@@ -281,7 +281,7 @@ class Reader:
 
     def _running(self) -> Pump:
         if self._pump is None:
-            raise ClientClosed("the reader is not open; use it in an async with block")
+            raise ClientClosed("the reader is not open; use it in an (async) with block")
         return self._pump
 
     def _rows_at_once(self, head: Rows) -> int:

@@ -115,7 +115,7 @@ class ShareConsumer:
         if not 0 <= max_wait < request_timeout:
             raise ValueError(f"max_wait is less than request_timeout, {request_timeout:g} s")
         self.group = group
-        self.topics = tuple(topics)
+        self.topics: tuple[str, ...] = tuple(topics)
         self.on_acknowledge = on_acknowledge
         self._is_explicit = ack_mode == "explicit"
         self._accepts_at_close = not self._is_explicit and close_implicit == "accept"
@@ -370,7 +370,7 @@ class ShareConsumer:
 
     def _open(self) -> tuple[Member, Leaders, Inbox]:
         if self._member is None or self._leaders is None or self._inbox is None:
-            raise ClientClosed("the share consumer is not open; use it in an async with block")
+            raise ClientClosed("the share consumer is not open; use it in an (async) with block")
         return self._member, self._leaders, self._inbox
 
 
