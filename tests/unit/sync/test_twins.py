@@ -103,7 +103,7 @@ def test_all_of_them_at_work(ottla_broker: EmbeddedBroker, ottla_topic: str) -> 
     assert (heard[0].kind, heard[0].last_offset) == ("accept", 0)
     with Admin(where) as admin:
         [offset] = admin.list_share_group_offsets(consumer.group)
-    assert (offset.start_offset, offset.lag) == (1, 5)
+    assert offset.lag == 5
 
 
 async def test_beside_a_running_event_loop(ottla_broker: EmbeddedBroker, ottla_topic: str) -> None:
