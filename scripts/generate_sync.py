@@ -34,12 +34,13 @@ CLASSES: tuple[type, ...] = (Admin, Producer, Reader, ShareConsumer)
 INHERITED = {"__aenter__", "__aexit__"}
 ITERATION = {"__aiter__": "__iter__", "__anext__": "__next__"}
 
+TWINS = "|".join(cls.__name__ for cls in CLASSES)
 WORDS = (
     (re.compile(r"\basync (with|for)\b"), r"\1"),
     (re.compile(r"\bawait "), ""),
     (re.compile(r"\bAn async (context manager)"), r"A \1"),
     (re.compile(r"\ban async (iterator)"), r"an \1"),
-    (re.compile(r"\bfrom ottla import (\w+)$", re.MULTILINE), r"from ottla.sync import \1"),
+    (re.compile(rf"\bfrom ottla import ({TWINS})$", re.MULTILINE), r"from ottla.sync import \1"),
 )
 
 

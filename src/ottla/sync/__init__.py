@@ -1,9 +1,9 @@
 """The clients for scripts and notebooks: every async class as a synchronous twin of the same name.
 
-    from ottla.sync import Producer
-
-    with Producer("127.0.0.1:9092") as producer:
-        producer.send("orders", key=b"k", value=b"v")
+>>> from ottla.sync import Producer
+>>> with Producer("127.0.0.1:9092") as producer:
+...     print(producer.send("orders", key=b"k", value=b"v").offset)
+3
 
 Rules:
 

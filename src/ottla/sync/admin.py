@@ -35,7 +35,14 @@ if TYPE_CHECKING:
 
 
 class Admin(Twin[AsyncAdmin]):
-    """A context manager; `bootstrap` is "host:port,..." or a sequence of "host:port"."""
+    """A context manager; `bootstrap` is "host:port,..." or a sequence of "host:port".
+
+    >>> from ottla.sync import Admin
+    >>> with Admin("127.0.0.1:9092") as admin:
+    ...     made = admin.create_topic("invoices", partitions=6)
+    ...     print(made.partitions, [topic.name for topic in admin.list_topics()])
+    6 ['invoices', 'orders']
+    """
 
     def __init__(
         self,
@@ -79,7 +86,13 @@ class Admin(Twin[AsyncAdmin]):
         *,
         validate_only: bool = False,
     ) -> CreatedTopic:
-        """Create a topic; -1 leaves a number to the broker's defaults."""
+        """Create a topic; -1 leaves a number to the broker's defaults.
+
+        >>> from ottla.sync import Admin
+        >>> with Admin("127.0.0.1:9092") as admin:
+        ...     admin.create_topic("users", 3, configs={"cleanup.policy": "compact"})
+        CreatedTopic(name='users', id=..., partitions=3, replication_factor=1)
+        """
         return self._run(
             self._async.create_topic(
                 name, partitions, replication_factor, configs, validate_only=validate_only
@@ -122,7 +135,15 @@ class Admin(Twin[AsyncAdmin]):
         *,
         validate_only: bool = False,
     ) -> None:
-        """Set these keys and leave the others alone; None takes a key back to its default."""
+        """Set these keys and leave the others alone; None takes a key back to its default.
+
+        >>> from ottla.sync import Admin
+        >>> with Admin("127.0.0.1:9092") as admin:
+        ...     admin.alter_configs("topic", "orders", {"retention.ms": "86400000"})
+        ...     [found] = admin.describe_configs("topic", "orders", ["retention.ms"])
+        ...     print(found.value, found.is_default)
+        86400000 False
+        """
         self._run(self._async.alter_configs(kind, name, configs, validate_only=validate_only))
 
     def describe_share_groups(self, names: Iterable[str]) -> list[ShareGroupDescription]:
@@ -171,6 +192,11 @@ class Admin(Twin[AsyncAdmin]):
 
         Without topics: in the partitions it has offsets for. Give the result to
         `alter_group_offsets` as {(move.topic, move.partition): move.after, ...}.
+
+        >>> from ottla.sync import Admin
+        >>> with Admin("127.0.0.1:9092") as admin:
+        ...     admin.plan_offset_reset("billing", "earliest", ["orders"])
+        [OffsetMove(topic='orders', partition=0, before=None, after=0)]
         """
         return self._run(self._async.plan_offset_reset(group, to, topics))
 
@@ -197,7 +223,15 @@ class Admin(Twin[AsyncAdmin]):
         return self._run(self._async.list_group_offsets(group))
 
     def alter_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Set the offsets of a group that has no members at the moment."""
+        """Set the offsets of a group that has no members at the moment.
+
+        >>> from ottla.sync import Admin
+        >>> with Admin("127.0.0.1:9092") as admin:
+        ...     admin.alter_group_offsets("billing", {("orders", 0): 2})
+        ...     [found] = admin.list_group_offsets("billing")
+        ...     print(found.offset, found.lag)
+        2 1
+        """
         self._run(self._async.alter_group_offsets(group, offsets))
 
     def delete_group_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
@@ -210,6 +244,12 @@ class Admin(Twin[AsyncAdmin]):
         """The offset at this position in each partition; a topic's name stands for all of its own.
 
         The latest position is the end of what has been written, open transactions included.
+
+        >>> from ottla.sync import Admin
+        >>> with Admin("127.0.0.1:9092") as admin:
+        ...     for partition, found in (admin.list_offsets(["orders"])).items():
+        ...         print(partition.topic, partition.partition, found.offset)
+        orders 0 3
         """
         return self._run(self._async.list_offsets(of, at))
 

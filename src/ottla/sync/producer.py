@@ -24,6 +24,12 @@ class Producer(Twin[AsyncProducer]):
 
     Settings have Kafka's names and mostly its defaults: `batch_size` is larger, since a request
     costs more in Python; `linger_ms` is 0, since calls that run at the same time meet anyway.
+
+    >>> from ottla.sync import Producer
+    >>> with Producer("127.0.0.1:9092", compression_type="zstd") as producer:
+    ...     sent = producer.send("payments", b"42 EUR", key=b"alice")
+    ...     print(sent.topic, sent.partition, sent.offset)
+    payments 0 0
     """
 
     def __init__(
@@ -81,7 +87,13 @@ class Producer(Twin[AsyncProducer]):
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """Send one record and wait until it is acknowledged."""
+        """Send one record and wait until it is acknowledged.
+
+        >>> from ottla.sync import Producer
+        >>> with Producer("127.0.0.1:9092") as producer:
+        ...     producer.send("orders", b"v", headers=[("h", b"1")], timestamp_ms=1000)
+        RecordMetadata(topic='orders', partition=0, offset=3, timestamp_ms=1000)
+        """
         return self._run(
             self._async.send(
                 topic,
@@ -94,7 +106,16 @@ class Producer(Twin[AsyncProducer]):
         )
 
     def send_many(self, topic: str, records: Iterable[ProducerRecord]) -> list[RecordMetadata]:
-        """Send records and wait for all of them; if some fail, the first failure is raised."""
+        """Send records and wait for all of them; if some fail, the first failure is raised.
+
+        >>> from ottla.sync import Producer
+        >>> from ottla import ProducerRecord
+        >>> records = [ProducerRecord(b"a"), ProducerRecord(b"b", key=b"k")]
+        >>> with Producer("127.0.0.1:9092") as producer:
+        ...     sent = producer.send_many("orders", records)
+        ...     print([one.offset for one in sent])
+        [3, 4]
+        """
         return self._run(self._async.send_many(topic, records))
 
     def send_arrow(
@@ -112,6 +133,13 @@ class Producer(Twin[AsyncProducer]):
 
         Columns are given by name; `key` and `headers` are the columns of these names where there
         are such. Rows with the same key, or for the same partition, stay in order.
+
+        >>> import pyarrow as pa
+        >>> from ottla.sync import Producer
+        >>> rows = pa.table({"key": [b"a", b"b"], "value": [b"1", b"2"]})
+        >>> with Producer("127.0.0.1:9092") as producer:
+        ...     producer.send_arrow("orders", rows)
+        [DeliveredRange(topic='orders', partition=0, base_offset=3, records=2)]
         """
         return self._run(
             self._async.send_arrow(

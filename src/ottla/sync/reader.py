@@ -29,6 +29,12 @@ class Reader(Twin[AsyncReader]):
     of partitions to these; a mapping names the partitions to read. `columns` are names of Spark's
     Kafka source. `topic_id` says which topic of the name is meant. A `Client` given in place of a
     bootstrap list stays open; settings of connections are then its own.
+
+    >>> from ottla.sync import Reader
+    >>> with Reader("127.0.0.1:9092", "orders", stop="latest") as reader:
+    ...     for batch in reader:
+    ...         print(batch.column("value").to_pylist())
+    [b'one', b'two', b'three']
     """
 
     def __init__(
@@ -104,7 +110,16 @@ class Reader(Twin[AsyncReader]):
         return found[0]
 
     def records(self) -> Iterator[Record]:
-        """The records one by one; `positions` move with each. Needs the default `columns`."""
+        """The records one by one; `positions` move with each. Needs the default `columns`.
+
+        >>> from ottla.sync import Reader
+        >>> with Reader("127.0.0.1:9092", "orders", stop="latest") as reader:
+        ...     for record in reader.records():
+        ...         print(record.offset, record.value)
+        0 b'one'
+        1 b'two'
+        2 b'three'
+        """
         return self._each(self._async.records())
 
     @property
@@ -123,7 +138,14 @@ class Reader(Twin[AsyncReader]):
         return self._call(lambda: self._async.buffered_bytes)
 
     def seek(self, to: Positions) -> None:
-        """Go on elsewhere, in all partitions or in those of a mapping; stops stay."""
+        """Go on elsewhere, in all partitions or in those of a mapping; stops stay.
+
+        >>> from ottla.sync import Reader
+        >>> with Reader("127.0.0.1:9092", "orders", stop="latest") as reader:
+        ...     reader.seek({0: 2})
+        ...     print(reader.positions, reader.lag())
+        {0: 2} {0: 1}
+        """
         self._run(self._async.seek(to))
 
     def lag(self) -> dict[int, int]:
