@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ottla import ProducerRecord
 from ottla.cli import app
-from ottla.cli.produce import parse_json
+from ottla.cli.produce import Count, parse_json
 from ottla.sync import Admin, Producer
 
 if TYPE_CHECKING:
@@ -210,3 +210,19 @@ def test_released_records_come_again_and_rejected_ones_do_not(
         assert (found["value"], found["delivery_count"]) == ("0", delivery)
     assert share(ottla_broker, filled, "--raw", "--max", "1", "--ack", "reject") == b"0\n"
     assert lag(ottla_broker, filled) == 4
+
+
+def test_progress_is_for_those_who_look(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for looks in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda looks=looks: looks)
+        monkeypatch.setattr(sys.stdin, "isatty", lambda: False)
+        # Not by its path: `ottla.cli.produce` is also the command.
+        monkeypatch.setattr(sys.modules["ottla.cli.produce"], "PROGRESS_SECONDS", 0)
+        count = Count()
+        with count.adding(1500):
+            pass
+        count.clear()
+        shown = "\r1,500 records\r\x1b[K" if looks else ""
+        assert (count.records, capsys.readouterr().err) == (1500, shown)
