@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Ottla needs Python 3.11 or later; name one with: make PYTHON=python3.11 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	@touch $(STAMP)
 
 # Redis and PostgreSQL for the tests that talk to real servers.
@@ -53,8 +53,9 @@ bench: install
 soak: install
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q
 
-docs:
-	@echo "The documentation site comes with the first release; until then read README.md and docs/."
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "built: site/index.html"
 
 demo:
 	@echo "The demo comes with the first release; until then 'make test' and 'make bench' show what is built."
