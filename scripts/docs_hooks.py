@@ -33,8 +33,9 @@ CONFIGURATION = """# Configuration
 
 Keys are Kafka's own. A broker takes them from `--config FILE` (TOML or properties), from
 `--set key=value` and the environment (`OTTLA_LOG_SEGMENT_BYTES` for `log.segment.bytes`); an
-unknown key is an error that names the nearest known one. Topic and group keys are set with `ottla topic alter`, by
-`Admin.alter_configs` or by any Kafka client. *Live* keys may be changed while the broker runs.
+unknown key is an error that names the nearest known one. Topic and group keys are set with
+`ottla topic alter`, by `Admin.alter_configs` or by any Kafka client. *Live* keys may be changed
+while the broker runs.
 """
 METRICS = """# Metrics
 
