@@ -11,7 +11,7 @@ help:
 	@echo "make check  lint, types and layers only"
 	@echo "make format rewrite the sources in the house style"
 	@echo "make coverage  how much of each module the unit tests reach"
-	@echo "make bench  print the benchmark tables, each a ratio against a peer in the same run"
+	@echo "make bench  run all benchmarks against their peers, write benchmarks/RESULTS.md"
 	@echo "make soak   the long fuzz, chaos and comparison runs"
 	@echo "make docs   build the documentation site"
 	@echo "make demo   show the whole of Ottla at work"
@@ -48,7 +48,7 @@ coverage: install
 	$(BIN)/python -m pytest --cov --cov-report=term tests/unit
 
 bench: install
-	@for script in benchmarks/[a-z]*.py; do $(BIN)/python -m benchmarks.$$(basename $$script .py) || exit 1; done
+	$(BIN)/python -m benchmarks
 
 soak: install
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q
