@@ -11,8 +11,8 @@ Rules:
   scripts/generate_sync.py. The code that runs is that of the async class, in one event loop that
   all twins of the process share, on a thread of its own. So twins work beside a running event loop
   (a notebook's), and may be used by several threads.
-- Ctrl-C cancels the call that waits, and nothing is lost by that.
-- A twin belongs to the process it was made in; after a fork it says so.
+- Ctrl-C cancels the call that waits, as a task of the async class would be cancelled.
+- A twin belongs to the process it was made in; after a fork it raises `WrongPlace`.
 - A program that ends without a close is not held up. What was not acknowledged by then is not.
 - Callbacks are called on the thread of the event loop, and cannot call a twin.
 """
@@ -27,14 +27,16 @@ if TYPE_CHECKING:
     from ottla.sync.producer import Producer
     from ottla.sync.reader import Reader
     from ottla.sync.share_consumer import ShareConsumer
+    from ottla.sync.twin import WrongPlace
 
-__all__ = ["Admin", "Producer", "Reader", "ShareConsumer"]
+__all__ = ["Admin", "Producer", "Reader", "ShareConsumer", "WrongPlace"]
 
 _HOMES = {
     "Admin": "ottla.sync.admin",
     "Producer": "ottla.sync.producer",
     "Reader": "ottla.sync.reader",
     "ShareConsumer": "ottla.sync.share_consumer",
+    "WrongPlace": "ottla.sync.twin",
 }
 
 

@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import os
 import threading
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -58,21 +58,26 @@ class Portal:
             tasks.append(task)
 
         def cancel() -> None:
-            tasks[0].cancel()
+            if tasks:
+                tasks[0].cancel()
+            else:
+                work.close()
+                done.set_exception(CancelledError())
 
         try:
             self._check()
             self._loop.call_soon_threadsafe(start)
-        except RuntimeError:
+            return done.result()
+        except WrongPlace:
             work.close()
             raise
-        try:
-            return done.result()
         except BaseException:
-            if not done.done():
+            if self._loop.is_closed():
+                work.close()
+            elif not done.done():
                 # The caller goes on when the work has ended, so that it can use the client again.
                 self._loop.call_soon_threadsafe(cancel)
-                done.exception()
+                wait([done])
             raise
 
     def call(self, function: Callable[[], T]) -> T:

@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from ottla.testing.embedded import EmbeddedBroker
 
 
+# Tests that run in the background are deaf to Ctrl-C, and so would be what they start.
+LISTENING = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    "from ottla.cli import main; main()"
+)
+
+
 def run(broker: EmbeddedBroker, *args: str, stdin: bytes = b"") -> Result:
     return CliRunner().invoke(app, [*args, "--bootstrap", broker.bootstrap], input=stdin)
 
@@ -141,12 +148,7 @@ def test_without_a_broker(command: list[str]) -> None:
 def test_records_are_sent_as_they_come_until_interrupted(
     ottla_broker: EmbeddedBroker, ottla_topic: str
 ) -> None:
-    # Tests that run in the background are deaf to Ctrl-C, and so would be what they start.
-    listening = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "from ottla.cli import main; main()"
-    )
-    command = [sys.executable, "-c", listening, "produce", ottla_topic]
+    command = [sys.executable, "-c", LISTENING, "produce", ottla_topic]
     with subprocess.Popen(
         [*command, "--bootstrap", ottla_broker.bootstrap],
         stdin=subprocess.PIPE,
@@ -210,6 +212,27 @@ def test_released_records_come_again_and_rejected_ones_do_not(
         assert (found["value"], found["delivery_count"]) == ("0", delivery)
     assert share(ottla_broker, filled, "--raw", "--max", "1", "--ack", "reject") == b"0\n"
     assert lag(ottla_broker, filled) == 4
+
+
+def test_what_was_printed_is_acknowledged_also_when_interrupted(
+    ottla_broker: EmbeddedBroker, filled: str
+) -> None:
+    group = ("--group", f"of-{filled}", "--from", "earliest")
+    command = [sys.executable, "-c", LISTENING, "share-consume", filled, *group]
+    with subprocess.Popen(
+        [*command, "--follow", "--raw", "--bootstrap", ottla_broker.bootstrap],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert [process.stdout.readline() for _ in range(5)] == [b"%d\n" % n for n in range(5)]
+            process.send_signal(signal.SIGINT)
+            _, complaint = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert (complaint, process.returncode) == (b"", 0)
+    assert lag(ottla_broker, filled) == 0
 
 
 def test_progress_is_for_those_who_look(

@@ -15,11 +15,13 @@ import ottla
 from ottla.client.errors import BrokerUnreachable
 from ottla.client.reader_types import Record
 from ottla.client.share_types import ShareRecord, UnacknowledgedRecords
-from ottla.sync import Admin, Producer, Reader, ShareConsumer
-from ottla.sync.twin import Portal, WrongPlace
+from ottla.sync import Admin, Producer, Reader, ShareConsumer, WrongPlace
+from ottla.sync.twin import Portal
 from scripts.generate_sync import main, without_async
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.client.share_types import Acknowledged
     from ottla.testing.embedded import EmbeddedBroker
 
@@ -187,3 +189,30 @@ def test_in_a_process_of_its_own(
         timeout=60,
     )
     assert (ended.stdout.splitlines(), ended.stderr, ended.returncode) == (said, "", 0)
+
+
+@pytest.mark.parametrize("is_scheduled", [False, True])
+def test_an_interrupt_at_any_moment_ends_the_work(
+    is_scheduled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the loop has heard of the work, or right after."""
+    portal = Portal()
+    real = portal._loop.call_soon_threadsafe
+    calls: list[object] = []
+
+    def interrupted(callback: Callable[[], object]) -> object:
+        calls.append(callback)
+        if len(calls) > 1 or is_scheduled:
+            real(callback)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return None
+
+    async def work() -> None:
+        await asyncio.sleep(600)
+
+    coroutine = work()
+    monkeypatch.setattr(portal._loop, "call_soon_threadsafe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        portal.run(coroutine)
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
