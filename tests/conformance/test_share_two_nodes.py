@@ -24,9 +24,10 @@ from ottla.metadata.changes import SetLeader
 from ottla.metadata.image import NO_LEADER
 from ottla.metadata.names import SHARE_GROUP_STATE_TOPIC
 from ottla.wire.error_codes import ErrorCode
-from tests.support.raw_client import RawClient, batch
+from tests.support.raw_client import RawClient, batch, records_of
 from tests.support.share_member import (
     ACCEPT,
+    REJECT,
     RELEASE,
     SHARE_CONFIG,
     WAIT_MS,
@@ -280,3 +281,21 @@ def test_59_the_lag_of_a_queue_on_the_other_node(nodes: Nodes) -> None:
         nodes.stop(2)
         row = described_offsets(member.client, group)["there", 0]
         assert row.error_code != 0
+
+
+def test_dead_letters_go_to_the_node_that_leads_their_topic(nodes: Nodes) -> None:
+    first = nodes.running[1]
+    enabled = {"errors.deadletterqueue.group.enable": "true"}
+    nodes.do(lambda: create_topic(first, "dlq.queue", assignments={0: [2]}, configs=enabled))
+    group = nodes.new_group()
+    produce(nodes, 2)
+    with newcomer(nodes, group) as member, RawClient(nodes.bootstrap(2)) as reader:
+        set_group_configs(member.client, group, errors_deadletterqueue_topic_name="dlq.queue")
+        member.join()
+        wait_for(lambda: is_assigned(member))
+        assert member.first().offsets == [0, 1]
+        assert member.ack(0, 1, REJECT) == 0
+        letters = records_of(reader.fetch_one("dlq.queue", 0))
+        assert [one.value for one in letters] == [b"value", b"value"]
+        assert [dict(one.headers)["__dlq.errors.offset"] for one in letters] == [b"0", b"1"]
+    assert first.dead_letters.written[group] == 2

@@ -62,7 +62,9 @@ class BrokerProcess:
         config: Mapping[str, str] | None = None,
         ephemeral: bool = False,
         port: int | None = None,
+        module: str = "tests.support.faults_broker",
     ) -> None:
+        self._module = module
         self.port = free_port() if port is None else port
         self.log = directory / "broker.log"
         settings = {
@@ -92,7 +94,7 @@ class BrokerProcess:
     def spawn(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.faults_broker", *self._arguments],
+                [sys.executable, "-m", self._module, *self._arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
+    from ottla.broker.dead_letters import DeadLetters
     from ottla.broker.group_service import GroupService
     from ottla.broker.partitions import HostedPartition
     from ottla.broker.peers import Peers
@@ -133,7 +134,7 @@ class Node:
         for connection in tuple(self.dispatcher.connections):
             connection.close()
         if "shares" in vars(self):
-            self.shares.close()
+            await self.shares.close()
         if "groups" in vars(self):
             await self.groups.close()
         if "persister" in vars(self):
@@ -178,6 +179,12 @@ class Node:
         from ottla.broker.share_settings import ShareGroupConfigs
 
         return ShareGroupConfigs(self)
+
+    @cached_property
+    def dead_letters(self) -> DeadLetters:
+        from ottla.broker.dead_letters import DeadLetters
+
+        return DeadLetters(self)
 
     @cached_property
     def peers(self) -> Peers:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.broker.coordinator_service import now_ms
@@ -21,6 +21,7 @@ from ottla.coordination.share import state_messages as m
 from ottla.coordination.share.batches import StateBatch
 from ottla.coordination.share.state_records import ShareKey
 from ottla.log.errors import OffsetOutOfRange
+from ottla.sharing.dead_letters import mourned
 from ottla.sharing.partition import SharePartition
 from ottla.sharing.requests import FENCING, client_error
 from ottla.sharing.values import (
@@ -33,12 +34,12 @@ from ottla.sharing.values import (
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 
     from ottla.broker.node import Node
     from ottla.broker.partitions import HostedPartition
     from ottla.broker.share_settings import ShareGroupConfig
-    from ottla.sharing.values import Ack, Write
+    from ottla.sharing.values import Ack, Archived, Write
     from ottla.wire.batch import RecordBatch
     from ottla.wire.schema.share_fetch import AcquiredRecords
 
@@ -74,7 +75,8 @@ class LedSharePartition:
         """Whether somebody who waits found the window full."""
         self._node = node
         self._timer: asyncio.TimerHandle | None = None
-        self._writes: set[asyncio.Future[ErrorCode]] = set()
+        self._last_waiting: asyncio.Future[None] | None = None
+        """Done when the last write that waits for dead letters has been sent."""
         self.loading = asyncio.ensure_future(self._load())
         self.loading.add_done_callback(lambda _: self.wake())
 
@@ -259,18 +261,12 @@ class LedSharePartition:
             self._written(self.machine, write)
 
     def _written(self, machine: SharePartition, write: Write) -> asyncio.Future[ErrorCode]:
-        """Starts the write in this very turn, so that writes keep their order."""
-        sent = self._node.persister.write(
-            m.WriteState(
-                self.key,
-                self._node.groups.topics,
-                write.state_epoch,
-                self.hosted.leader_epoch,
-                write.start_offset,
-                tuple(StateBatch(*batch) for batch in write.batches),
-                write.delivery_complete_count,
-            )
-        )
+        """Writes keep their order: one starts in this very turn, or after those that wait."""
+        given_up = self._mourned(write)
+        if given_up or self._last_waiting is not None:
+            sent: Awaitable[m.StateResponse] = self._write_later(write, given_up)
+        else:
+            sent = self._persist(write)
 
         async def settle() -> ErrorCode:
             answer = await sent
@@ -289,10 +285,51 @@ class LedSharePartition:
                 self.wake()
             return client_error(answer.error)
 
-        written = asyncio.ensure_future(settle())
-        self._writes.add(written)
-        written.add_done_callback(self._writes.discard)
-        return written
+        return self._node.shares.in_background(settle())
+
+    def _persist(self, write: Write) -> Awaitable[m.StateResponse]:
+        return self._node.persister.write(
+            m.WriteState(
+                self.key,
+                self._node.groups.topics,
+                write.state_epoch,
+                self.hosted.leader_epoch,
+                write.start_offset,
+                tuple(StateBatch(*batch) for batch in write.batches),
+                write.delivery_complete_count,
+            )
+        )
+
+    def _mourned(self, write: Write) -> list[Archived]:
+        """What of a write needs dead letters; those of dead letters themselves would never end."""
+        to = self._config.dead_letters
+        if to is None or not write.archived or to.name == self.hosted.topic:
+            return []
+        return mourned(write.archived)
+
+    def _write_later(
+        self, write: Write, given_up: Sequence[Archived]
+    ) -> Awaitable[m.StateResponse]:
+        """Dead letters first: a crash in between then costs a second letter, not the first."""
+        before, started = self._last_waiting, asyncio.get_running_loop().create_future()
+        self._last_waiting = started
+        to = self._config.dead_letters
+
+        async def in_turn() -> m.StateResponse:
+            try:
+                if before is not None:
+                    await before
+                if given_up and to is not None and not self.hosted.gone:
+                    group = self.key.group_id
+                    await self._node.dead_letters.write(to, group, self.hosted, given_up)
+                sent = self._persist(write)
+            finally:
+                started.set_result(None)
+                if self._last_waiting is started:
+                    self._last_waiting = None
+            return await sent
+
+        return in_turn()
 
     def _arm(self) -> None:
         """Wake up when the next lock ends."""
@@ -318,6 +355,7 @@ class LedSharePartitions:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._led: dict[ShareKey, LedSharePartition] = {}
+        self._writes: set[asyncio.Future[ErrorCode]] = set()
 
     def __iter__(self) -> Iterator[LedSharePartition]:
         return iter(self._led.values())
@@ -365,6 +403,17 @@ class LedSharePartitions:
             if led.hosted.gone:
                 self.drop(key)
 
-    def close(self) -> None:
+    def in_background(self, write: Coroutine[Any, Any, ErrorCode]) -> asyncio.Future[ErrorCode]:
+        """A write that goes on whatever becomes of its share-partition, while the node runs."""
+        written = asyncio.ensure_future(write)
+        self._writes.add(written)
+        written.add_done_callback(self._writes.discard)
+        return written
+
+    async def close(self) -> None:
         for key in tuple(self._led):
             self.drop(key)
+        # What is not written is delivered again; the next life need not wait for it.
+        for written in tuple(self._writes):
+            written.cancel()
+        await asyncio.gather(*self._writes, return_exceptions=True)
