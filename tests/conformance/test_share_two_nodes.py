@@ -277,6 +277,8 @@ def test_59_the_lag_of_a_queue_on_the_other_node(nodes: Nodes) -> None:
         with ShareMember(nodes.bootstrap(2), group, "there") as reader:
             assert reader.first().offsets == [0, 1, 2]
             assert reader.ack(0, 0, ACCEPT) == 0
+            row = described_offsets(member.client, group)["there", 0]
+            assert (row.in_flight, row.delivery_complete_count, row.lag) == (2, 1, 2)
         assert described_offsets(member.client, group)["there", 0].lag == 2
         nodes.stop(2)
         row = described_offsets(member.client, group)["there", 0]

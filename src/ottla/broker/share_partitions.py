@@ -379,6 +379,11 @@ class LedSharePartitions:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return led
 
+    def in_flight(self, group: str, topic_id: bytes, index: int) -> int:
+        """How many records members hold: of what is not loaded nobody holds any."""
+        led = self._led.get(ShareKey(group, UUID(bytes=topic_id), index))
+        return 0 if led is None or led.machine is None else led.machine.in_flight
+
     def release(self, group: str, member: str, topic_id: bytes, index: int) -> None:
         """Give back what a member holds, if anything is loaded that it could hold."""
         led = self._led.get(ShareKey(group, UUID(bytes=topic_id), index))

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List, describe, reset and delete share groups.", no_args_is_help=True)
 
+_PARTITION_COLUMNS = (
+    "topic", "partition", "start", "in_flight", "delivered", "lag", "members",
+)  # fmt: skip
+
 Name = Annotated[str, typer.Argument(help="The share group.")]
 Names = Annotated[list[str], typer.Argument(help="The share groups.")]
 
@@ -80,9 +84,9 @@ def describe(
 ) -> None:
     """Show members, start offsets and how far behind they are.
 
-    Below the start offset, as it was last stored, every record is settled. The lag counts the
-    records that still have to be delivered for good, also those that members hold at the moment.
-    How many they hold is known to the broker alone: see ottla_share_... in its metrics.
+    Below the start offset, as it was last stored, every record is settled; beyond it as many as
+    "delivered" says. Members hold "in_flight" records at the moment. The lag counts the records
+    that still have to be delivered for good, those that members hold included.
 
     \b
     Examples:
@@ -108,7 +112,7 @@ def describe(
         )
         partitions = _partition_rows(group, offsets)
         if partitions:
-            print_table(partitions, ("topic", "partition", "start", "lag", "members"))
+            print_table(partitions, _PARTITION_COLUMNS)
         members = _member_rows(group)
         if members:
             print_table(members, ("member", "client", "host", "epoch", "partitions"))
@@ -190,6 +194,8 @@ def _partition_rows(
                 "topic": place[0],
                 "partition": place[1],
                 "start": offset.start_offset if offset else None,
+                "in_flight": offset.in_flight if offset else None,
+                "delivered": offset.delivered if offset else None,
                 "lag": offset.lag if offset else None,
                 "members": sharing.get(place, 0),
             }
@@ -237,6 +243,8 @@ def _as_value(group: ShareGroupDescription, offsets: list[ShareGroupOffset]) -> 
                 "topic": one.topic,
                 "partition": one.partition,
                 "start_offset": one.start_offset,
+                "in_flight": one.in_flight,
+                "delivered": one.delivered,
                 "lag": one.lag,
             }
             for one in offsets
