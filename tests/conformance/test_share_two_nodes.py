@@ -179,6 +179,7 @@ def test_share_state_lives_on_the_other_node(nodes: Nodes) -> None:
 def test_11_a_coordinator_that_is_away_fails_no_heartbeat(nodes: Nodes) -> None:
     group = nodes.new_group()
     produce(nodes, 1)
+    nodes.do(nodes.running[1].persister.ensure_topic)  # while there is a node 2 to lead some of it
     nodes.stop(2)
     with newcomer(nodes, group) as member:
         answer = member.join()
@@ -190,6 +191,19 @@ def test_11_a_coordinator_that_is_away_fails_no_heartbeat(nodes: Nodes) -> None:
         nodes.start(2)
         wait_for(lambda: is_assigned(member))
         wait_for(lambda: member.acquire(max_wait_ms=200).offsets == [0])
+
+
+def test_a_node_that_stops_says_so(nodes: Nodes) -> None:
+    first = nodes.running[1]
+    nodes.do(lambda: create_topic(first, "there", assignments={0: [2]}))
+    nodes.stop(2)
+    image = nodes.do(first.store.poll)
+    assert image.brokers[2].fenced
+    assert image.topics_by_name["there"].partitions[0].leader == NO_LEADER
+    nodes.start(2)
+    image = nodes.do(first.store.poll)
+    assert not image.brokers[2].fenced
+    assert image.topics_by_name["there"].partitions[0].leader == 2
 
 
 def test_47_an_acknowledgement_that_cannot_be_written_can_be_repeated(nodes: Nodes) -> None:
