@@ -15,7 +15,6 @@ from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema import alter_share_group_offsets as alter
 from ottla.wire.schema import delete_share_group_state as delete
 from ottla.wire.schema import read_share_group_state as read
-from ottla.wire.schema import delete_share_group_state as delete_state
 from ottla.wire.schema import read_share_group_state_summary as summary
 from ottla.wire.schema.delete_groups import DeleteGroupsRequest
 from ottla.wire.schema.find_coordinator import FindCoordinatorRequest
@@ -190,8 +189,8 @@ def test_52_what_is_held_of_state_that_is_deleted_elsewhere_is_let_go(queue: Que
     queue.produce(2)
     with queue.member() as member:
         assert member.first().offsets == [0, 1]
-        data = delete_state.DeleteStateData(member.topic_id, [delete_state.PartitionData(0)])
-        request = delete_state.DeleteShareGroupStateRequest(queue.group, [data])
+        data = delete.DeleteStateData(member.topic_id, [delete.PartitionData(0)])
+        request = delete.DeleteShareGroupStateRequest(queue.group, [data])
         queue.client.ask("delete_share_group_state", 0, request)
         # Nothing can be written any more, and the share-partition is given up.
         assert member.ack(0, 0, ACCEPT) == ErrorCode.UNKNOWN_SERVER_ERROR
