@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from uuid import UUID
 
 from ottla.broker.coordinator_service import now_ms
 from ottla.broker.errors import ApiError
+from ottla.broker.partitions import topic_uuid
 from ottla.broker.share_reads import batches_before, slices
 from ottla.broker.share_settings import resolve_start
 from ottla.coordination.share import state_messages as m
@@ -75,6 +75,7 @@ class LedSharePartition:
         """Whether somebody who waits found the window full."""
         self._node = node
         self._timer: asyncio.TimerHandle | None = None
+        self._armed_for = 0
         self._last_waiting: asyncio.Future[None] | None = None
         """Done when the last write that waits for dead letters has been sent."""
         self.loading = asyncio.ensure_future(self._load())
@@ -231,8 +232,10 @@ class LedSharePartition:
 
     # -- acknowledging ----------------------------------------------------------------------------
 
-    async def acknowledge(self, member: str, acks: Sequence[Ack]) -> ErrorCode:
-        """What the client is told, once it is durable."""
+    def acknowledge(
+        self, member: str, acks: Sequence[Ack]
+    ) -> ErrorCode | asyncio.Future[ErrorCode]:
+        """What the client is told, or the write after which it is told."""
         machine = self._up_to_date()
         if machine is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -243,8 +246,7 @@ class LedSharePartition:
         self._arm()
         if write is None:
             return ErrorCode.NONE
-        # A client that hangs up does not end its write: the machine waits to be told of its end.
-        return await asyncio.shield(self._written(machine, write))
+        return self._written(machine, write)
 
     def release(self, member: str) -> None:
         """The member is gone; what it holds goes to others."""
@@ -332,21 +334,24 @@ class LedSharePartition:
         return in_turn()
 
     def _arm(self) -> None:
-        """Wake up when the next lock ends."""
+        """Wake up when the next lock ends; that it ends later is noticed on waking up."""
+        deadline = None if self.machine is None else self.machine.next_deadline()
+        if deadline is None or (self._timer is not None and self._armed_for <= deadline):
+            return
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        deadline = None if self.machine is None else self.machine.next_deadline()
-        if deadline is not None:
-            delay = max(0, deadline - now_ms()) / 1000
-            self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+        delay = max(0, deadline - now_ms()) / 1000
+        self._armed_for = deadline
+        self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
         if (machine := self._up_to_date()) is not None:
-            self._send(machine.tick(now_ms()))
+            write = machine.tick(now_ms())
             self._arm()
-            self.wake()
+            if write is not None:
+                self._send(write)
+                self.wake()
 
 
 class LedSharePartitions:
@@ -363,7 +368,7 @@ class LedSharePartitions:
     def find(self, group: str, topic_id: bytes, index: int) -> LedSharePartition:
         """The share-partition, which begins to load if it is new; `ApiError` if not led here."""
         hosted = self._node.partitions.find_by_id(topic_id, index)
-        key = ShareKey(group, UUID(bytes=topic_id), index)
+        key = ShareKey(group, topic_uuid(topic_id), index)
         led = self._led.get(key)
         if led is None or led.hosted is not hosted:
             if led is not None:
@@ -374,19 +379,19 @@ class LedSharePartitions:
     def loaded(self, group: str, topic_id: bytes, index: int) -> LedSharePartition:
         """One that somebody has fetched from, or `ApiError`."""
         self._node.partitions.find_by_id(topic_id, index)
-        led = self._led.get(ShareKey(group, UUID(bytes=topic_id), index))
+        led = self._led.get(ShareKey(group, topic_uuid(topic_id), index))
         if led is None or led.machine is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return led
 
     def in_flight(self, group: str, topic_id: bytes, index: int) -> int:
         """How many records members hold: of what is not loaded nobody holds any."""
-        led = self._led.get(ShareKey(group, UUID(bytes=topic_id), index))
+        led = self._led.get(ShareKey(group, topic_uuid(topic_id), index))
         return 0 if led is None or led.machine is None else led.machine.in_flight
 
     def release(self, group: str, member: str, topic_id: bytes, index: int) -> None:
         """Give back what a member holds, if anything is loaded that it could hold."""
-        led = self._led.get(ShareKey(group, UUID(bytes=topic_id), index))
+        led = self._led.get(ShareKey(group, topic_uuid(topic_id), index))
         if led is not None:
             led.release(member)
 
