@@ -206,7 +206,7 @@ def test_a_node_that_stops_says_so(nodes: Nodes) -> None:
     assert image.topics_by_name["there"].partitions[0].leader == 2
 
 
-def test_47_an_acknowledgement_that_cannot_be_written_can_be_repeated(nodes: Nodes) -> None:
+def test_47_54_an_acknowledgement_that_cannot_be_written_can_be_repeated(nodes: Nodes) -> None:
     group = nodes.new_group()
     produce(nodes, 2)
     with newcomer(nodes, group) as member:
