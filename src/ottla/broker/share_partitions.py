@@ -10,27 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.coordinator_service import now_ms
 from ottla.broker.errors import ApiError
 from ottla.broker.partitions import topic_uuid
-from ottla.broker.share_reads import batches_before, slices
+from ottla.broker.share_reads import NOTHING, deliver
 from ottla.broker.share_settings import resolve_start
 from ottla.coordination.share import state_messages as m
 from ottla.coordination.share.batches import StateBatch
 from ottla.coordination.share.state_records import ShareKey
-from ottla.log.errors import OffsetOutOfRange
 from ottla.sharing.dead_letters import mourned
 from ottla.sharing.partition import SharePartition
 from ottla.sharing.requests import FENCING, client_error
-from ottla.sharing.values import (
-    BadPersistedState,
-    FetchTurn,
-    LogBatch,
-    PersistedState,
-    ShareError,
-)
+from ottla.sharing.values import BadPersistedState, PersistedState, ShareError
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -38,26 +31,11 @@ if TYPE_CHECKING:
 
     from ottla.broker.node import Node
     from ottla.broker.partitions import HostedPartition
+    from ottla.broker.share_reads import Delivered
     from ottla.broker.share_settings import ShareGroupConfig
-    from ottla.sharing.values import Ack, Archived, Write
-    from ottla.wire.batch import RecordBatch
-    from ottla.wire.schema.share_fetch import AcquiredRecords
-
-# One look at the log. A fetch that wants more looks again; one that wants little reads little.
-READ_BYTES: Final = 1024 * 1024
-# Looks that may lead to nothing but archived offsets before others get their turn.
-MAX_LOOKS: Final = 16
+    from ottla.sharing.values import Ack, Archived, FetchTurn, Write
 
 logger = logging.getLogger(__name__)
-
-
-class Delivered(NamedTuple):
-    """What one fetch got from one share-partition."""
-
-    ranges: list[AcquiredRecords]
-    records: list[memoryview]
-    size: int
-    offsets: int
 
 
 class LedSharePartition:
@@ -151,84 +129,15 @@ class LedSharePartition:
     def acquire(self, turn: FetchTurn, max_bytes: int) -> Delivered:
         """Deliver what there is for a member, up to the limits."""
         machine = self._up_to_date()
-        delivered = Delivered([], [], 0, 0)
         if machine is None:
-            return delivered
+            return NOTHING
         committed = self._config.reads_committed
-        for _ in range(MAX_LOOKS):
-            if delivered.offsets >= turn.max_records or not machine.can_acquire:
-                break
-            if delivered.size and delivered.size >= max_bytes:
-                break
-            before = machine.next_fetch_offset
-            more = self._look(
-                machine,
-                turn._replace(max_records=turn.max_records - delivered.offsets),
-                min(READ_BYTES, max(1, max_bytes - delivered.size)),
-                committed=committed,
-            )
-            delivered = Delivered(
-                delivered.ranges + more.ranges,
-                delivered.records + more.records,
-                delivered.size + more.size,
-                delivered.offsets + more.offsets,
-            )
-            if machine.next_fetch_offset == before:
-                break
+        delivered = deliver(self.hosted.log, machine, turn, max_bytes, committed=committed)
         if not delivered.offsets and not machine.can_acquire:
             self._was_full = True
         self.deliveries += delivered.offsets
         self._arm()
         return delivered
-
-    def _look(
-        self, machine: SharePartition, turn: FetchTurn, max_bytes: int, *, committed: bool
-    ) -> Delivered:
-        """Read once, and let the machine take from it."""
-        log = self.hosted.log
-        bound = log.last_stable_offset if committed else log.high_watermark
-        offset = machine.next_fetch_offset
-        try:
-            chunks, _ = log.read(offset, max_bytes, upper_bound_offset=bound, min_one_message=True)
-        except OffsetOutOfRange:
-            machine.log_start_moved(log.log_start_offset)
-            return Delivered([], [], 0, 0)
-        read = batches_before(max(offset, machine.end_offset) + turn.max_records, chunks)
-        batches = [batch for _, some in read for batch in some]
-        if not batches:
-            return Delivered([], [], 0, 0)
-        hidden = self._hidden(batches, bound) if committed else frozenset()
-        found = machine.acquire(
-            turn,
-            offset,
-            [
-                LogBatch(
-                    batch.base_offset,
-                    batch.last_offset,
-                    has_data=not batch.is_control
-                    and batch.record_count > 0
-                    and batch.base_offset not in hidden,
-                )
-                for batch in batches
-            ],
-            now_ms(),
-        )
-        records = slices(read, found.batches)
-        return Delivered(list(found.ranges), records, sum(map(len, records)), found.records)
-
-    def _hidden(self, batches: Sequence[RecordBatch], bound: int) -> frozenset[int]:
-        """Base offsets of the batches that belong to aborted transactions."""
-        aborted = self.hosted.log.aborted_transactions(batches[0].base_offset, bound)
-        return frozenset(
-            batch.base_offset
-            for batch in batches
-            if batch.is_transactional
-            and any(
-                entry.producer_id == batch.producer_id
-                and entry.first_offset <= batch.base_offset <= entry.last_offset
-                for entry in aborted
-            )
-        )
 
     # -- acknowledging ----------------------------------------------------------------------------
 
