@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List, describe, reset and delete share groups.", no_args_is_help=True)
 
+_PARTITION_COLUMNS = (
+    "topic", "partition", "start", "in_flight", "delivered", "lag", "members",
+)  # fmt: skip
+
 Name = Annotated[str, typer.Argument(help="The share group.")]
 Names = Annotated[list[str], typer.Argument(help="The share groups.")]
 
@@ -76,9 +80,9 @@ def describe(
 ) -> None:
     """Show members, start offsets and how far behind they are.
 
-    Below the start offset, as it was last stored, every record is settled. The lag counts the
-    records that still have to be delivered for good, also those that members hold at the moment.
-    How many they hold is known to the broker alone: see ottla_share_... in its metrics.
+    Below the start offset, as it was last stored, every record is settled; beyond it as many as
+    "delivered" says. Members hold "in_flight" records at the moment. The lag counts the records
+    that still have to be delivered for good, those that members hold included.
 
     \b
     Examples:
@@ -166,7 +170,7 @@ def _show(described: Described) -> None:
         f"coordinator {group.coordinator_id}"
     )
     if partitions := _partition_rows(group, offsets):
-        print_table(partitions, ("topic", "partition", "start", "lag", "members"))
+        print_table(partitions, _PARTITION_COLUMNS)
     if members := _member_rows(group):
         print_table(members, ("member", "client", "host", "epoch", "partitions"))
 
@@ -188,6 +192,8 @@ def _partition_rows(
                 "topic": place[0],
                 "partition": place[1],
                 "start": offset.start_offset if offset else None,
+                "in_flight": offset.in_flight if offset else None,
+                "delivered": offset.delivered if offset else None,
                 "lag": offset.lag if offset else None,
                 "members": sharing.get(place, 0),
             }
@@ -236,6 +242,8 @@ def _as_value(described: Described) -> Value:
                 "topic": one.topic,
                 "partition": one.partition,
                 "start_offset": one.start_offset,
+                "in_flight": one.in_flight,
+                "delivered": one.delivered,
                 "lag": one.lag,
             }
             for one in offsets
