@@ -230,7 +230,7 @@ class LedSharePartition:
         async def in_turn() -> m.StateResponse:
             try:
                 if before is not None:
-                    await before
+                    await asyncio.wait([before])
                 if given_up and to is not None and not self.hosted.gone:
                     group = self.key.group_id
                     await self._node.dead_letters.write(to, group, self.hosted, given_up)
