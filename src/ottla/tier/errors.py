@@ -26,6 +26,10 @@ class RemoteNotFound(RemoteStorageError):
     """The object, index or catalogue entry does not exist."""
 
 
+class OffsetNotRemote(RemoteStorageError):
+    """The catalogue knows everything about the partition, and no segment has the offset."""
+
+
 class CorruptRemoteData(RemoteStorageError):
     """An object is there, but its bytes are not what was written."""
 

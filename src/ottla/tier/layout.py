@@ -99,6 +99,7 @@ class Manifest(NamedTuple):
     metadata: RemoteLogSegmentMetadata
     cluster_id: str
     custom: CustomMetadata
+    crcs: Mapping[Section, int]
 
 
 def topic_prefix(prefix: str, topic: str, topic_id: UUID) -> str:
@@ -225,4 +226,5 @@ def _read_manifest(manifest: Any, size: int) -> Manifest:
         SegmentState.COPY_SEGMENT_FINISHED,
         manifest["txn_index_empty"],
     )
-    return Manifest(metadata, manifest["cluster_id"], custom)
+    crcs = {one: sections[one.value][2] for one in Section if one.value in sections}
+    return Manifest(metadata, manifest["cluster_id"], custom, crcs)

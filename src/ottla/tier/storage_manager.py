@@ -151,6 +151,21 @@ class RemoteStorageManager:
             one: data[place.position - start : place.end - start] for one, place in places.items()
         }
 
+    async def fetch_meta(self, metadata: RemoteLogSegmentMetadata) -> Mapping[Section, memoryview]:
+        """Every section, in one request, each checked against its CRC in the manifest."""
+        key = self.key(metadata, META_SUFFIX)
+        custom = CustomMetadata.decode(metadata.custom_metadata)
+        size = (await self.store.head(key)).size if custom is None else custom.meta_size
+        data = await self.store.get_range(key, 0, size)
+        manifest = decode_meta(data, size, key)
+        found = {}
+        for section, crc in manifest.crcs.items():
+            place = manifest.custom.places[section]
+            found[section] = data[place.position : place.end]
+            if crc32c(found[section]) != crc:
+                raise CorruptRemoteData(f"section {section.value} of {key} is damaged")
+        return found
+
     async def fetch_manifest(self, key: str) -> Manifest:
         """The manifest of a `.meta` by its key."""
         tail = await self.store.get_tail(key, TAIL_BYTES)
