@@ -33,6 +33,10 @@ _OPTIONS: Final[dict[str, dict[str, str]]] = {
         "secret.access.key": "secret_access_key",
         "session.token": "session_token",
         "skip.signature": "skip_signature",
+        "unsigned.payload": "unsigned_payload",
+        "virtual.hosted.style.request": "virtual_hosted_style_request",
+        "server.side.encryption": "server_side_encryption",
+        "sse.kms.key.id": "sse_kms_key_id",
     },
     "gs": {
         "service.account": "service_account",
