@@ -80,6 +80,16 @@ class ShareConsumer:
     `acquire_mode="record_limit"` a poll returns no more than `max_poll_records`; otherwise the last
     batch may exceed that. `close_implicit` says what becomes of the last records in implicit mode.
     `on_acknowledge` is called in the event loop with each `Acknowledged`. Times are in seconds.
+
+    >>> from ottla import ShareConsumer
+    >>> async with ShareConsumer(
+    ...     "127.0.0.1:9092", group="workers", topics=["orders"], auto_offset_reset="earliest"
+    ... ) as consumer:
+    ...     for record in await consumer.poll(timeout=10):
+    ...         print(record.value, record.delivery_count)
+    b'one' 1
+    b'two' 1
+    b'three' 1
     """
 
     def __init__(
@@ -115,7 +125,7 @@ class ShareConsumer:
         if not 0 <= max_wait < request_timeout:
             raise ValueError(f"max_wait is less than request_timeout, {request_timeout:g} s")
         self.group = group
-        self.topics = tuple(topics)
+        self.topics: tuple[str, ...] = tuple(topics)
         self.on_acknowledge = on_acknowledge
         self._is_explicit = ack_mode == "explicit"
         self._accepts_at_close = not self._is_explicit and close_implicit == "accept"
@@ -248,6 +258,14 @@ class ShareConsumer:
         """As `poll`, in columns: those of a Reader with headers, and `deliveryCount`.
 
         What iteration was about to give goes back to the group. Needs the `arrow` extra.
+
+        >>> from ottla import ShareConsumer
+        >>> async with ShareConsumer(
+        ...     "127.0.0.1:9092", group="workers", topics=["orders"], auto_offset_reset="earliest"
+        ... ) as consumer:
+        ...     table = await consumer.poll_arrow(timeout=10)
+        ...     print(table.num_rows, table.column_names[-1])
+        3 deliveryCount
         """
         import pyarrow as pa
 
@@ -308,6 +326,19 @@ class ShareConsumer:
         """Decide about a record, or rows, of the last poll; until it is sent, the last word counts.
 
         "renew" locks it for another while. The decision leaves with the next poll or `commit`.
+
+        >>> from ottla import ShareConsumer
+        >>> async with ShareConsumer(
+        ...     "127.0.0.1:9092",
+        ...     group="workers",
+        ...     topics=["orders"],
+        ...     ack_mode="explicit",
+        ...     auto_offset_reset="earliest",
+        ... ) as consumer:
+        ...     for record in await consumer.poll(timeout=10):
+        ...         consumer.acknowledge(record, "accept" if record.offset else "reject")
+        ...     print(await consumer.commit())
+        {TopicPartition(topic='orders', partition=0): None}
         """
         self._open()
         if not self._is_explicit:
@@ -370,7 +401,7 @@ class ShareConsumer:
 
     def _open(self) -> tuple[Member, Leaders, Inbox]:
         if self._member is None or self._leaders is None or self._inbox is None:
-            raise ClientClosed("the share consumer is not open; use it in an async with block")
+            raise ClientClosed("the share consumer is not open; use it in an (async) with block")
         return self._member, self._leaders, self._inbox
 
 
