@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
 
+from ottla.log.checkpoints import encode_id
 from ottla.tier.copier import CopyStep, CustomMetadataTooLarge, SegmentCopy, delete_segment
 from ottla.tier.errors import (
     CorruptRemoteData,
@@ -20,9 +22,15 @@ from ottla.tier.errors import (
 )
 from ottla.tier.expiring import orphans
 from ottla.tier.index_cache import RemoteIndexCache
+from ottla.tier.partition_delete import delete_partition
 from ottla.tier.remote_read import read_remote
 from ottla.tier.rlmm import InMemoryRlmm, NotReadyRlmm
-from ottla.tier.segments import MetadataEvent, RemotePartitionDeleteMetadata, SegmentState
+from ottla.tier.segments import (
+    MetadataEvent,
+    PartitionDeleteState,
+    RemotePartitionDeleteMetadata,
+    SegmentState,
+)
 from ottla.tier.storage_manager import RemoteStorageManager
 from ottla.tier.store_local import LocalStore
 from tests.support.tier_logs import NOW_MS, Rolled, make_log, rolled
@@ -56,7 +64,14 @@ class FailingStore(LocalStore):
     """Fails when told to."""
 
     failure: Exception | None = None
+    deletions_left = 1 << 30
     reads = 0
+
+    async def delete(self, key: str) -> None:
+        if self.deletions_left == 0:
+            raise RetriableRemoteError("killed")
+        self.deletions_left -= 1
+        await super().delete(key)
 
     async def put_new(self, key: str, data: bytes) -> None:
         if self.failure is not None:
@@ -198,6 +213,49 @@ async def test_a_copy_that_was_swept_meanwhile_does_not_come_back(
     with pytest.raises(StaleSegmentState):
         await zombie.run()
     assert catalogue.remote_log_segment_metadata(TIP, 0, 0) is None
+
+
+@pytest.mark.parametrize("done", range(0, 24, 3))
+async def test_case_53_a_partition_goes_with_all_its_objects(
+    log: PartitionLog, storage: RemoteStorageManager, tmp_path: Path, done: int
+) -> None:
+    catalogue = InMemoryRlmm()
+    await copy_all(log, catalogue, storage)
+    recreated = TIP._replace(topic_id=UUID(int=99))
+    for one in list(rolled(log, tip=recreated, first_number=9000))[:2]:
+        await copy_of(one, catalogue, storage).run()
+    orphan = next(rolled(log, first_number=7000))
+    await storage.copy_log(orphan.metadata, orphan.data)
+
+    async def delete() -> None:
+        await delete_partition(catalogue, storage, TIP, broker_id=1, clock_ms=lambda: NOW_MS)
+
+    store = failing(storage)
+    store.deletions_left = done
+    with suppress(RetriableRemoteError):
+        await delete()
+    store.deletions_left = 1 << 30
+    await delete()
+    await delete()
+    assert catalogue.list_remote_log_segments(TIP) == []
+    state = catalogue.catalogue.delete_state(TIP)
+    assert state is PartitionDeleteState.DELETE_PARTITION_FINISHED
+    assert catalogue.catalogue.tips() == [recreated]
+    left = await keys(storage)
+    assert len(left) == 4
+    assert all(encode_id(recreated.topic_id) in key for key in left)
+
+
+async def test_case_53_without_events_the_segments_go_all_the_same(
+    log: PartitionLog, storage: RemoteStorageManager
+) -> None:
+    catalogue = Recording()
+    await copy_all(log, catalogue, storage)
+    await delete_partition(
+        catalogue, storage, TIP, broker_id=1, clock_ms=lambda: NOW_MS, publish_events=False
+    )
+    assert await keys(storage) == []
+    assert catalogue.catalogue.delete_state(TIP) is None
 
 
 # The index cache
