@@ -5,8 +5,8 @@
   three is whole; at a start what is not goes.
 - Bounded by the bytes of the files, least recently used first, and by idle time.
 - Many readers that miss the same segment wait for one download.
-- A file that cannot be an index is fetched once more; if that one cannot either, the store's copy
-  is damaged (`CorruptRemoteData`).
+- A file that cannot be an index is fetched once more. If the store's copy is damaged too, offset
+  and time index are made from the `.log`; transactions that are lost are `CorruptRemoteData`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from ottla.log.index import (
 )
 from ottla.log.segment import INDEX, TIME_INDEX, TXN_INDEX
 from ottla.tier.errors import CorruptRemoteData
+from ottla.tier.index_rebuild import rebuild_indexes
 from ottla.tier.layout import Section
+from ottla.tier.storage_manager import Sections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -76,6 +78,7 @@ class RemoteIndexCache:
     ) -> None:
         self.hits = 0
         self.misses = 0
+        self.rebuilt = 0
         self.size = 0
         self._directory = directory
         self._storage = storage
@@ -153,21 +156,40 @@ class RemoteIndexCache:
     async def _download(self, metadata: RemoteLogSegmentMetadata) -> SegmentIndexes:
         segment = metadata.id.id
         stem = f"{metadata.start_offset}_{encode_id(segment)}"
-        for is_last in (False, True):
-            try:
-                sections = await self._storage.fetch_meta(metadata)
-                content = {kind: bytes(sections.get(one, b"")) for one, kind in _KINDS.items()}
-                found = _decode(content, metadata)
-                break
-            except (CorruptIndex, CorruptRemoteData) as error:
-                if is_last:
-                    raise CorruptRemoteData(f"indexes of {metadata.id}: {error}") from error
+        content = await self._content(metadata)
+        try:
+            found = _decode(content, metadata)
+        except CorruptIndex as error:
+            raise CorruptRemoteData(f"indexes of {metadata.id}: {error}") from error
         await asyncio.to_thread(_write, self._directory, stem, content)
         size = sum(map(len, content.values()))
         self._admit(segment, _Entry(stem, size, self._clock_ms()))
         self._remember(segment, found)
         await self._shrink()
         return found
+
+    async def _content(self, metadata: RemoteLogSegmentMetadata) -> dict[str, bytes]:
+        """The three files: as they were stored, or as good as can be made of a damaged store."""
+        for _ in range(2):
+            sections = await self._sections(metadata)
+            content = {kind: bytes(sections.sound.get(one, b"")) for one, kind in _KINDS.items()}
+            if not sections.damaged & _KINDS.keys():
+                return content
+        if Section.TRANSACTION in sections.damaged:
+            raise CorruptRemoteData(f"the aborted transactions of {metadata.id} are lost")
+        self.rebuilt += 1
+        offsets, times = await rebuild_indexes(self._storage, metadata)
+        return content | {INDEX: offsets.encode(), TIME_INDEX: times.encode()}
+
+    async def _sections(self, metadata: RemoteLogSegmentMetadata) -> Sections:
+        try:
+            return await self._storage.fetch_meta(metadata)
+        except CorruptRemoteData:
+            # Without a manifest nothing can be trusted; a segment without aborts has none to lose.
+            lost = {Section.OFFSET, Section.TIMESTAMP}
+            if not metadata.txn_index_empty:
+                lost.add(Section.TRANSACTION)
+            return Sections({}, frozenset(lost))
 
     def _admit(self, segment: UUID, entry: _Entry) -> None:
         self._entries[segment] = entry

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -50,6 +50,13 @@ class LogSegmentData:
     producer_snapshot: Path
     leader_epochs: bytes
     transaction_index: Path | None = None
+
+
+class Sections(NamedTuple):
+    """What a `.meta` holds, and which of its parts are not what was written."""
+
+    sound: Mapping[Section, memoryview]
+    damaged: frozenset[Section]
 
 
 class RemoteStorageManager:
@@ -151,7 +158,7 @@ class RemoteStorageManager:
             one: data[place.position - start : place.end - start] for one, place in places.items()
         }
 
-    async def fetch_meta(self, metadata: RemoteLogSegmentMetadata) -> Mapping[Section, memoryview]:
+    async def fetch_meta(self, metadata: RemoteLogSegmentMetadata) -> Sections:
         """Every section, in one request, each checked against its CRC in the manifest."""
         key = self.key(metadata, META_SUFFIX)
         custom = CustomMetadata.decode(metadata.custom_metadata)
@@ -159,12 +166,12 @@ class RemoteStorageManager:
         data = await self.store.get_range(key, 0, size)
         manifest = decode_meta(data, size, key)
         found = {}
-        for section, crc in manifest.crcs.items():
+        for section in manifest.crcs:
             place = manifest.custom.places[section]
             found[section] = data[place.position : place.end]
-            if crc32c(found[section]) != crc:
-                raise CorruptRemoteData(f"section {section.value} of {key} is damaged")
-        return found
+        damaged = [one for one, crc in manifest.crcs.items() if crc32c(found[one]) != crc]
+        sound = {one: content for one, content in found.items() if one not in damaged}
+        return Sections(sound, frozenset(damaged))
 
     async def fetch_manifest(self, key: str) -> Manifest:
         """The manifest of a `.meta` by its key."""

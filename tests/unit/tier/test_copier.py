@@ -22,6 +22,7 @@ from ottla.tier.errors import (
 )
 from ottla.tier.expiring import orphans
 from ottla.tier.index_cache import RemoteIndexCache
+from ottla.tier.layout import CustomMetadata, Section
 from ottla.tier.partition_delete import delete_partition
 from ottla.tier.remote_read import read_remote
 from ottla.tier.rlmm import InMemoryRlmm, NotReadyRlmm
@@ -339,25 +340,47 @@ async def test_case_52_a_damaged_file_is_fetched_once_more(
     assert cache.misses == 1
 
 
-async def test_case_52_damage_in_the_store_is_an_error(
-    log: PartitionLog,
-    storage: RemoteStorageManager,
-    tmp_path: Path,
+async def damage(storage: RemoteStorageManager, key: str, at: int, scratch: Path) -> None:
+    """Flip a bit of an object."""
+    data = bytearray(await storage.store.get_tail(key, 1 << 20))
+    data[at] ^= 0x80
+    await asyncio.to_thread(scratch.write_bytes, data)
+    await storage.store.put_file(key, scratch)
+
+
+async def test_case_52_damaged_indexes_are_made_from_the_log(tmp_path: Path) -> None:
+    log = make_log(tmp_path / "log", batches=800, segment_bytes=60_000)
+    storage = RemoteStorageManager(FailingStore(tmp_path / "store"), "", "c")
+    catalogue = InMemoryRlmm()
+    await copy_all(log, catalogue, storage)
+    for one, at in zip(catalogue.list_remote_log_segments(TIP), (0, -1), strict=False):
+        await damage(storage, storage.key(one, ".meta"), at, tmp_path / "scratch")
+        cache = cache_on(tmp_path / f"cache{at}", storage, Clock())
+        found = await cache.get(one)
+        assert cache.rebuilt == 1
+        assert len(found.offsets) > 5
+        assert found.times.timestamps[-1] == one.max_timestamp_ms
+        (local,) = (s for s in log.segments if s.base_offset == one.start_offset)
+        lasts = {at: header.last_offset - one.start_offset for at, header in local.headers()}
+        pairs = zip(found.offsets.positions, found.offsets.offsets, strict=True)
+        assert all(lasts[position] == offset for position, offset in pairs)
+    log.close()
+
+
+async def test_case_52_lost_transactions_are_an_error(
+    log: PartitionLog, storage: RemoteStorageManager, tmp_path: Path
 ) -> None:
     catalogue = InMemoryRlmm()
     await copy_all(log, catalogue, storage)
-    one = catalogue.list_remote_log_segments(TIP)[0]
-    store = failing(storage)
-    key = storage.key(one, ".meta")
-    data = bytearray(await store.get_tail(key, 1 << 20))
-    data[0] ^= 0x80
-    path = tmp_path / "damaged"
-    path.write_bytes(data)
-    await store.put_file(key, path)
-    store.reads = 0
-    with pytest.raises(CorruptRemoteData):
+    one = next(s for s in catalogue.list_remote_log_segments(TIP) if not s.txn_index_empty)
+    custom = CustomMetadata.decode(one.custom_metadata)
+    assert custom is not None
+    at = custom.places[Section.TRANSACTION].position
+    await damage(storage, storage.key(one, ".meta"), at, tmp_path / "scratch")
+    failing(storage).reads = 0
+    with pytest.raises(CorruptRemoteData, match="lost"):
         await cache_on(tmp_path / "cache", storage, Clock()).get(one)
-    assert store.reads == 2
+    assert failing(storage).reads == 2
 
 
 # Reads
