@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +41,7 @@ PARTS_IN_FLIGHT: Final = 4
 MAX_RETRIES: Final = 3
 READ_TIMEOUT: Final = timedelta(seconds=2)
 UPLOAD_TIMEOUT: Final = timedelta(seconds=30)
+_ENDPOINT: Final = "AWS_ENDPOINT_URL"
 
 _REFUSALS: Final = (
     InvalidPathError,
@@ -50,9 +52,14 @@ _REFUSALS: Final = (
 )
 
 
+def _said(error: Exception) -> str:
+    """obstore's texts go on for lines; the first one says it."""
+    return str(error).strip().partition("\n")[0]
+
+
 def _named(error: Exception, key: str) -> RemoteStorageError:
-    """Our error for one of obstore's; its texts go on for lines, the first one says it."""
-    said = str(error).strip().partition("\n")[0]
+    """Our error for one of obstore's."""
+    said = _said(error)
     if isinstance(error, FileNotFoundError):
         return RemoteNotFound(f"no object {key!r}")
     if isinstance(error, AlreadyExistsError):
@@ -156,7 +163,8 @@ def cloud_store(kind: str, bucket: str, options: Mapping[str, str]) -> CloudStor
     """The bucket or container of a service; what `options` leave out comes from the environment."""
     make: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[kind]
     client: ClientConfig = {"timeout": UPLOAD_TIMEOUT}
-    if options.get("endpoint", "").startswith("http://"):
+    endpoint = options.get("endpoint") or (os.environ.get(_ENDPOINT, "") if kind == "s3" else "")
+    if endpoint.startswith("http://"):
         client["allow_http"] = True
 
     def handle(timeout: timedelta) -> Backend:
@@ -168,4 +176,4 @@ def cloud_store(kind: str, bucket: str, options: Mapping[str, str]) -> CloudStor
     try:
         return CloudStore(handle(READ_TIMEOUT), handle(UPLOAD_TIMEOUT))
     except BaseError as error:
-        raise RemoteStorageError(f"{kind}://{bucket} cannot be used: {error}") from error
+        raise RemoteStorageError(f"{kind}://{bucket} cannot be used: {_said(error)}") from error

@@ -227,6 +227,21 @@ async def test_a_missing_bucket_is_an_error(moto_endpoint: str) -> None:
         await store.put_new("x", b"")
 
 
+async def test_credentials_and_endpoint_from_the_environment(
+    moto_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = rsm_config(moto_endpoint, "")
+    url = {"rsm.config.url": given["rsm.config.url"]}
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", given["rsm.config.access.key.id"])
+    with pytest.raises(RemoteStorageError, match=r"^s3://segments cannot be used: [^\n]+$"):
+        open_store(parse_location(url))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", given["rsm.config.secret.access.key"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_endpoint)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    store = open_store(parse_location(url))
+    await store.put_new(f"{uuid4()}/x", b"content")
+
+
 async def test_local_writes_reach_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     real = os.fsync
