@@ -22,11 +22,13 @@ from ottla.client.errors import (
     ConnectionLost,
     RequestTimedOut,
     UnsupportedApi,
+    WrongProtocol,
     check,
 )
 from ottla.client.exchange import MAX_RESPONSE_BYTES, Exchange, api_key_of
 from ottla.client.security import PLAINTEXT, Security
 from ottla.wire.error_codes import ErrorCode
+from ottla.wire.errors import FrameError
 from ottla.wire.messages import API_VERSIONS, message
 from ottla.wire.schema import API_NAMES
 from ottla.wire.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -34,6 +36,7 @@ from ottla.wire.schema.api_versions import ApiVersionsRequest, ApiVersionsRespon
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ottla.wire.errors import WireError
     from ottla.wire.spec import Span
     from ottla.wire.writers import Part, Parts
 
@@ -48,6 +51,8 @@ CLOSE_TIMEOUT: Final = 1.0  # what is written must leave, but nobody waits for a
 SLICE_BYTES: Final = 128 * 1024
 # Below this a copy is cheaper than another system call.
 JOIN_BYTES: Final = 16 * 1024
+
+TLS_ALERT: Final = b"\x15\x03"  # how a TLS server begins when it refuses what is no handshake
 
 
 class Address(NamedTuple):
@@ -121,18 +126,18 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(connect_timeout):
                 await asyncio.get_running_loop().create_connection(lambda: self, host, port)
         except TimeoutError:
-            why = f"cannot connect to {self.address}: no answer in {connect_timeout:g} s"
-            raise BrokerUnreachable(why) from None
+            raise self._unreachable(f"no answer in {connect_timeout:g} s") from None
         except OSError as error:
-            raise BrokerUnreachable(
-                f"cannot connect to {self.address}: {_reason(error)}"
-            ) from error
+            raise self._unreachable(_reason(error)) from error
         try:
             await self._negotiate(request_timeout)
         except ClientError as error:
             self.abort()
-            why = f"{self.address} does not answer as a Kafka broker: {error}"
-            raise BrokerUnreachable(why) from error
+            why = f"{self.address} does not answer as a Kafka broker: "
+            broken = self._exchange.error
+            if broken is not None:
+                raise WrongProtocol(why + _other_protocol(broken)) from error
+            raise BrokerUnreachable(f"{why}{error}") from error
         except BaseException:
             self.abort()
             raise
@@ -231,6 +236,12 @@ class Connection(asyncio.BufferedProtocol):
         self.versions = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
         self.features = {one.name: one.max_version_level for one in answer.finalized_features}
 
+    def _unreachable(self, why: str) -> BrokerUnreachable:
+        return BrokerUnreachable(
+            f"cannot connect to {self.address}: {why}; see that a Kafka broker is up there, and "
+            "that bootstrap names its address"
+        )
+
     def _write(self, parts: Parts) -> None:
         self._outbox.extend(_slices(parts))
         self._flush()
@@ -277,6 +288,17 @@ def _slices(parts: Parts) -> list[Part]:
     if small:
         slices.append(b"".join(small))
     return slices
+
+
+def _other_protocol(error: WireError) -> str:
+    """What it may be instead, told by the four bytes that stand where a length should."""
+    if isinstance(error, FrameError) and isinstance(error.got, int):
+        said = error.got.to_bytes(4, "big", signed=True)
+        if said == b"HTTP":
+            return "an HTTP server listens there; give the port of the broker's Kafka listener"
+        if said.startswith(TLS_ALERT):
+            return "it wants TLS; give the port of a PLAINTEXT listener"
+    return f"{error}; give the port of the broker's Kafka listener"
 
 
 def _reason(error: OSError) -> str:

@@ -379,4 +379,7 @@ def _lost(delivery: Delivery) -> KafkaError:
 
 
 def _not_held(what: str) -> str:
-    return f"{what} is not held: it was acknowledged before or came with an older delivery"
+    return (
+        f"{what} is not held: it was acknowledged before or came with an older delivery; "
+        "acknowledge each record once, before the poll after its own"
+    )

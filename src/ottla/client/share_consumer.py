@@ -30,7 +30,13 @@ from ottla.client.admin_types import ConfigSource
 from ottla.client.cluster import API_TIMEOUT, Client
 from ottla.client.cluster_view import TopicPartition
 from ottla.client.connection import REQUEST_TIMEOUT
-from ottla.client.errors import ClientClosed, ClientError, RequestTimedOut
+from ottla.client.errors import (
+    BadArgument,
+    BadSetting,
+    ClientClosed,
+    ClientError,
+    RequestTimedOut,
+)
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.share_acks import Ledger
 from ottla.client.share_inbox import Inbox
@@ -43,6 +49,7 @@ from ottla.client.share_types import (
     AckMode,
     AcquireMode,
     ConcurrentPoll,
+    EmptyGroupId,
     Kind,
     ShareRecord,
     UnacknowledgedRecords,
@@ -107,13 +114,13 @@ class ShareConsumer:
         _check_choice("acquire_mode", acquire_mode, get_args(AcquireMode))
         _check_choice("close_implicit", close_implicit, ("accept", "release"))
         if not group:
-            raise ValueError("a share consumer needs the name of its group")
+            raise EmptyGroupId('the group has no name; give group=, such as group="orders-workers"')
         if isinstance(topics, str) or not topics or not all(topics):
-            raise ValueError(f'topics is a list of names, such as ["orders"], not {topics!r}')
+            raise BadSetting(f'topics is a list of names, such as ["orders"], not {topics!r}')
         if max_poll_records < 1:
-            raise ValueError(f"max_poll_records is at least 1, not {max_poll_records}")
+            raise BadSetting(f"max_poll_records is at least 1, not {max_poll_records}")
         if not 0 <= max_wait < request_timeout:
-            raise ValueError(f"max_wait is less than request_timeout, {request_timeout:g} s")
+            raise BadSetting(f"max_wait is less than request_timeout, {request_timeout:g} s")
         self.group = group
         self.topics = tuple(topics)
         self.on_acknowledge = on_acknowledge
@@ -380,4 +387,4 @@ def _new_member_id() -> str:
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+        raise BadArgument(f"{name} is one of {', '.join(choices)}, not {value!r}")

@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.client.errors import ClientError, ConnectionLost, KafkaError, UnsupportedApi
+from ottla.client.errors import ClientError, ConnectionLost, KafkaError, UnsupportedApi, kafka_error
 from ottla.client.retry import RETRY, forgets
 from ottla.client.share_acks import Delivery, ack_batches, has_renewals
 from ottla.client.share_decode import Arrival
@@ -252,7 +252,7 @@ class Leaders:
             return True
         if data.error_code and key in wanted:
             what = f"fetch {wanted[key]}"
-            self.failure = KafkaError(data.error_code, what, data.error_message)
+            self.failure = kafka_error(data.error_code, what, data.error_message)
             leader.not_before = self._now() + RETRY.delay(1, random.random())
         if data.acquired_records and key in wanted:
             self._deliveries += 1
