@@ -27,8 +27,8 @@ from ottla.client.errors import (
 )
 from ottla.client.exchange import MAX_RESPONSE_BYTES, Exchange, api_key_of
 from ottla.client.security import PLAINTEXT, Security
+from ottla.client.wrong_protocol import named_by_answer, named_by_probe
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.errors import FrameError
 from ottla.wire.messages import API_VERSIONS, message
 from ottla.wire.schema import API_NAMES
 from ottla.wire.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -36,7 +36,6 @@ from ottla.wire.schema.api_versions import ApiVersionsRequest, ApiVersionsRespon
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.wire.errors import WireError
     from ottla.wire.spec import Span
     from ottla.wire.writers import Part, Parts
 
@@ -51,8 +50,6 @@ CLOSE_TIMEOUT: Final = 1.0  # what is written must leave, but nobody waits for a
 SLICE_BYTES: Final = 128 * 1024
 # Below this a copy is cheaper than another system call.
 JOIN_BYTES: Final = 16 * 1024
-
-TLS_ALERT: Final = b"\x15\x03"  # how a TLS server begins when it refuses what is no handshake
 
 
 class Address(NamedTuple):
@@ -130,13 +127,16 @@ class Connection(asyncio.BufferedProtocol):
         except OSError as error:
             raise self._unreachable(_reason(error)) from error
         try:
-            await self._negotiate(request_timeout)
+            await self._negotiate(min(request_timeout, connect_timeout))
         except ClientError as error:
             self.abort()
             why = f"{self.address} does not answer as a Kafka broker: "
             broken = self._exchange.error
             if broken is not None:
-                raise WrongProtocol(why + _other_protocol(broken)) from error
+                raise WrongProtocol(why + named_by_answer(broken)) from error
+            other = await named_by_probe(host, port)
+            if other is not None:
+                raise WrongProtocol(why + other) from error
             raise BrokerUnreachable(f"{why}{error}") from error
         except BaseException:
             self.abort()
@@ -288,17 +288,6 @@ def _slices(parts: Parts) -> list[Part]:
     if small:
         slices.append(b"".join(small))
     return slices
-
-
-def _other_protocol(error: WireError) -> str:
-    """What it may be instead, told by the four bytes that stand where a length should."""
-    if isinstance(error, FrameError) and isinstance(error.got, int):
-        said = error.got.to_bytes(4, "big", signed=True)
-        if said == b"HTTP":
-            return "an HTTP server listens there; give the port of the broker's Kafka listener"
-        if said.startswith(TLS_ALERT):
-            return "it wants TLS; give the port of a PLAINTEXT listener"
-    return f"{error}; give the port of the broker's Kafka listener"
 
 
 def _reason(error: OSError) -> str:

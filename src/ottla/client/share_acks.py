@@ -35,7 +35,7 @@ from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.share_fetch import AcknowledgementBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from ottla.client.cluster_view import TopicPartition
     from ottla.client.errors import ClientError
@@ -196,9 +196,11 @@ class Ledger:
         """Say yes to all that the caller was given and has said nothing about."""
         self._translate(_ACCEPTED)
 
-    def release_waiting(self) -> None:
-        """Give back what the caller was not given."""
-        self._translate(_RELEASED)
+    def release_waiting(self, keep: Collection[str] = ()) -> None:
+        """Give back what the caller was not given, but for these topics."""
+        for delivery in self._deliveries.values():
+            if not delivery.lost and delivery.partition.topic not in keep:
+                delivery.translate(_RELEASED)
 
     def acknowledge(self, number: int, offset: int, kind: Kind) -> None:
         """The caller's word on one record."""

@@ -33,6 +33,7 @@ from ottla.client.connection import REQUEST_TIMEOUT
 from ottla.client.errors import (
     BadArgument,
     BadSetting,
+    BrokerUnreachable,
     ClientClosed,
     ClientError,
     RequestTimedOut,
@@ -51,6 +52,7 @@ from ottla.client.share_types import (
     ConcurrentPoll,
     EmptyGroupId,
     Kind,
+    NotSubscribed,
     ShareRecord,
     UnacknowledgedRecords,
     WrongAckMode,
@@ -94,7 +96,7 @@ class ShareConsumer:
         bootstrap: str | Sequence[str],
         *,
         group: str,
-        topics: Sequence[str],
+        topics: Sequence[str] = (),
         ack_mode: AckMode = "implicit",
         acquire_mode: AcquireMode = "batch_optimized",
         auto_offset_reset: str | None = None,
@@ -115,14 +117,12 @@ class ShareConsumer:
         _check_choice("close_implicit", close_implicit, ("accept", "release"))
         if not group:
             raise EmptyGroupId('the group has no name; give group=, such as group="orders-workers"')
-        if isinstance(topics, str) or not topics or not all(topics):
-            raise BadSetting(f'topics is a list of names, such as ["orders"], not {topics!r}')
+        _check_topics(topics)
         if max_poll_records < 1:
             raise BadSetting(f"max_poll_records is at least 1, not {max_poll_records}")
         if not 0 <= max_wait < request_timeout:
             raise BadSetting(f"max_wait is less than request_timeout, {request_timeout:g} s")
         self.group = group
-        self.topics = tuple(topics)
         self.on_acknowledge = on_acknowledge
         self._is_explicit = ack_mode == "explicit"
         self._accepts_at_close = not self._is_explicit and close_implicit == "accept"
@@ -137,7 +137,7 @@ class ShareConsumer:
             api_timeout=api_timeout,
             max_versions=max_versions,
         )
-        self._membership = Membership(group, _new_member_id(), self.topics, rack)
+        self._membership = Membership(group, _new_member_id(), topics, rack)
         self._member: Member | None = None
         self._leaders: Leaders | None = None
         self._inbox: Inbox | None = None
@@ -154,10 +154,13 @@ class ShareConsumer:
                 await self._set_offset_reset()
                 await self._join()
         except TimeoutError:
+            unheard = None if self._member is None else self._member.unheard
             await self.close(accept=False)
+            late = f"not a member of share group {self.group!r} after {self._client.api_timeout:g}"
+            if unheard is not None:
+                raise BrokerUnreachable(f"{late} s: {unheard}") from unheard
             raise RequestTimedOut(
-                f"not a member of share group {self.group!r} after {self._client.api_timeout:g} s; "
-                "check that the cluster is up and serves share groups"
+                f"{late} s; check that the cluster is up and serves share groups"
             ) from None
         except BaseException:
             await self.close(accept=False)
@@ -218,7 +221,7 @@ class ShareConsumer:
             await configs.alter_configs("group", self.group, changes)
 
     async def _join(self) -> None:
-        self._member = Member(self._client, self._membership, self.topics, self.group)
+        self._member = Member(self._client, self._membership, self.group)
         self._member.news = self._changed.set
         await self._member.join()
         self._leaders = Leaders(
@@ -230,9 +233,30 @@ class ShareConsumer:
             news=self._news,
             look_again=self._member.look_again,
         )
+        self._leaders.topics = frozenset(self._membership.topics)
         self._inbox = Inbox(
             self._member, self._leaders, self._ledger, self._changed, self._max_wait
         )
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Have these topics, and no others, from the next poll on; none at all: `unsubscribe`.
+
+        What is held of the others can still be acknowledged; what was not given yet goes back.
+        """
+        _check_topics(topics)
+        member, _, inbox = self._open()
+        member.subscribe(topics)
+        inbox.subscribe(topics)
+        self._changed.set()
+
+    def unsubscribe(self) -> None:
+        """Leave the group, until `subscribe`."""
+        self.subscribe(())
+
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """The topics whose records come."""
+        return self._membership.topics
 
     # -- records in -------------------------------------------------------------------------------
 
@@ -286,6 +310,8 @@ class ShareConsumer:
     def _turn(self) -> Iterator[Inbox]:
         """The inbox, for one poll at a time."""
         _, _, inbox = self._open()
+        if not self._membership.topics:
+            raise NotSubscribed('there are no topics to poll; call subscribe(["orders"]) first')
         if self._is_polling:
             raise ConcurrentPoll("one poll at a time; give each task a consumer of its own")
         self._is_polling = True
@@ -383,6 +409,11 @@ class ShareConsumer:
 
 def _new_member_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+
+def _check_topics(topics: Sequence[str]) -> None:
+    if isinstance(topics, str) or not all(topics):
+        raise BadSetting(f'topics is a list of names, such as ["orders"], not {topics!r}')
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

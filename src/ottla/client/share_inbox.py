@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.client.errors import ClientClosed
 from ottla.client.share_decode import read_records
+from ottla.client.share_types import NotSubscribed
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import pyarrow as pa
 
     from ottla.client.share_acks import Delivery, Ledger
@@ -62,6 +65,12 @@ class Inbox:
                 if self._take(arrival, arrival.delivery, spoiled):
                     self.ahead.extend(records)
             self.drop_stale()
+
+    def subscribe(self, topics: Collection[str]) -> None:
+        """Give back what waits of other topics than these."""
+        self._ledger.release_waiting(keep=topics)
+        self.ahead = deque(one for one in self.ahead if one.topic in topics)
+        self._leaders.subscribe(topics)
 
     def take_ahead(self) -> list[ShareRecord]:
         """All records that wait and are still locked for this consumer."""
@@ -122,6 +131,8 @@ class Inbox:
         """Raise what the caller has to know."""
         if self.is_closed:
             raise ClientClosed("the share consumer was closed under a poll")
+        if not self._leaders.topics:
+            raise NotSubscribed("the share consumer was unsubscribed under a poll; subscribe first")
         spoiled, self._spoiled = self._spoiled, None
         if spoiled is not None:
             raise spoiled

@@ -4,6 +4,7 @@
   neither records nor acknowledgements; what comes later waits in `arrived` for the next poll.
 - Fetches start when a poll asks for them, never ahead: what is delivered is locked and counted.
 - What waited longer than its lock is dropped; the broker has given it to somebody else.
+- What comes of a topic that is not subscribed to any more is given back at once.
 - A broker that fails is left alone for a while that grows with each failure.
 """
 
@@ -21,10 +22,11 @@ from ottla.client.retry import RETRY, forgets
 from ottla.client.share_acks import Delivery, ack_batches, has_renewals
 from ottla.client.share_decode import Arrival
 from ottla.client.share_session import SESSION_ERRORS, ShareSession, ack_codes, ack_error
+from ottla.client.share_types import Kind
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from ottla.client.cluster import Client
     from ottla.client.cluster_view import TopicPartition
@@ -80,6 +82,8 @@ class Leaders:
     ) -> None:
         self.arrived: deque[Arrival] = deque()
         self.failure: ClientError | None = None
+        self.topics: frozenset[str] = frozenset()
+        """What is subscribed to."""
         self.lock_timeout = 0.0
         """For how long deliveries are locked, in seconds, as last heard from a broker."""
         self._client = client
@@ -117,6 +121,17 @@ class Leaders:
                 self._leaders[leader.node] = self._leaders.pop(leader.node)
             elif leader.node in pending:
                 self._start(leader, self._acknowledge(leader))
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Give back what has arrived of other topics than these, or will."""
+        self.topics = frozenset(topics)
+        for arrival in list(self.arrived):
+            if arrival.delivery.partition.topic not in self.topics:
+                self.take(arrival)
+                self._give_back(arrival.delivery)
+        for node in self._ledger.nodes_with_pending():
+            if not self._leaders[node].is_busy:
+                self._start(self._leaders[node], self._acknowledge(self._leaders[node]))
 
     def wake_at(self) -> float:
         """When a leader that was left alone can be asked again."""
@@ -238,6 +253,8 @@ class Leaders:
             if moved:
                 leader.not_before = self._now() + RETRY.delay(1, random.random())
                 self._look_again()
+            if not self.topics.issuperset(name.topic for name in wanted.values()):
+                await self._send_acks(leader, self._ledger.take(leader.node))
         self._news()
 
     def _take(
@@ -267,8 +284,15 @@ class Leaders:
             records = data.records or b""
             # The protocol's reader gives what came off the socket, which is in one piece.
             assert isinstance(records, bytes | bytearray | memoryview)
-            self.arrived.append(Arrival(delivery, memoryview(records)))
+            if wanted[key].topic in self.topics:
+                self.arrived.append(Arrival(delivery, memoryview(records)))
+            else:
+                self._give_back(delivery)
         return False
+
+    def _give_back(self, delivery: Delivery) -> None:
+        delivery.mark(delivery.firsts[0], delivery.spans[-1].end, Kind.RELEASE)
+        self._ledger.add(delivery)
 
     async def _acknowledge(self, leader: _Leader, *, closes: bool = False) -> None:
         await self._send_acks(leader, self._ledger.take(leader.node), closes=closes)

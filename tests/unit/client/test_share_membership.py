@@ -127,7 +127,10 @@ def test_a_missing_permission_is_told_once_and_waited_for() -> None:
 
 def test_leaving() -> None:
     one = steady()
-    assert one.leave().member_epoch == -1
+    one.subscribe([])
+    assert one.heartbeat().member_epoch == -1
+    assert one.answered(good(-1), 0.5) == 0.0
+    assert one.is_silent
     assert one.phase is Phase.LEFT
 
 
