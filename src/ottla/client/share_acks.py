@@ -64,6 +64,7 @@ _PENDING: Final = re.compile(rb"[\x00-\x04]+")
 _SAYABLE_STATES: Final = bytes([*range(Kind.ACCEPT, Kind.RENEW + 1), HELD, RENEWED])
 _SAYABLE: Final = re.compile(b"[%b]+" % _SAYABLE_STATES)
 _RUN: Final = re.compile(rb"(.)\1*", re.DOTALL)
+_OPEN: Final = re.compile(b"[%b]+" % bytes([WAITING, HELD, RENEWED]))
 
 
 def _table(before: int, after: int) -> bytes:
@@ -98,7 +99,17 @@ class Span(NamedTuple):
 class Delivery:
     """What one answer acquired from one partition; all gaps until records are found in it."""
 
-    __slots__ = ("expires", "firsts", "key", "lost", "node", "number", "partition", "spans")
+    __slots__ = (
+        "expires",
+        "firsts",
+        "is_renewable",
+        "key",
+        "lost",
+        "node",
+        "number",
+        "partition",
+        "spans",
+    )
 
     def __init__(
         self,
@@ -114,6 +125,7 @@ class Delivery:
         self.key = key
         self.partition = partition
         self.expires = expires
+        self.is_renewable = True
         self.lost = False
         self.spans = [
             Span(one.first_offset, one.delivery_count, bytearray(_length(one))) for one in acquired
@@ -271,6 +283,19 @@ class Ledger:
                 ]
                 span.states[:] = span.states.translate(_TAKEN)
         return taken
+
+    def renewals(self, node: int, before: float) -> list[Sent]:
+        """Renewals of what nothing was said about and whose lock ends before a time.
+
+        They are nobody's word: states stay as they are, and nothing is reported.
+        """
+        return [
+            Sent(delivery, span, found.start(), bytes([Kind.RENEW]) * len(found.group()))
+            for delivery in self._at(node)
+            if delivery.expires < before and delivery.is_renewable and not delivery.lost
+            for span in delivery.spans
+            for found in _OPEN.finditer(bytes(span.states))
+        ]
 
     def settle(self, sent: list[Sent], error_of: Callable[[Key], ClientError | None]) -> None:
         """What an answer, or the lack of one, says about acknowledgements that were sent."""

@@ -19,20 +19,14 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import base64
 import math
-import uuid
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, Literal, Self, get_args
+from typing import TYPE_CHECKING, Final, Literal, Self
 
-from ottla.client.admin_configs import ConfigCalls
-from ottla.client.admin_types import ConfigSource
 from ottla.client.cluster import API_TIMEOUT, Client
 from ottla.client.cluster_view import TopicPartition
 from ottla.client.connection import REQUEST_TIMEOUT
 from ottla.client.errors import (
-    BadArgument,
-    BadSetting,
     BrokerUnreachable,
     ClientClosed,
     ClientError,
@@ -43,14 +37,25 @@ from ottla.client.share_acks import Ledger
 from ottla.client.share_inbox import Inbox
 from ottla.client.share_leaders import Leaders
 from ottla.client.share_member import Member
-from ottla.client.share_membership import Membership
+from ottla.client.share_membership import Membership, new_member_id
+from ottla.client.share_renewal import Renewal
 from ottla.client.share_session import Limits
+from ottla.client.share_settings import (
+    CLOSE_TIMEOUT,
+    CLOSING_SHARE,
+    MAX_BYTES,
+    MAX_POLL_RECORDS,
+    MAX_WAIT,
+    check_choice,
+    check_settings,
+    check_topics,
+    set_offset_reset,
+)
 from ottla.client.share_types import (
     AckKind,
     AckMode,
     AcquireMode,
     ConcurrentPoll,
-    EmptyGroupId,
     Kind,
     NotSubscribed,
     ShareRecord,
@@ -66,14 +71,6 @@ if TYPE_CHECKING:
 
     from ottla.client.share_types import Acknowledged
 
-MAX_POLL_RECORDS: Final = 500
-MAX_BYTES: Final = 50 * 1024 * 1024  # fetch.max.bytes of Kafka's clients
-MAX_WAIT: Final = 0.5  # fetch.max.wait.ms
-CLOSE_TIMEOUT: Final = 5.0
-CLOSING_SHARE: Final = 0.8  # of that: a leader that is stuck must not keep the group from knowing
-
-OFFSET_RESET: Final = "share.auto.offset.reset"
-
 _KINDS: Final = {
     "accept": Kind.ACCEPT,
     "release": Kind.RELEASE,
@@ -88,7 +85,8 @@ class ShareConsumer:
     `auto_offset_reset` is written to the group's configuration where that says nothing yet. With
     `acquire_mode="record_limit"` a poll returns no more than `max_poll_records`; otherwise the last
     batch may exceed that. `close_implicit` says what becomes of the last records in implicit mode.
-    `on_acknowledge` is called in the event loop with each `Acknowledged`. Times are in seconds.
+    `auto_renew` keeps records locked for as long as the caller works on them. `on_acknowledge` is
+    called in the event loop with each `Acknowledged`. Times are in seconds.
     """
 
     def __init__(
@@ -104,6 +102,7 @@ class ShareConsumer:
         max_bytes: int = MAX_BYTES,
         max_wait: float = MAX_WAIT,
         close_implicit: Literal["accept", "release"] = "accept",
+        auto_renew: bool = False,
         on_acknowledge: Callable[[Acknowledged], None] | None = None,
         rack: str | None = None,
         client_id: str | None = "ottla-share-consumer",
@@ -112,21 +111,22 @@ class ShareConsumer:
         api_timeout: float = API_TIMEOUT,
         max_versions: Mapping[int, int] | None = None,
     ) -> None:
-        _check_choice("ack_mode", ack_mode, get_args(AckMode))
-        _check_choice("acquire_mode", acquire_mode, get_args(AcquireMode))
-        _check_choice("close_implicit", close_implicit, ("accept", "release"))
-        if not group:
-            raise EmptyGroupId('the group has no name; give group=, such as group="orders-workers"')
-        _check_topics(topics)
-        if max_poll_records < 1:
-            raise BadSetting(f"max_poll_records is at least 1, not {max_poll_records}")
-        if not 0 <= max_wait < request_timeout:
-            raise BadSetting(f"max_wait is less than request_timeout, {request_timeout:g} s")
+        check_settings(
+            group=group,
+            topics=topics,
+            ack_mode=ack_mode,
+            acquire_mode=acquire_mode,
+            close_implicit=close_implicit,
+            max_poll_records=max_poll_records,
+            max_wait=max_wait,
+            request_timeout=request_timeout,
+        )
         self.group = group
         self.on_acknowledge = on_acknowledge
         self._is_explicit = ack_mode == "explicit"
         self._accepts_at_close = not self._is_explicit and close_implicit == "accept"
         self._auto_offset_reset = auto_offset_reset
+        self._auto_renew = auto_renew
         self._max_wait = max_wait
         self._limits = Limits(max_poll_records, max_bytes, strict=acquire_mode == "record_limit")
         self._client = Client(
@@ -137,10 +137,11 @@ class ShareConsumer:
             api_timeout=api_timeout,
             max_versions=max_versions,
         )
-        self._membership = Membership(group, _new_member_id(), topics, rack)
+        self._membership = Membership(group, new_member_id(), topics, rack)
         self._member: Member | None = None
         self._leaders: Leaders | None = None
         self._inbox: Inbox | None = None
+        self._renewal: Renewal | None = None
         self._ledger = Ledger()
         self._commits: list[dict[TopicPartition, ClientError | None]] = []
         self._changed = asyncio.Event()
@@ -151,7 +152,8 @@ class ShareConsumer:
     async def __aenter__(self) -> Self:
         try:
             async with asyncio.timeout(self._client.api_timeout):
-                await self._set_offset_reset()
+                if self._auto_offset_reset is not None:
+                    await set_offset_reset(self._client, self.group, self._auto_offset_reset)
                 await self._join()
         except TimeoutError:
             unheard = None if self._member is None else self._member.unheard
@@ -188,6 +190,7 @@ class ShareConsumer:
         """
         leaders, self._leaders = self._leaders, None
         member, self._member = self._member, None
+        renewal, self._renewal = self._renewal, None
         if self._inbox is not None:
             self._inbox.is_closed = True
             self._inbox = None
@@ -195,6 +198,8 @@ class ShareConsumer:
         if accept if accept is not None else self._accepts_at_close:
             self._ledger.accept_held()
         try:
+            if renewal is not None:
+                await renewal.stop()
             if leaders is not None:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(timeout * CLOSING_SHARE):
@@ -211,15 +216,6 @@ class ShareConsumer:
             await self._client.close()
             self._report()
 
-    async def _set_offset_reset(self) -> None:
-        if self._auto_offset_reset is None:
-            return
-        configs = ConfigCalls(self._client)
-        found = await configs.describe_configs("group", self.group, [OFFSET_RESET])
-        if not any(one.name == OFFSET_RESET and one.source is ConfigSource.GROUP for one in found):
-            changes = {OFFSET_RESET: self._auto_offset_reset}
-            await configs.alter_configs("group", self.group, changes)
-
     async def _join(self) -> None:
         self._member = Member(self._client, self._membership, self.group)
         self._member.news = self._changed.set
@@ -234,6 +230,8 @@ class ShareConsumer:
             look_again=self._member.look_again,
         )
         self._leaders.topics = frozenset(self._membership.topics)
+        if self._auto_renew:
+            self._renewal = Renewal(self._leaders)
         self._inbox = Inbox(
             self._member, self._leaders, self._ledger, self._changed, self._max_wait
         )
@@ -243,7 +241,7 @@ class ShareConsumer:
 
         What is held of the others can still be acknowledged; what was not given yet goes back.
         """
-        _check_topics(topics)
+        check_topics(topics)
         member, _, inbox = self._open()
         member.subscribe(topics)
         inbox.subscribe(topics)
@@ -292,6 +290,30 @@ class ShareConsumer:
             self._ledger.give_all()
             return pa.Table.from_batches(found, schema=SHARE_SCHEMA)
 
+    async def take(
+        self,
+        most: int,
+        timeout: float = 1.0,  # noqa: ASYNC109  # to come back without records is no failure
+    ) -> list[ShareRecord]:
+        """Some records more, whatever was said about the earlier ones; explicit mode only.
+
+        For callers that work on several records at once. What a fetch brings beyond `most` waits
+        for the next call.
+        """
+        self._refuse_implicit("take records while others are undecided")
+        with self._turn() as inbox:
+            inbox.drop_stale()
+            if inbox.ahead:
+                # No fetch will follow to carry them.
+                self._open()[1].send_pending()
+            else:
+                await inbox.fill(timeout)
+            records: list[ShareRecord] = []
+            while inbox.ahead and len(records) < most:
+                records.append(self._give_next(inbox))
+                inbox.drop_stale()
+            return records
+
     def __aiter__(self) -> Self:
         return self
 
@@ -302,9 +324,12 @@ class ShareConsumer:
             self._begin(is_full_poll=not inbox.ahead)
             while not inbox.ahead:
                 await inbox.fill(math.inf)
-            record = inbox.ahead.popleft()
-            self._ledger.give(record.delivery, record.offset)
-            return record
+            return self._give_next(inbox)
+
+    def _give_next(self, inbox: Inbox) -> ShareRecord:
+        record = inbox.ahead.popleft()
+        self._ledger.give(record.delivery, record.offset)
+        return record
 
     @contextmanager
     def _turn(self) -> Iterator[Inbox]:
@@ -343,12 +368,8 @@ class ShareConsumer:
         "renew" locks it for another while. The decision leaves with the next poll or `commit`.
         """
         self._open()
-        if not self._is_explicit:
-            raise WrongAckMode(
-                "in implicit mode the next poll accepts all records; open the consumer with "
-                'ack_mode="explicit" to decide one by one'
-            )
-        _check_choice("kind", kind, tuple(_KINDS))
+        self._refuse_implicit("decide one by one")
+        check_choice("kind", kind, tuple(_KINDS))
         if isinstance(what, ShareRecord):
             self._ledger.acknowledge(what.delivery, what.offset, _KINDS[kind])
         else:
@@ -357,6 +378,13 @@ class ShareConsumer:
             for partition, first, end in runs(what):
                 self._ledger.acknowledge_range(partition, first, end, _KINDS[kind])
         self._report()
+
+    def _refuse_implicit(self, what: str) -> None:
+        if not self._is_explicit:
+            raise WrongAckMode(
+                "in implicit mode the next poll accepts all records; open the consumer with "
+                f'ack_mode="explicit" to {what}'
+            )
 
     async def commit(self) -> dict[TopicPartition, ClientError | None]:
         """Send all acknowledgements and wait for the answers: by partition, the first error."""
@@ -405,17 +433,3 @@ class ShareConsumer:
         if self._member is None or self._leaders is None or self._inbox is None:
             raise ClientClosed("the share consumer is not open; use it in an async with block")
         return self._member, self._leaders, self._inbox
-
-
-def _new_member_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-
-
-def _check_topics(topics: Sequence[str]) -> None:
-    if isinstance(topics, str) or not all(topics):
-        raise BadSetting(f'topics is a list of names, such as ["orders"], not {topics!r}')
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise BadArgument(f"{name} is one of {', '.join(choices)}, not {value!r}")

@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 
 OLDEST_WITH_MODES: Final = 2  # of ShareFetch and ShareAcknowledge: strict limits and renewals
 
+# Parts of a lock's time. What a fetch may wait at most while locks are renewed, and how long before
+# its end a lock is renewed: in time for a second attempt.
+RENEWAL_SLACK: Final = 0.25
+RENEWED_EARLY: Final = 0.6
+
 # The partition is led elsewhere, or not known here yet.
 MOVED: Final = frozenset(
     {
@@ -84,6 +89,8 @@ class Leaders:
         self.failure: ClientError | None = None
         self.topics: frozenset[str] = frozenset()
         """What is subscribed to."""
+        self.renews = False
+        """Whether locks are to be renewed, by `renew` and before fetches."""
         self.lock_timeout = 0.0
         """For how long deliveries are locked, in seconds, as last heard from a broker."""
         self._client = client
@@ -108,12 +115,16 @@ class Leaders:
             for leader in self._leaders.values()
             if not leader.is_busy and leader.not_before <= self._now()
         ]
+        if self.renews and self.lock_timeout:
+            max_wait = min(max_wait, self.lock_timeout * RENEWAL_SLACK)
         may_fetch = not self._limits.strict or not any(
             leader.is_busy and leader.is_fetching for leader in self._leaders.values()
         )
         for leader in idle:
             wanted = routes.get(leader.node, {})
-            if may_fetch and (wanted or leader.session.partitions):
+            if renewals := self._due_renewals(leader):
+                self._start(leader, self._renew(leader, renewals))
+            elif may_fetch and (wanted or leader.session.partitions):
                 leader.is_fetching = True
                 self._start(leader, self._fetch(leader, dict(wanted), max_wait))
                 may_fetch = not self._limits.strict
@@ -129,9 +140,25 @@ class Leaders:
             if arrival.delivery.partition.topic not in self.topics:
                 self.take(arrival)
                 self._give_back(arrival.delivery)
-        for node in self._ledger.nodes_with_pending():
+        self.send_pending()
+
+    def send_pending(self) -> set[int]:
+        """Send acknowledgements to the leaders that are not being asked; where there are any."""
+        pending = self._ledger.nodes_with_pending()
+        for node in pending:
             if not self._leaders[node].is_busy:
                 self._start(self._leaders[node], self._acknowledge(self._leaders[node]))
+        return pending
+
+    def renew(self) -> None:
+        """Renew the locks that would end before long, with the leaders that are not being asked.
+
+        The others are not asked for longer than a part of a lock, and are told before the next
+        fetch.
+        """
+        for leader in self._leaders.values():
+            if not leader.is_busy and (renewals := self._due_renewals(leader)):
+                self._start(leader, self._renew(leader, renewals))
 
     def wake_at(self) -> float:
         """When a leader that was left alone can be asked again."""
@@ -175,10 +202,7 @@ class Leaders:
     async def flush(self) -> None:
         """Return when everything that was acknowledged has been answered."""
         while True:
-            pending = self._ledger.nodes_with_pending()
-            for node in pending:
-                if not self._leaders[node].is_busy:
-                    self._start(self._leaders[node], self._acknowledge(self._leaders[node]))
+            pending = self.send_pending()
             tasks = [
                 leader.task
                 for leader in self._leaders.values()
@@ -315,6 +339,35 @@ class Leaders:
             self._answered(leader, sent, answer)
             if closes:
                 leader.session.ended()
+        leader.carries_acks = False
+        self._news()
+
+    def _due_renewals(self, leader: _Leader) -> list[Sent]:
+        if not self.renews or not leader.session.is_open:
+            return []
+        return self._ledger.renewals(leader.node, self._now() + self.lock_timeout * RENEWED_EARLY)
+
+    async def _renew(self, leader: _Leader, renewals: list[Sent]) -> None:
+        leader.carries_acks = True
+        leader.is_fetching = False
+        sent = self._ledger.take(leader.node)
+        began = self._now()
+        request = leader.session.acknowledge(ack_batches([*sent, *renewals]), renews=True)
+        try:
+            answer: ShareAcknowledgeResponse = await self._send(leader, request, needs_modes=True)
+            self._check(answer, "renew locks")
+        except UnsupportedApi as refusal:
+            self.renews = False
+            self.failure = unsent = refusal
+            self._ledger.settle(sent, lambda _: unsent)
+        except ClientError as error:
+            self._failed(leader, sent, error)
+        else:
+            self._answered(leader, sent, answer)
+            codes = ack_codes(answer)
+            for delivery in {one.delivery for one in renewals}:
+                delivery.expires = began + self.lock_timeout
+                delivery.is_renewable = ack_error(codes, delivery.key) is None
         leader.carries_acks = False
         self._news()
 

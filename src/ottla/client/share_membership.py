@@ -15,6 +15,8 @@
 
 from __future__ import annotations
 
+import base64
+import uuid
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +45,11 @@ FENCED: Final = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
+
+
+def new_member_id() -> str:
+    """One that no other member has, in the form that Kafka's own clients use."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 
 class Phase(Enum):
