@@ -59,7 +59,7 @@ def offsets(found: list[object]) -> list[int]:
     return [message.offset() for message in found]  # type: ignore[attr-defined]
 
 
-def test_implicit_polls_accept_what_came_before(place: Place) -> None:
+def test_case_67_implicit_polls_accept_what_came_before(place: Place) -> None:
     bootstrap, _, topic = place
     produce_numbers(bootstrap, topic, range(100))
     consumer = share_consumer(*place)
@@ -75,7 +75,7 @@ def test_implicit_polls_accept_what_came_before(place: Place) -> None:
     consumer.close()
 
 
-def test_explicit_accept_release_and_reject(place: Place) -> None:
+def test_case_67_explicit_accept_release_and_reject(place: Place) -> None:
     bootstrap, _, topic = place
     produce_numbers(bootstrap, topic, range(30))
     consumer = share_consumer(*place, **EXPLICIT)
@@ -140,7 +140,7 @@ def test_closing_gives_back_what_was_held(place: Place) -> None:
     second.close()
 
 
-def test_three_members_and_a_killed_one_share_ten_thousand_records(place: Place) -> None:
+def test_case_67_three_members_and_a_killed_one_share_ten_thousand_records(place: Place) -> None:
     bootstrap, _, topic = place
     records = 10_000
     produce_numbers(bootstrap, topic, range(records))
