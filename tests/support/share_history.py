@@ -36,6 +36,11 @@ class History:
     def is_complete(self) -> bool:
         return self.records <= self.confirmed.keys() | self.unanswered
 
+    @property
+    def seen(self) -> int:
+        """How many records were delivered at all."""
+        return len(self._counts)
+
     def delivered(self, offset: int, count: int) -> None:
         assert offset not in self.confirmed, f"{offset} was accepted and delivered again"
         floor = self._released[offset] if self._forgets else self._counts[offset]
