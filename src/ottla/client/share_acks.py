@@ -219,8 +219,11 @@ class Ledger:
         delivery = self._deliveries.get(number)
         if delivery is None:
             raise RecordNotHeld(_not_held(f"the record at offset {offset}"))
-        span = delivery.span_of(offset)
-        at = offset if span is None else offset - span.first
+        span: Span | None = delivery.spans[0]
+        at = offset - delivery.firsts[0]
+        if not 0 <= at < len(delivery.spans[0].states):
+            span = delivery.span_of(offset)
+            at = offset if span is None else offset - span.first
         if span is None or span.states[at] not in _SAYABLE_STATES:
             raise RecordNotHeld(_not_held(f"the record {delivery.partition} at {offset}"))
         if delivery.lost:
@@ -256,6 +259,11 @@ class Ledger:
         delivery = self._deliveries.get(number)
         span = None if delivery is None or delivery.lost else delivery.span_of(offset)
         return span is not None and span.states[offset - span.first] == WAITING
+
+    def is_untouched(self, number: int) -> bool:
+        """Whether nothing has become of a delivery since it was entered."""
+        delivery = self._deliveries.get(number)
+        return delivery is not None and not delivery.lost and not delivery.count(DONE)
 
     def expire_waiting(self, now: float) -> None:
         """Drop what was not given before its lock ended: it is somebody else's by now."""

@@ -44,6 +44,7 @@ from ottla.client.share_settings import (
     CLOSE_TIMEOUT,
     CLOSING_SHARE,
     MAX_BYTES,
+    MAX_COLUMN_RECORDS,
     MAX_POLL_RECORDS,
     MAX_WAIT,
     check_choice,
@@ -84,9 +85,10 @@ class ShareConsumer:
 
     `auto_offset_reset` is written to the group's configuration where that says nothing yet. With
     `acquire_mode="record_limit"` a poll returns no more than `max_poll_records`; otherwise the last
-    batch may exceed that. `close_implicit` says what becomes of the last records in implicit mode.
-    `auto_renew` keeps records locked for as long as the caller works on them. `on_acknowledge` is
-    called in the event loop with each `Acknowledged`. Times are in seconds.
+    batch may exceed that; it is 500 unless given, and more for columns. `close_implicit` says what
+    becomes of the last records in implicit mode. `auto_renew` keeps records locked for as long as
+    the caller works on them. `on_acknowledge` is called in the event loop with each `Acknowledged`.
+    Times are in seconds.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class ShareConsumer:
         ack_mode: AckMode = "implicit",
         acquire_mode: AcquireMode = "batch_optimized",
         auto_offset_reset: str | None = None,
-        max_poll_records: int = MAX_POLL_RECORDS,
+        max_poll_records: int | None = None,
         max_bytes: int = MAX_BYTES,
         max_wait: float = MAX_WAIT,
         close_implicit: Literal["accept", "release"] = "accept",
@@ -128,7 +130,11 @@ class ShareConsumer:
         self._auto_offset_reset = auto_offset_reset
         self._auto_renew = auto_renew
         self._max_wait = max_wait
-        self._limits = Limits(max_poll_records, max_bytes, strict=acquire_mode == "record_limit")
+        strict = acquire_mode == "record_limit"
+        self._limits = Limits(max_poll_records or MAX_POLL_RECORDS, max_bytes, strict=strict)
+        self._column_limits = self._limits
+        if max_poll_records is None and not strict:
+            self._column_limits = self._limits._replace(max_records=MAX_COLUMN_RECORDS)
         self._client = Client(
             bootstrap,
             client_id=client_id,
@@ -225,7 +231,6 @@ class ShareConsumer:
             self.group,
             self._membership.member_id,
             self._ledger,
-            self._limits,
             news=self._news,
             look_again=self._member.look_again,
         )
@@ -233,7 +238,13 @@ class ShareConsumer:
         if self._auto_renew:
             self._renewal = Renewal(self._leaders)
         self._inbox = Inbox(
-            self._member, self._leaders, self._ledger, self._changed, self._max_wait
+            self._member,
+            self._leaders,
+            self._ledger,
+            self._changed,
+            self._max_wait,
+            self._limits,
+            self._column_limits,
         )
 
     def subscribe(self, topics: Sequence[str]) -> None:
@@ -367,17 +378,20 @@ class ShareConsumer:
 
         "renew" locks it for another while. The decision leaves with the next poll or `commit`.
         """
-        self._open()
-        self._refuse_implicit("decide one by one")
-        check_choice("kind", kind, tuple(_KINDS))
-        if isinstance(what, ShareRecord):
-            self._ledger.acknowledge(what.delivery, what.offset, _KINDS[kind])
+        said = _KINDS.get(kind)
+        if said is None or self._inbox is None or not self._is_explicit:
+            self._open()
+            self._refuse_implicit("decide one by one")
+            check_choice("kind", kind, tuple(_KINDS))
+        elif isinstance(what, ShareRecord):
+            self._ledger.acknowledge(what.delivery, what.offset, said)
         else:
             from ottla.client.share_arrow import runs
 
             for partition, first, end in runs(what):
-                self._ledger.acknowledge_range(partition, first, end, _KINDS[kind])
-        self._report()
+                self._ledger.acknowledge_range(partition, first, end, said)
+        if self._ledger.results:
+            self._report()
 
     def _refuse_implicit(self, what: str) -> None:
         if not self._is_explicit:

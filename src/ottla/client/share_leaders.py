@@ -80,7 +80,6 @@ class Leaders:
         group: str,
         member_id: str,
         ledger: Ledger,
-        limits: Limits,
         *,
         news: Callable[[], None],
         look_again: Callable[[], None],
@@ -97,14 +96,13 @@ class Leaders:
         self._group = group
         self._member_id = member_id
         self._ledger = ledger
-        self._limits = limits
         self._news = news
         self._look_again = look_again
         self._leaders: dict[int, _Leader] = {}
         self._deliveries = 0
         self._now = asyncio.get_running_loop().time
 
-    def fetch(self, routes: Routes, max_wait: float) -> None:
+    def fetch(self, routes: Routes, max_wait: float, limits: Limits) -> None:
         """Ask all leaders that are not being asked; with a strict limit one at a time."""
         for node in routes:
             if node not in self._leaders:
@@ -117,7 +115,7 @@ class Leaders:
         ]
         if self.renews and self.lock_timeout:
             max_wait = min(max_wait, self.lock_timeout * RENEWAL_SLACK)
-        may_fetch = not self._limits.strict or not any(
+        may_fetch = not limits.strict or not any(
             leader.is_busy and leader.is_fetching for leader in self._leaders.values()
         )
         for leader in idle:
@@ -126,8 +124,8 @@ class Leaders:
                 self._start(leader, self._renew(leader, renewals))
             elif may_fetch and (wanted or leader.session.partitions):
                 leader.is_fetching = True
-                self._start(leader, self._fetch(leader, dict(wanted), max_wait))
-                may_fetch = not self._limits.strict
+                self._start(leader, self._fetch(leader, dict(wanted), max_wait, limits))
+                may_fetch = not limits.strict
                 # The others have their turns before it.
                 self._leaders[leader.node] = self._leaders.pop(leader.node)
             elif leader.node in pending:
@@ -171,12 +169,12 @@ class Leaders:
         now = self._now()
         self.arrived = deque(one for one in self.arrived if one.delivery.expires > now)
 
-    def first_arrivals(self) -> list[Arrival]:
+    def first_arrivals(self, most: int) -> list[Arrival]:
         """What a poll may return at most, except that a single arrival may be more."""
         first: list[Arrival] = []
         count = 0
         for arrival in self.arrived:
-            if count >= self._limits.max_records:
+            if count >= most:
                 break
             count += sum(len(span.states) for span in arrival.delivery.spans)
             first.append(arrival)
@@ -250,7 +248,11 @@ class Leaders:
             raise ConnectionLost("the consumer was closed before the answer came") from None
 
     async def _fetch(
-        self, leader: _Leader, wanted: dict[Key, TopicPartition], max_wait: float
+        self,
+        leader: _Leader,
+        wanted: dict[Key, TopicPartition],
+        max_wait: float,
+        limits: Limits,
     ) -> None:
         sent = self._ledger.take(leader.node)
         if has_renewals(sent):
@@ -258,10 +260,10 @@ class Leaders:
             return
         leader.carries_acks = bool(sent)
         max_wait_ms = int(max_wait * 1000)
-        request = leader.session.fetch(wanted, ack_batches(sent), self._limits, max_wait_ms)
+        request = leader.session.fetch(wanted, ack_batches(sent), limits, max_wait_ms)
         try:
             answer: ShareFetchResponse = await self._send(
-                leader, request, needs_modes=self._limits.strict
+                leader, request, needs_modes=limits.strict
             )
             self._check(answer, "fetch")
         except ClientError as error:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ottla.client.cluster import Client
 
 MAX_POLL_RECORDS: Final = 500
+# Columns are for bulk. Brokers have a limit of their own, the records that may be locked at once.
+MAX_COLUMN_RECORDS: Final = 10_000
 MAX_BYTES: Final = 50 * 1024 * 1024  # fetch.max.bytes of Kafka's clients
 MAX_WAIT: Final = 0.5  # fetch.max.wait.ms
 CLOSE_TIMEOUT: Final = 5.0
@@ -30,7 +32,7 @@ def check_settings(
     ack_mode: str,
     acquire_mode: str,
     close_implicit: str,
-    max_poll_records: int,
+    max_poll_records: int | None,
     max_wait: float,
     request_timeout: float,
 ) -> None:
@@ -41,7 +43,7 @@ def check_settings(
     if not group:
         raise EmptyGroupId('the group has no name; give group=, such as group="orders-workers"')
     check_topics(topics)
-    if max_poll_records < 1:
+    if max_poll_records is not None and max_poll_records < 1:
         raise BadSetting(f"max_poll_records is at least 1, not {max_poll_records}")
     if not 0 <= max_wait < request_timeout:
         raise BadSetting(f"max_wait is less than request_timeout, {request_timeout:g} s")
