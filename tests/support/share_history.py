@@ -27,6 +27,7 @@ class History:
         self.records = set(range(records))
         self.confirmed: Counter[int] = Counter()
         self.unanswered: set[int] = set()
+        self.deliveries = 0
         self._forgets = forgets
         self._said: set[int] = set()
         self._counts: dict[int, int] = defaultdict(int)
@@ -46,6 +47,7 @@ class History:
         floor = self._released[offset] if self._forgets else self._counts[offset]
         assert count > floor, f"{offset} came with count {count} after {floor}"
         self._counts[offset] = count
+        self.deliveries += 1
 
     def deliver(self, records: Iterable[ShareRecord]) -> None:
         for one in records:
