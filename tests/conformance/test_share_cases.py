@@ -44,7 +44,7 @@ async def until_assigned(consumer: ottla.ShareConsumer, partitions: int) -> None
             await asyncio.sleep(0.02)
 
 
-async def test_case_06_a_member_that_was_expired_joins_again(place: Place) -> None:
+async def test_06_a_member_that_was_expired_joins_again(place: Place) -> None:
     await set_group(place, share_session_timeout_ms="500", share_heartbeat_interval_ms="200")
     async with place.explicit() as consumer:
         await until_assigned(consumer, 1)
@@ -57,7 +57,7 @@ async def test_case_06_a_member_that_was_expired_joins_again(place: Place) -> No
         assert await members(place) == 1
 
 
-async def test_case_09_three_members_split_one_partition(place: Place) -> None:
+async def test_09_three_members_split_one_partition(place: Place) -> None:
     await place.produce(*range(300))
     found: list[int] = []
 
@@ -71,7 +71,7 @@ async def test_case_09_three_members_split_one_partition(place: Place) -> None:
     assert sorted(found) == list(range(300))
 
 
-async def test_case_10_the_last_member_gets_all_partitions(place: Place) -> None:
+async def test_10_the_last_member_gets_all_partitions(place: Place) -> None:
     many = Place(place.bootstrap)
     await many.create(partitions=4)
     async with many.consumer() as stays:
@@ -82,7 +82,7 @@ async def test_case_10_the_last_member_gets_all_partitions(place: Place) -> None
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
-async def test_case_21_where_a_new_group_starts(place: Place, reset: str) -> None:
+async def test_21_where_a_new_group_starts(place: Place, reset: str) -> None:
     await place.produce(0)
     async with place.consumer(auto_offset_reset=reset) as consumer:
         before = [] if reset == "latest" else [0]
@@ -92,7 +92,7 @@ async def test_case_21_where_a_new_group_starts(place: Place, reset: str) -> Non
         assert numbers(await poll_until(consumer, 1)) == [1]
 
 
-async def test_case_22_to_24_held_released_rejected(place: Place) -> None:
+async def test_22_to_24_held_released_rejected(place: Place) -> None:
     await place.produce(*range(3))
     async with place.explicit() as first, place.explicit() as second:
         held = await poll_until(first, 3)
@@ -107,7 +107,7 @@ async def test_case_22_to_24_held_released_rejected(place: Place) -> None:
         assert await first.poll(timeout=0.2) == []
 
 
-async def test_case_25_a_lock_that_ends(place: Place) -> None:
+async def test_25_a_lock_that_ends(place: Place) -> None:
     await place.set_lock(LOCK_MS)
     await place.produce(0)
     heard: list[Acknowledged] = []
@@ -127,7 +127,7 @@ async def test_case_25_a_lock_that_ends(place: Place) -> None:
         assert set((await next_one.commit()).values()) == {None}
 
 
-async def test_case_29_attempts_are_limited(place: Place) -> None:
+async def test_29_attempts_are_limited(place: Place) -> None:
     await set_group(place, share_delivery_count_limit="2")
     await place.produce(0, 1)
     counts: list[int] = []
@@ -146,7 +146,7 @@ async def test_case_29_attempts_are_limited(place: Place) -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-async def test_case_33_limits_are_soft_or_strict(place: Place, *, strict: bool) -> None:
+async def test_33_limits_are_soft_or_strict(place: Place, *, strict: bool) -> None:
     async with ottla.Producer(place.bootstrap, linger_ms=50, compression_type="gzip") as producer:
         records = [ottla.ProducerRecord(b"%d" % number) for number in range(10)]
         await producer.send_many(place.topic, records)
@@ -160,7 +160,7 @@ async def test_case_33_limits_are_soft_or_strict(place: Place, *, strict: bool) 
             assert {one.delivery_count for one in rest} == {1}
 
 
-async def test_case_41_renewed_locks_last(place: Place) -> None:
+async def test_41_renewed_locks_last(place: Place) -> None:
     await place.set_lock(LOCK_MS)
     await place.produce(0)
     async with place.explicit() as consumer, place.explicit() as other:
@@ -174,7 +174,7 @@ async def test_case_41_renewed_locks_last(place: Place) -> None:
         assert set((await consumer.commit()).values()) == {None}
 
 
-async def test_case_44_a_waiting_poll_hears_of_a_release(own: Place) -> None:
+async def test_44_a_waiting_poll_hears_of_a_release(own: Place) -> None:
     await own.produce(0)
     async with own.explicit() as holder, own.explicit(max_wait=10.0) as waiter:
         [record] = await poll_until(holder, 1)
@@ -203,7 +203,7 @@ asyncio.run(main())
 """
 
 
-async def test_case_45_a_killed_process_gives_everything_back_at_once(place: Place) -> None:
+async def test_45_a_killed_process_gives_everything_back_at_once(place: Place) -> None:
     await place.produce(*range(5))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -227,7 +227,7 @@ async def test_case_45_a_killed_process_gives_everything_back_at_once(place: Pla
         assert {one.delivery_count for one in again} == {2}
 
 
-async def test_case_61_implicit_by_the_next_poll_or_earlier(place: Place) -> None:
+async def test_61_implicit_by_the_next_poll_or_earlier(place: Place) -> None:
     await place.produce(0)
     heard: list[Acknowledged] = []
     async with place.consumer(on_acknowledge=heard.append, close_implicit="release") as consumer:
@@ -248,7 +248,7 @@ async def test_case_61_implicit_by_the_next_poll_or_earlier(place: Place) -> Non
         assert (again.offset, again.delivery_count) == (2, 2)
 
 
-async def test_case_62_explicit_with_undecided_records(place: Place) -> None:
+async def test_62_explicit_with_undecided_records(place: Place) -> None:
     await place.produce(*range(2))
     async with place.explicit() as consumer:
         found = await poll_until(consumer, 2)
@@ -265,7 +265,7 @@ async def test_case_62_explicit_with_undecided_records(place: Place) -> None:
             consumer.acknowledge(record)
 
 
-async def test_case_65_a_waiting_fetch_does_not_delay_heartbeats(place: Place) -> None:
+async def test_65_a_waiting_fetch_does_not_delay_heartbeats(place: Place) -> None:
     await set_group(place, share_session_timeout_ms="600", share_heartbeat_interval_ms="200")
     async with place.consumer(max_wait=20.0) as consumer:
         await until_assigned(consumer, 1)
@@ -278,7 +278,7 @@ async def test_case_65_a_waiting_fetch_does_not_delay_heartbeats(place: Place) -
         assert numbers(await waiting) == [0]
 
 
-async def test_case_66_closing_says_good_bye(place: Place) -> None:
+async def test_66_closing_says_good_bye(place: Place) -> None:
     await place.produce(*range(4))
     heard: list[Acknowledged] = []
     async with place.explicit(on_acknowledge=heard.append) as consumer:

@@ -337,7 +337,7 @@ async def test_a_broker_restart(tmp_path: Path) -> None:
         await asyncio.to_thread(broker.stop)
 
 
-async def test_case_66_closing_ends_in_time_without_a_broker(tmp_path: Path) -> None:
+async def test_66_closing_ends_in_time_without_a_broker(tmp_path: Path) -> None:
     broker = ottla.EmbeddedBroker(tmp_path, config=SHARE_CONFIG)
     await asyncio.to_thread(broker.start)
     broker.create_topic("t")

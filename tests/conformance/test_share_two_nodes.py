@@ -18,9 +18,10 @@ from ottla.metadata.changes import SetLeader
 from ottla.metadata.image import NO_LEADER
 from ottla.metadata.names import SHARE_GROUP_STATE_TOPIC
 from ottla.wire.error_codes import ErrorCode
-from tests.support.raw_client import RawClient, batch
+from tests.support.raw_client import RawClient, batch, records_of
 from tests.support.share_member import (
     ACCEPT,
+    REJECT,
     RELEASE,
     WAIT_MS,
     ShareMember,
@@ -91,6 +92,7 @@ def test_share_state_lives_on_the_other_node(nodes: Nodes) -> None:
 def test_11_a_coordinator_that_is_away_fails_no_heartbeat(nodes: Nodes) -> None:
     group = nodes.new_group()
     produce(nodes, 1)
+    nodes.do(nodes.running[1].persister.ensure_topic)  # while there is a node 2 to lead some of it
     nodes.stop(2)
     with newcomer(nodes, group) as member:
         answer = member.join()
@@ -104,7 +106,20 @@ def test_11_a_coordinator_that_is_away_fails_no_heartbeat(nodes: Nodes) -> None:
         wait_for(lambda: member.acquire(max_wait_ms=200).offsets == [0])
 
 
-def test_47_an_acknowledgement_that_cannot_be_written_can_be_repeated(nodes: Nodes) -> None:
+def test_a_node_that_stops_says_so(nodes: Nodes) -> None:
+    first = nodes.running[1]
+    nodes.do(lambda: create_topic(first, "there", assignments={0: [2]}))
+    nodes.stop(2)
+    image = nodes.do(first.store.poll)
+    assert image.brokers[2].fenced
+    assert image.topics_by_name["there"].partitions[0].leader == NO_LEADER
+    nodes.start(2)
+    image = nodes.do(first.store.poll)
+    assert not image.brokers[2].fenced
+    assert image.topics_by_name["there"].partitions[0].leader == 2
+
+
+def test_47_54_an_acknowledgement_that_cannot_be_written_can_be_repeated(nodes: Nodes) -> None:
     group = nodes.new_group()
     produce(nodes, 2)
     with newcomer(nodes, group) as member:
@@ -189,7 +204,27 @@ def test_59_the_lag_of_a_queue_on_the_other_node(nodes: Nodes) -> None:
         with ShareMember(nodes.bootstrap(2), group, "there") as reader:
             assert reader.first().offsets == [0, 1, 2]
             assert reader.ack(0, 0, ACCEPT) == 0
+            row = described_offsets(member.client, group)["there", 0]
+            assert (row.in_flight, row.delivery_complete_count, row.lag) == (2, 1, 2)
         assert described_offsets(member.client, group)["there", 0].lag == 2
         nodes.stop(2)
         row = described_offsets(member.client, group)["there", 0]
         assert row.error_code != 0
+
+
+def test_dead_letters_go_to_the_node_that_leads_their_topic(nodes: Nodes) -> None:
+    first = nodes.running[1]
+    enabled = {"errors.deadletterqueue.group.enable": "true"}
+    nodes.do(lambda: create_topic(first, "dlq.queue", assignments={0: [2]}, configs=enabled))
+    group = nodes.new_group()
+    produce(nodes, 2)
+    with newcomer(nodes, group) as member, RawClient(nodes.bootstrap(2)) as reader:
+        set_group_configs(member.client, group, errors_deadletterqueue_topic_name="dlq.queue")
+        member.join()
+        wait_for(lambda: is_assigned(member))
+        assert member.first().offsets == [0, 1]
+        assert member.ack(0, 1, REJECT) == 0
+        letters = records_of(reader.fetch_one("dlq.queue", 0))
+        assert [one.value for one in letters] == [b"value", b"value"]
+        assert [dict(one.headers)["__dlq.errors.offset"] for one in letters] == [b"0", b"1"]
+    assert first.dead_letters.written[group] == 2

@@ -2,9 +2,9 @@
 
 The state of a share-partition lives in the partition of `__share_group_state` that its key hashes
 to. If this node leads that partition the coordinator is asked directly, in the order of the calls;
-otherwise the same question goes to the leader as an RPC. Answers that may be different in a moment
-(the leader moved, is loading, or cannot be reached) are asked for again a few times; any other
-error is the answer. An error is never mistaken for an empty state.
+otherwise the same question goes to the leader as an RPC, with others that go there. Answers that
+may be different in a moment (the leader moved, is loading, or cannot be reached) are asked for
+again a few times; any other error is the answer. An error is never mistaken for an empty state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ottla.broker.coordinator_service import CoordinatorService
 from ottla.broker.errors import ApiError
 from ottla.broker.peers import PeerUnreachable
-from ottla.broker.share_rpcs import ask_remotely
+from ottla.broker.share_rpcs import RemoteCoordinators
 from ottla.coordination.share import state_messages as m
 from ottla.coordination.share.state import ShareStateConfig, ShareStateMachine
 from ottla.coordination.share.state_index import SnapshotIndex
@@ -52,6 +52,7 @@ class Persister:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._elsewhere = RemoteCoordinators(node.peers)
         self._snapshots: dict[int, SnapshotIndex] = {}
         self.coordinators: CoordinatorService[m.StateRequest, StateRecord, m.StateReply] = (
             CoordinatorService(
@@ -101,7 +102,7 @@ class Persister:
                 return await self.coordinators.ask(str(request.key), request, expect)
             if leader < 0:
                 return expect(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return await ask_remotely(self._node.peers, leader, request, expect)
+            return await self._elsewhere.ask(leader, request, expect)
         except ApiError as error:
             return expect(error.code)
         except PeerUnreachable as error:

@@ -68,7 +68,15 @@ class ConfigCalls(AdminBase):
         *,
         validate_only: bool = False,
     ) -> None:
-        """Set these keys and leave the others alone; None takes a key back to its default."""
+        """Set these keys and leave the others alone; None takes a key back to its default.
+
+        >>> from ottla import Admin
+        >>> async with Admin("127.0.0.1:9092") as admin:
+        ...     await admin.alter_configs("topic", "orders", {"retention.ms": "86400000"})
+        ...     [found] = await admin.describe_configs("topic", "orders", ["retention.ms"])
+        ...     print(found.value, found.is_default)
+        86400000 False
+        """
         changes = [
             AlterableConfig(key, _DELETE if value is None else _SET, value)
             for key, value in configs.items()

@@ -41,6 +41,12 @@ class OffsetCalls(AdminBase):
         """The offset at this position in each partition; a topic's name stands for all of its own.
 
         The latest position is the end of what has been written, open transactions included.
+
+        >>> from ottla import Admin
+        >>> async with Admin("127.0.0.1:9092") as admin:
+        ...     for partition, found in (await admin.list_offsets(["orders"])).items():
+        ...         print(partition.topic, partition.partition, found.offset)
+        orders 0 3
         """
         timestamp, low = _timestamp(at)
         wanted = list(of)

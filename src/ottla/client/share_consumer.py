@@ -89,6 +89,16 @@ class ShareConsumer:
     becomes of the last records in implicit mode. `auto_renew` keeps records locked for as long as
     the caller works on them. `on_acknowledge` is called in the event loop with each `Acknowledged`.
     Times are in seconds.
+
+    >>> from ottla import ShareConsumer
+    >>> async with ShareConsumer(
+    ...     "127.0.0.1:9092", group="workers", topics=["orders"], auto_offset_reset="earliest"
+    ... ) as consumer:
+    ...     for record in await consumer.poll(timeout=10):
+    ...         print(record.value, record.delivery_count)
+    b'one' 1
+    b'two' 1
+    b'three' 1
     """
 
     def __init__(
@@ -288,6 +298,14 @@ class ShareConsumer:
         """As `poll`, in columns: those of a Reader with headers, and `deliveryCount`.
 
         What iteration was about to give goes back to the group. Needs the `arrow` extra.
+
+        >>> from ottla import ShareConsumer
+        >>> async with ShareConsumer(
+        ...     "127.0.0.1:9092", group="workers", topics=["orders"], auto_offset_reset="earliest"
+        ... ) as consumer:
+        ...     table = await consumer.poll_arrow(timeout=10)
+        ...     print(table.num_rows, table.column_names[-1])
+        3 deliveryCount
         """
         import pyarrow as pa
 
@@ -377,6 +395,19 @@ class ShareConsumer:
         """Decide about a record, or rows, of the last poll; until it is sent, the last word counts.
 
         "renew" locks it for another while. The decision leaves with the next poll or `commit`.
+
+        >>> from ottla import ShareConsumer
+        >>> async with ShareConsumer(
+        ...     "127.0.0.1:9092",
+        ...     group="workers",
+        ...     topics=["orders"],
+        ...     ack_mode="explicit",
+        ...     auto_offset_reset="earliest",
+        ... ) as consumer:
+        ...     for record in await consumer.poll(timeout=10):
+        ...         consumer.acknowledge(record, "accept" if record.offset else "reject")
+        ...     print(await consumer.commit())
+        {TopicPartition(topic='orders', partition=0): None}
         """
         said = _KINDS.get(kind)
         if said is None or self._inbox is None or not self._is_explicit:
@@ -445,5 +476,5 @@ class ShareConsumer:
 
     def _open(self) -> tuple[Member, Leaders, Inbox]:
         if self._member is None or self._leaders is None or self._inbox is None:
-            raise ClientClosed("the share consumer is not open; use it in an async with block")
+            raise ClientClosed("the share consumer is not open; use it in an (async) with block")
         return self._member, self._leaders, self._inbox
