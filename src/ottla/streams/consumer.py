@@ -1,0 +1,641 @@
+"""The consumer, the same on every backend: states, queue, acknowledgement, commit, closing.
+
+One pump task owns the source and feeds a bounded queue. Users only ever wait for the queue, so
+that cancelling them loses nothing; seeks and commits finish in the background when their caller
+goes away.
+
+| state | entered by | allowed |
+|---|---|---|
+| READY | opening | everything |
+| ITERATING | a live async iterator | ack, nack, commit, positions, lag, aclose; else ConsumerBusy |
+| SEEKING | seek, rewind | aclose; other calls wait |
+| ENDED | the end of the streams, all read | ack, commit, aclose, seek and rewind (READY again) |
+| FAILED | an error of the source | aclose; other calls raise it again |
+| CLOSED | aclose | aclose; other calls raise ConsumerClosed |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import weakref
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING, Self
+
+from ottla.streams.base import Operation
+from ottla.streams.errors import (
+    AckNotAllowed,
+    CommitNotAllowed,
+    ConfigError,
+    ConsumerBusy,
+    ConsumerClosed,
+    ShardNotAssigned,
+    StreamEnded,
+    StreamError,
+    StreamKeyEmpty,
+    StreamKeyNotFound,
+)
+from ottla.streams.modes import refuse
+from ottla.streams.tracker import Tracker
+from ottla.streams.types import WILDCARD, AutoCommit, Message, MessageId, Mode, ShardKey
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from datetime import datetime
+    from types import TracebackType
+
+    from ottla.streams.base import Driver, Source
+    from ottla.streams.positions import StoredPositions
+    from ottla.streams.producer import Producer
+    from ottla.streams.types import ConsumerOptions, SeqPos
+
+_log = logging.getLogger("ottla.streams")
+
+FETCH_WAIT = 0.5
+"""Longest wait of one fetch: what a seek or a close may have to wait for."""
+
+COMMIT_INTERVAL = 1.0
+STORE_INTERVAL = 5.0
+"""Automatic commits to the backend, and to an external store, when no interval is given."""
+
+
+class ConsumerState(Enum):
+    """See the table of the module."""
+
+    NEW = "new"
+    READY = "ready"
+    ITERATING = "iterating"
+    SEEKING = "seeking"
+    ENDED = "ended"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class Consumer:
+    """Messages of some streams. Made by `Streamer.consumer`; use it as a context manager."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        source: Source,
+        streams: Sequence[str],
+        options: ConsumerOptions,
+        *,
+        stored: StoredPositions | None = None,
+        dead_letters: Callable[[], Producer] | None = None,
+    ):
+        self.backend = driver.backend
+        self._unsupported = driver.unsupported
+        self.streams = tuple(streams)
+        self.options = options
+        self._source = source
+        self._stored = stored
+        self._make_dead_letters = dead_letters
+        self._dead_letters: Producer | None = None
+        self._queue: deque[Message] = deque()
+        self._retries: deque[Message] = deque()
+        self._delayed: dict[MessageId, asyncio.TimerHandle] = {}
+        self._burying: set[asyncio.Task[None]] = set()
+        self._tracker = Tracker(
+            options.auto_commit, options.auto_commit_delay, per_entry=source.per_entry
+        )
+        self._tracked = options.mode is not Mode.REAL_TIME or self._tracker.by_user
+        self._on_demand = options.auto_commit is AutoCommit.IMMEDIATE
+        self._refill_at = options.prefetch // 2
+        self._assigned: set[ShardKey] = set()
+        self._opened = self._closing = self._closed = self._rewound = False
+        self._end: BaseException | None = None
+        self._late_error: StreamError | OSError | None = None
+        self._iterator: weakref.ref[_Iterator] | None = None
+        self._moving: asyncio.Task[None] | None = None
+        self._closer: asyncio.Task[None] | None = None
+        self._waiting = self._wanted = 0
+        self._holders: weakref.WeakSet[asyncio.Task[object]] = weakref.WeakSet()
+        self._arrived = asyncio.Event()
+        self._room = asyncio.Event()
+        self._progressed = asyncio.Event()
+        self._commit_due = asyncio.Event()
+        self._io = asyncio.Lock()
+        self._committing = asyncio.Lock()
+        self._pump_task: asyncio.Task[None] | None = None
+        self._commit_task: asyncio.Task[None] | None = None
+
+    # ---- state
+
+    @property
+    def state(self) -> ConsumerState:
+        """Where in its life the consumer is."""
+        if self._closed or self._closing:
+            return ConsumerState.CLOSED
+        if not self._opened:
+            return ConsumerState.NEW
+        if self._moving is not None:
+            return ConsumerState.SEEKING
+        if self._end is not None and not self._more:
+            ended = isinstance(self._end, StreamEnded)
+            return ConsumerState.ENDED if ended else ConsumerState.FAILED
+        iterating = self._iterator is not None and self._iterator() is not None
+        return ConsumerState.ITERATING if iterating else ConsumerState.READY
+
+    @property
+    def native(self) -> object:
+        """The driver's object."""
+        return self._source.native
+
+    @property
+    def group(self) -> str | None:
+        """The group this consumer is in now."""
+        return self._source.group
+
+    @property
+    def dropped_acks(self) -> int:
+        """Acknowledgements ignored: repeated, unknown, or of a shard that was revoked."""
+        return self._tracker.dropped_acks
+
+    @property
+    def _more(self) -> bool:
+        return bool(self._queue or self._retries or self._delayed or self._burying)
+
+    # ---- life
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._source.open(self)
+        except BaseException:
+            self._closed = True
+            await self._source.close()
+            raise
+        self._opened = True
+        if not self._on_demand:
+            self._room.set()
+        self._start_pump()
+        if self._commits_by_timer:
+            self._commit_task = asyncio.get_running_loop().create_task(self._commit_periodically())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose(drain=kind is None)
+
+    async def aclose(self, *, drain: bool = True) -> None:
+        """Stop fetching, let work in flight finish, flush acks (not under DISABLED), let go."""
+        if self._closer is None:
+            if not self._opened or self._closed:
+                self._closed = True
+                return
+            me = asyncio.current_task()
+            self._closer = asyncio.get_running_loop().create_task(self._close(me, drain=drain))
+        await asyncio.shield(self._closer)
+
+    async def _close(self, caller: asyncio.Task[object] | None, *, drain: bool) -> None:
+        self._closing = True
+        self._room.set()
+        self._arrived.set()
+        if self._moving is not None:
+            await asyncio.wait([self._moving])
+        await self._stop_pump()
+        for timer in self._delayed.values():
+            timer.cancel()
+        self._delayed.clear()
+        try:
+            if drain and self._worth_waiting(caller):
+                await self._settled(None, self.options.drain_timeout)
+            if self._burying:
+                await asyncio.wait(self._burying)
+            if self._commit_task is not None:
+                self._commit_task.cancel()
+                await asyncio.wait([self._commit_task])
+            if self._commits_itself:
+                self._tracker.ripen(time.monotonic(), moved_past=True)
+                await self._commit_now()
+            await self._source.release(self._tracker.unsettled())
+        finally:
+            self._closed = True
+            await self._source.close()
+            if self._dead_letters is not None:
+                await self._dead_letters.aclose()
+        self._raise_late()
+
+    def _worth_waiting(self, caller: asyncio.Task[object] | None) -> bool:
+        """Whether someone else than the closing task can still finish work."""
+        if not self._tracked or not self._tracker.in_flight():
+            return False
+        if self.options.auto_commit is AutoCommit.ROLLING:
+            return True
+        return any(task is not caller and not task.done() for task in self._holders)
+
+    # ---- reading
+
+    def __aiter__(self) -> _Iterator:
+        self._check_reading()
+        iterator = _Iterator(self)
+        self._iterator = weakref.ref(iterator)
+        return iterator
+
+    async def next(self, timeout: float | None = None) -> Message:  # noqa: ASYNC109
+        """The next message; `TimeoutError` after `timeout` seconds, `StreamEnded` at the end."""
+        self._check_reading()
+        return (await self._take(1, timeout))[0]
+
+    async def batch(self, max_messages: int, timeout: float) -> list[Message]:  # noqa: ASYNC109
+        """What is there, at most `max_messages`; waits for the first, and an empty list after."""
+        self._check_reading()
+        try:
+            return await self._take(max_messages, timeout)
+        except TimeoutError:
+            return []
+
+    async def _take(self, limit: int, wait: float | None) -> list[Message]:
+        if self._tracked:
+            self._tracker.move_on()
+            self._noticed()
+        self._raise_late()
+        if not (self._queue or self._retries) or self._moving is not None:
+            await self._wait(limit, wait)
+        if self._retries:
+            taken = [self._retries.popleft()]
+            self._tracker.redeliver(taken[0])
+        else:
+            taken = self._pop(limit)
+            if self._tracked:
+                self._tracker.deliver(taken, time.monotonic())
+        if self._tracked:
+            task = asyncio.current_task()
+            if task is not None:
+                self._holders.add(task)
+        return taken
+
+    def _pop(self, limit: int) -> list[Message]:
+        queue = self._queue
+        if limit >= len(queue):
+            taken = list(queue)
+            queue.clear()
+        else:
+            popleft = queue.popleft
+            taken = [popleft() for _ in range(limit)]
+        if len(queue) <= self._refill_at and not self._on_demand:
+            self._room.set()
+        return taken
+
+    async def _wait(self, limit: int, wait: float | None) -> None:
+        """Until a message can be taken without waiting. Takes none, so cancelling loses none."""
+        next_policy = self.options.auto_commit is AutoCommit.NEXT and self._tracked
+        if self._waiting and next_policy:
+            raise ConfigError(
+                "NEXT cannot tell which of several readers is done; use auto_commit=ROLLING and ack"
+            )
+        self._waiting += 1
+        self._wanted = limit
+        try:
+            async with asyncio.timeout(wait):
+                while True:
+                    if self._moving is not None:
+                        await asyncio.wait([self._moving])
+                    if self._queue or self._retries:
+                        return
+                    self._check_open()
+                    if self._end is not None and not self._more:
+                        raise self._end
+                    self._raise_late()
+                    self._arrived.clear()
+                    self._room.set()
+                    await self._arrived.wait()
+        finally:
+            self._waiting -= 1
+
+    # ---- acknowledging
+
+    def ack(self, message: Message | MessageId) -> None:
+        """This message is done. Never fails on I/O; repeats are ignored."""
+        id_ = self._by_user(message, "ack")
+        if not self._tracker.ack(id_):
+            _log.debug("ignored an acknowledgement that is repeated, unknown or revoked: %s", id_)
+        self._noticed()
+
+    def nack(self, message: Message | MessageId, *, delay: float = 0) -> None:
+        """Deliver this message again after `delay` seconds; the position is held back."""
+        id_ = self._by_user(message, "nack")
+        held = self._tracker.take_back(id_)
+        if held is None:
+            _log.debug("ignored a nack of a message that is not in hand: %s", id_)
+            return
+        loop = asyncio.get_running_loop()
+        limit = self.options.max_deliveries
+        if limit is not None and held.delivery >= limit:
+            task = loop.create_task(self._bury(held))
+            self._burying.add(task)
+            task.add_done_callback(self._buried)
+        elif self._source.redelivers:
+            self._tracker.release(id_)
+            self._commit_due.set()
+        else:
+            again = held._replace(delivery=held.delivery + 1)
+            self._delayed[id_] = loop.call_later(delay, self._redeliver, again)
+
+    def positions(self) -> dict[ShardKey, int]:
+        """What may be committed now: never past a message that is delivered and not done."""
+        self._check_open(draining=True)
+        return self._tracker.positions()
+
+    async def commit(self) -> dict[ShardKey, int]:
+        """Make what is done durable; returns the positions that are."""
+        self._check_open(draining=True)
+        reason = self._commit_refusal
+        if reason is not None:
+            raise CommitNotAllowed(reason)
+        if self._moving is not None:
+            await asyncio.wait([self._moving])
+        self._raise_late()
+        self._tracker.ripen(time.monotonic())
+        return await asyncio.shield(asyncio.ensure_future(self._commit_now()))
+
+    @property
+    def _commit_refusal(self) -> str | None:
+        if self.options.mode is Mode.REAL_TIME:
+            return "a real-time consumer has no position to commit; use mode=RESUMABLE"
+        return self._source.no_commit
+
+    @property
+    def _commits_itself(self) -> bool:
+        return self.options.auto_commit is not AutoCommit.DISABLED and self._commit_refusal is None
+
+    @property
+    def _commits_by_timer(self) -> bool:
+        return self.options.mode is not Mode.REAL_TIME and (
+            self._source.redelivers or self.options.auto_commit is not AutoCommit.DISABLED
+        )
+
+    async def _commit_now(self) -> dict[ShardKey, int]:
+        async with self._committing:
+            progress = self._tracker.progress()
+            if not progress.empty:
+                try:
+                    if self._stored is not None:
+                        await self._stored.save(progress.positions, rewind=self._rewound)
+                        self._rewound = False
+                    else:
+                        await self._source.commit(progress)
+                except BaseException:
+                    self._tracker.failed(progress)
+                    raise
+            return self._tracker.committed(progress)
+
+    async def _commit_periodically(self) -> None:
+        interval = self.options.auto_commit_interval
+        if interval is None:
+            interval = COMMIT_INTERVAL if self._stored is None else STORE_INTERVAL
+        while True:
+            try:
+                async with asyncio.timeout(interval):
+                    await self._commit_due.wait()
+            except TimeoutError:
+                pass
+            self._commit_due.clear()
+            self._tracker.ripen(time.monotonic())
+            if self._commit_refusal is None:
+                try:
+                    await asyncio.shield(asyncio.ensure_future(self._commit_now()))
+                except (StreamError, OSError) as error:
+                    self._late_error = error
+                    self._arrived.set()
+
+    def _noticed(self) -> None:
+        """Something is done: a drain may go on, a commit by count may be due."""
+        self._progressed.set()
+        every = self.options.commit_every
+        if every is not None and self._tracker.done >= every:
+            self._tracker.done = 0
+            self._commit_due.set()
+
+    def _by_user(self, message: Message | MessageId, verb: str) -> MessageId:
+        if self._closed:
+            raise ConsumerClosed("the consumer is closed")
+        if not self._tracker.by_user:
+            raise AckNotAllowed(
+                f"auto_commit={self.options.auto_commit.name} acknowledges by itself; "
+                f"use ROLLING or DISABLED to {verb}"
+            )
+        return message.id if isinstance(message, Message) else message
+
+    def _redeliver(self, message: Message) -> None:
+        if self._delayed.pop(message.id, None) is not None:
+            self._retries.append(message)
+            self._arrived.set()
+
+    async def _bury(self, message: Message) -> None:
+        if self._dead_letters is None and self._make_dead_letters is not None:
+            self._dead_letters = await self._make_dead_letters().__aenter__()
+        if self._dead_letters is None:
+            raise ConfigError("this consumer has no way to send dead letters")
+        origin = (
+            ("ottla-stream", message.stream.encode()),
+            ("ottla-shard", str(message.shard).encode()),
+            ("ottla-seq", str(message.seq).encode()),
+            ("ottla-deliveries", str(message.delivery).encode()),
+        )
+        supported = Operation.HEADERS not in self._unsupported
+        delivery = await self._dead_letters.send(
+            message.payload,
+            stream=self.options.dead_letter,
+            headers=message.headers + origin if supported else (),
+        )
+        await delivery
+        self._tracker.ack(message.id)
+
+    def _buried(self, task: asyncio.Task[None]) -> None:
+        self._burying.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, StreamError | OSError):
+            self._late_error = error
+        self._noticed()
+        self._arrived.set()
+
+    # ---- moving
+
+    def assign(self, stream: str, shard: int) -> None:
+        """Read this shard, from the next seek or rewind on."""
+        self._check_reading()
+        if stream not in self.streams and WILDCARD not in self.streams:
+            raise StreamKeyNotFound("subscribe to a stream before assigning it", stream=stream)
+        self._assigned.add(ShardKey(stream, shard))
+
+    def unassign(self, stream: str, shard: int) -> None:
+        """Do not read this shard, from the next seek or rewind on."""
+        self._check_reading()
+        key = ShardKey(stream, shard)
+        if key not in self._assigned:
+            raise ShardNotAssigned(
+                "assign a shard before unassigning it", stream=stream, shard=shard
+            )
+        if len(self._assigned) == 1:
+            raise StreamKeyEmpty("the last shard cannot be unassigned", stream=stream, shard=shard)
+        self._assigned.remove(key)
+
+    async def seek(self, to: datetime) -> None:
+        """Go on with the first message strictly later than `to`. Commits nothing."""
+        self._check_moving(Operation.SEEK)
+        await self._move(lambda: self._source.seek(to, frozenset(self._assigned)))
+
+    async def rewind(self, to: SeqPos) -> None:
+        """Go on at `BEGINNING`, `END` or `At(n)`: the first sequence >= n. Commits nothing."""
+        self._check_moving(Operation.REWIND)
+        await self._move(lambda: self._source.rewind(to, frozenset(self._assigned)))
+
+    async def _move(self, action: Callable[[], Awaitable[None]]) -> None:
+        task = asyncio.get_running_loop().create_task(self._moved(action))
+        self._moving = task
+        await asyncio.shield(task)
+
+    async def _moved(self, action: Callable[[], Awaitable[None]]) -> None:
+        self._source.interrupt()
+        try:
+            async with self._io:
+                await action()
+                self._discard(None)
+                self._rewound = True
+                if self._pump_task is not None and self._pump_task.done():
+                    self._end = None
+                    self._start_pump()
+        finally:
+            self._moving = None
+            self._arrived.set()
+
+    def _discard(self, shards: Collection[ShardKey] | None) -> None:
+        """Forget what is queued, delayed and delivered of these shards (None: all)."""
+        for queue in (self._queue, self._retries):
+            kept = [m for m in queue if shards is not None and (m.stream, m.shard) not in shards]
+            queue.clear()
+            queue.extend(kept)
+        for id_, timer in list(self._delayed.items()):
+            if shards is None or (id_.stream, id_.shard) in shards:
+                timer.cancel()
+                del self._delayed[id_]
+        self._tracker.forget(shards)
+        if not self._on_demand:
+            self._room.set()
+
+    async def revoke(self, shards: Collection[ShardKey], *, lost: bool, within: float) -> None:
+        """For sources: see `Host.revoke`."""
+        for queue in (self._queue, self._retries):
+            kept = [m for m in queue if (m.stream, m.shard) not in shards]
+            queue.clear()
+            queue.extend(kept)
+        if not lost:
+            await self._settled(shards, within)
+            if self._commits_itself:
+                await self._commit_now()
+        self._discard(shards)
+
+    async def lag(self) -> dict[ShardKey, int | None]:
+        """How many messages each shard is behind its end; None where nobody can say."""
+        self._check_open()
+        refuse(self.backend, self._unsupported, Operation.LAG)
+        if self._moving is not None:
+            await asyncio.wait([self._moving])
+        return await self._source.lag(self._tracker.positions())
+
+    # ---- the pump
+
+    def _start_pump(self) -> None:
+        self._pump_task = asyncio.get_running_loop().create_task(self._pump())
+        self._pump_task.add_done_callback(self._pump_done)
+
+    async def _pump(self) -> None:
+        prefetch = self.options.prefetch
+        while not self._closing:
+            await self._room.wait()
+            async with self._io:
+                if self._closing:
+                    return
+                limit = self._wanted if self._on_demand else prefetch - len(self._queue)
+                if limit > 0:
+                    messages = await self._source.fetch(limit, FETCH_WAIT)
+                    if messages:
+                        self._queue.extend(messages)
+                        self._arrived.set()
+            if self._on_demand:
+                if self._queue or not self._waiting:
+                    self._room.clear()
+            elif len(self._queue) >= prefetch:
+                self._room.clear()
+
+    def _pump_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self._end = task.exception()
+            self._arrived.set()
+
+    async def _stop_pump(self) -> None:
+        if self._pump_task is None or self._pump_task.done():
+            return
+        self._source.interrupt()
+        await asyncio.wait([self._pump_task], timeout=2 * FETCH_WAIT)
+        if not self._pump_task.done():
+            self._pump_task.cancel()
+            await asyncio.wait([self._pump_task])
+
+    async def _settled(self, shards: Collection[ShardKey] | None, within: float) -> None:
+        """Until nothing of these shards is in the user's hands, or the timeout."""
+        try:
+            async with asyncio.timeout(within):
+                while self._tracker.in_flight(shards):
+                    self._progressed.clear()
+                    await self._progressed.wait()
+        except TimeoutError:
+            _log.warning("gave up waiting for %d messages", self._tracker.in_flight(shards))
+
+    # ---- guards
+
+    def _check_open(self, *, draining: bool = False) -> None:
+        if self._closed or (self._closing and not draining):
+            raise ConsumerClosed("the consumer is closed")
+        if not self._opened:
+            raise ConsumerClosed("enter the consumer first: async with streamer.consumer(...) as c")
+        if self._end is not None and not isinstance(self._end, StreamEnded):
+            raise self._end
+
+    def _check_reading(self) -> None:
+        if self._closing or self._closed or not self._opened:
+            self._check_open()
+        if self._iterator is not None and self._iterator() is not None:
+            raise ConsumerBusy("a live iterator owns this consumer; leave its loop first")
+
+    def _check_moving(self, operation: Operation) -> None:
+        self._check_reading()
+        self._check_open()
+        refuse(self.backend, self._unsupported, operation)
+        if self._moving is not None:
+            raise ConsumerBusy("another seek is running")
+
+    def _raise_late(self) -> None:
+        if self._late_error is not None:
+            error, self._late_error = self._late_error, None
+            raise error
+
+
+class _Iterator:
+    """`async for`: while it lives, the consumer is ITERATING."""
+
+    __slots__ = ("__weakref__", "_consumer")
+
+    def __init__(self, consumer: Consumer):
+        self._consumer = consumer
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        consumer = self._consumer
+        queue = consumer._queue
+        if len(queue) > 1 and not consumer._tracked and consumer._late_error is None:
+            return queue.popleft()
+        try:
+            return (await consumer._take(1, None))[0]
+        except StreamEnded:
+            consumer._iterator = None
+            raise StopAsyncIteration from None
