@@ -1,0 +1,109 @@
+"""What can go wrong with a stored position, one exception type each.
+
+Every text is one sentence that names the way out. A save that raised has changed nothing, with one
+exception that says so itself: `PostCommitHookError` comes after the save has succeeded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ottla.offsets.types import CommitInfo, OffsetKey
+
+
+class OffsetError(Exception):
+    """A position could not be loaded, saved or deleted."""
+
+
+class OffsetRegression(OffsetError):
+    """The new position is lower than the stored one."""
+
+    def __init__(self, key: OffsetKey, stored: int, position: int) -> None:
+        super().__init__(
+            f"{key} is at {stored} and would go back to {position}; "
+            "pass rewind=True if that is meant"
+        )
+        self.key = key
+        self.stored = stored
+        self.position = position
+
+
+class OffsetConflict(OffsetError):
+    """Somebody else has saved this key: whoever gets this no longer owns it and must stop."""
+
+    def __init__(self, key: OffsetKey, expected: object, found: object) -> None:
+        super().__init__(
+            f"{key} should be at {expected} but is at {found}: another worker has saved it, "
+            "so stop this one or load the position again"
+        )
+        self.key = key
+        self.expected = expected
+        self.found = found
+
+
+class StaleOffset(OffsetError):
+    """The stored position belongs to an earlier life of the stream."""
+
+    def __init__(self, key: OffsetKey, stored: str, epoch: str) -> None:
+        super().__init__(
+            f"{key} was saved for epoch {stored} of the stream, which is now {epoch}; "
+            "delete the position, or save with rewind=True"
+        )
+        self.key = key
+        self.stored = stored
+        self.epoch = epoch
+
+
+class OffsetCorrupt(OffsetError):
+    """What is stored cannot be a position; it is never taken for "no position"."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{path} does not hold a position: {reason}; "
+            "restore it, delete the key, or open the store with on_corrupt=QUARANTINE"
+        )
+        self.path = path
+        self.reason = reason
+
+
+class OffsetLockTimeout(OffsetError):
+    """Another process holds the lock of the key."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        super().__init__(
+            f"{path} was locked by another process for {seconds:g} s; stop it or raise lock_timeout"
+        )
+        self.path = path
+        self.seconds = seconds
+
+
+class NotInTransaction(OffsetError):
+    """The connection would commit the position by itself, apart from the business data."""
+
+
+class PostCommitHookError(ExceptionGroup[Exception], OffsetError):
+    """Hooks failed after the save: `committed` is True, nothing needs to be processed again."""
+
+    committed = True
+    infos: tuple[CommitInfo, ...] = ()
+    """What was saved and some hook failed for."""
+
+    @classmethod
+    def of(cls, failures: Sequence[Exception], infos: Sequence[CommitInfo]) -> PostCommitHookError:
+        """The error that carries these failures of hooks."""
+        error = cls("the position is saved, but hooks failed after it", failures)
+        error.infos = tuple(infos)
+        return error
+
+    def derive(self, excs: Sequence[Exception]) -> PostCommitHookError:  # type: ignore[override]  # the group is of Exceptions only
+        """A part of the group, for `except*`."""
+        return PostCommitHookError.of(excs, self.infos)
+
+    @property
+    def info(self) -> CommitInfo:
+        """The first of `infos`; the only one after `save`."""
+        return self.infos[0]
