@@ -195,6 +195,7 @@ class Consumer:
 
     async def _close(self, caller: asyncio.Task[object] | None, *, drain: bool) -> None:
         self._closing = True
+        self._queue.clear()
         self._room.set()
         self._arrived.set()
         if self._moving is not None:
@@ -255,6 +256,7 @@ class Consumer:
         if self._tracked:
             self._tracker.move_on()
             self._noticed()
+        self._check_open()
         self._raise_late()
         if not (self._queue or self._retries) or self._moving is not None:
             await self._wait(limit, wait)
@@ -596,7 +598,7 @@ class Consumer:
             raise ConsumerClosed("the consumer is closed")
         if not self._opened:
             raise ConsumerClosed("enter the consumer first: async with streamer.consumer(...) as c")
-        if self._end is not None and not isinstance(self._end, StreamEnded):
+        if self._end is not None and not isinstance(self._end, StreamEnded) and not self._more:
             raise self._end
 
     def _check_reading(self) -> None:
