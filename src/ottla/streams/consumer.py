@@ -195,12 +195,15 @@ class Consumer:
 
     async def _close(self, caller: asyncio.Task[object] | None, *, drain: bool) -> None:
         self._closing = True
+        unread = [*self._queue]
         self._queue.clear()
         self._room.set()
         self._arrived.set()
         if self._moving is not None:
             await asyncio.wait([self._moving])
         await self._stop_pump()
+        unread += self._queue
+        self._queue.clear()
         for timer in self._delayed.values():
             timer.cancel()
         self._delayed.clear()
@@ -215,6 +218,7 @@ class Consumer:
             if self._commits_itself:
                 self._tracker.ripen(time.monotonic(), moved_past=True)
                 await self._commit_now()
+            await self._source.give_back(unread)
             await self._source.release(self._tracker.unsettled())
         finally:
             self._closed = True

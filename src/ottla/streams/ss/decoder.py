@@ -16,6 +16,7 @@ from ottla.streams.ss.format import (
     FRAME_HEAD,
     FRAME_OVERHEAD,
     HEADER_SIZE,
+    INTERNAL_KEY,
     decode_beacon,
 )
 from ottla.streams.types import Message
@@ -33,6 +34,7 @@ class Decoder:
     """Frames from `offset` on, which is the header's end, a frame's start, or a beacon to align at.
 
     `offset` is always where the next frame starts. `on_beacon` is told each beacon and its offset.
+    Without `verify` payloads are neither read nor checked: messages come with an empty payload.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Decoder:
         offset: int = HEADER_SIZE,
         *,
         align: bool = False,
+        verify: bool = True,
         on_beacon: Callable[[int, Beacon], None] | None = None,
     ):
         self._interval = interval
@@ -48,6 +51,7 @@ class Decoder:
         self._raw = b""
         self._skip = 0
         self._align = align
+        self._verify = verify
         self._on_beacon = on_beacon
         self._frames = bytearray()
         self._at = 0
@@ -67,9 +71,19 @@ class Decoder:
         return self._file_offset(self._at)
 
     @property
+    def saw_internal(self) -> bool:
+        """Whether a frame of the internal stream was among what was taken."""
+        return INTERNAL_KEY in self._keys
+
+    @property
+    def aligned(self) -> bool:
+        """Whether the rest of the frame that the first beacon cut has been skipped."""
+        return not (self._align or self._skip)
+
+    @property
     def clean(self) -> bool:
         """Whether everything that was fed belongs to whole frames and beacons."""
-        return not self._raw and not self._skip and self._at == len(self._frames)
+        return not self._raw and self.aligned and self._at == len(self._frames)
 
     def feed(self, data: bytes) -> None:
         """The next bytes of the file; beacons are taken out here."""
@@ -107,7 +121,12 @@ class Decoder:
         """Whole frames, at most `limit`; a damaged one raises and stays where it is."""
         taken: list[Message] = []
         frames, at, end = self._frames, self._at, len(self._frames)
-        keys, unpack, append = self._keys, FRAME_HEAD.unpack_from, taken.append
+        keys, unpack, append, verify = (
+            self._keys,
+            FRAME_HEAD.unpack_from,
+            taken.append,
+            self._verify,
+        )
         view = memoryview(frames)
         try:
             while len(taken) < limit and end - at > FRAME_OVERHEAD:
@@ -119,8 +138,8 @@ class Decoder:
                 tail = body + length
                 if tail + 3 > end:
                     break
-                payload = bytes(view[body:tail])
-                checksum = crc16_little(payload)
+                payload = bytes(view[body:tail]) if verify else b""
+                checksum = crc16_little(payload) if verify else frames[tail] | frames[tail + 1] << 8
                 if frames[tail] | frames[tail + 1] << 8 != checksum or frames[tail + 2] != CR:
                     self._damaged(at, tail, checksum)
                 key = bytes(view[at + 1 : at + 1 + size])

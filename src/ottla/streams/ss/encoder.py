@@ -69,17 +69,21 @@ class Encoder:
         self._double = tables()[1]
         self._shards: dict[tuple[bytes, int], _Shard] = {}
         for marker in markers:
-            self._shards[marker.key, marker.shard] = _Shard(
-                bytes((len(marker.key),)) + marker.key,
-                marker.seq,
-                marker.timestamp_ms,
-                swap(marker.running),
-            )
+            self.learn(marker)
 
-    def next_seq(self, key: bytes, shard: int) -> int:
-        """The sequence a producer's next message gets."""
+    def last_seq(self, key: bytes, shard: int) -> int | None:
+        """The highest sequence of a shard; None if the shard is not known here."""
         known = self._shards.get((key, shard))
-        return 1 if known is None else known.seq + 1
+        return None if known is None else known.seq
+
+    def learn(self, marker: Marker) -> None:
+        """How far a shard has come that no marker given at the start told of."""
+        self._shards[marker.key, marker.shard] = _Shard(
+            bytes((len(marker.key),)) + marker.key,
+            marker.seq,
+            marker.timestamp_ms,
+            swap(marker.running),
+        )
 
     def take(self) -> bytes:
         """The bytes since the last call, to be written where the file ends."""
@@ -114,8 +118,8 @@ class Encoder:
         if shard is None:
             shard = _Shard(bytes((len(key),)) + key, seq, timestamp_ms, INITIAL)
             self._shards[key, number] = shard
-        shard.seq = seq
-        shard.timestamp_ms = timestamp_ms
+        shard.seq = max(shard.seq, seq)
+        shard.timestamp_ms = max(shard.timestamp_ms, timestamp_ms)
         checksum = crc16_little(payload)
         shard.running = self._double[shard.running ^ checksum]
         head = shard.prefix + FRAME_HEAD.pack(number, seq, timestamp_ms, size)
