@@ -280,10 +280,12 @@ async def test_t53_d13_two_producers_on_one_file(tmp_path: Path) -> None:
                 [
                     sys.executable,
                     "-c",
-                    "import sys\n"
-                    "from ottla.streams.ss.writer import SsWriter\n"
-                    "from ottla.streams.types import FileOptions\n"
-                    "SsWriter(sys.argv[1], FileOptions())\n",
+                    (
+                        "import sys\n"
+                        "from ottla.streams.ss.writer import SsWriter\n"
+                        "from ottla.streams.types import FileOptions\n"
+                        "SsWriter(sys.argv[1], FileOptions())\n"
+                    ),
                     str(path),
                 ],
                 capture_output=True,
@@ -435,11 +437,13 @@ async def test_t57_resuming(tmp_path: Path) -> None:
 async def test_t57_a_position_behind_the_end(tmp_path: Path) -> None:
     path, store = tmp_path / "x.ss", MemoryOffsetStore()
     await write(path, ["1", "2", "3"])
-    async with open_file(path) as streamer:
-        async with streamer.consumer("a", options=resumable(store)) as consumer:
-            for message in await consumer.batch(3, 5):
-                consumer.ack(message)
-            await consumer.commit()
+    async with (
+        open_file(path) as streamer,
+        streamer.consumer("a", options=resumable(store)) as consumer,
+    ):
+        for message in await consumer.batch(3, 5):
+            consumer.ack(message)
+        await consumer.commit()
     data = path.read_bytes()
     reader = SsReader(str(path))
     reader.to_seq("a", 0, 2, wait=False)

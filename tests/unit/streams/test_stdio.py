@@ -163,19 +163,22 @@ async def test_t60_a_closed_pipe_fails_deliveries() -> None:
 
 async def test_t60_groups_take_turns_and_broadcasts_reach_all() -> None:
     options = ConnectOptions(stdio=StdioOptions(loopback=True))
-    async with connect("stdio:///a", options) as streamer, streamer.producer() as producer:
-        async with streamer.consumer(options=GROUP) as one:
-            await (await producer.send("0"))
-            assert (await one.next(5)).payload == b"0"
-            async with streamer.consumer(options=GROUP) as two:
-                for i in range(1, 5):
-                    await (await producer.send(str(i)))
-                assert [(await one.next(5)).seq for _ in range(2)] == [2, 4]
-                assert [(await two.next(5)).seq for _ in range(2)] == [1, 3]
-                await (await producer.send("5"))
-            assert (await one.next(5)).seq == 5, "what a leaver had not read goes to the rest"
-            streamer.driver._hub.feed(b"to all\n")  # type: ignore[attr-defined]  # the stdio driver
-            assert (await one.next(5)).payload == b"to all"
+    async with (
+        connect("stdio:///a", options) as streamer,
+        streamer.producer() as producer,
+        streamer.consumer(options=GROUP) as one,
+    ):
+        await (await producer.send("0"))
+        assert (await one.next(5)).payload == b"0"
+        async with streamer.consumer(options=GROUP) as two:
+            for i in range(1, 5):
+                await (await producer.send(str(i)))
+            assert [(await one.next(5)).seq for _ in range(2)] == [2, 4]
+            assert [(await two.next(5)).seq for _ in range(2)] == [1, 3]
+            await (await producer.send("5"))
+        assert (await one.next(5)).seq == 5, "what a leaver had not read goes to the rest"
+        streamer.driver._hub.feed(b"to all\n")  # type: ignore[attr-defined]  # the stdio driver
+        assert (await one.next(5)).payload == b"to all"
 
 
 async def test_what_a_pipe_cannot_do() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ottla.offsets import MemoryOffsetStore
 from ottla.streams import ConnectOptions, ConsumerOptions, Mode, Reset, StdioOptions, connect
-from ottla.streams.base import Operation
 from ottla.streams.errors import (
     BackendNotInstalled,
     ConfigError,
@@ -25,6 +25,9 @@ from ottla.streams.errors import (
 from ottla.streams.modes import consumer_name, host_id, member_id, validate
 from ottla.streams.types import INTERNAL, WILDCARD, AutoCommit, Backend
 from ottla.streams.url import parse, parse_stream_url, parse_streamer_uri, validate_key
+
+if TYPE_CHECKING:
+    from ottla.streams.base import Operation
 
 ROWS = [
     ("redis://h/", "redis", ("h",), ()),
