@@ -47,7 +47,8 @@ def decode(data: bytes, chunk: int = 1 << 20) -> tuple[list[Message], list[tuple
     found: list[Message] = []
     for at in range(HEADER_SIZE, len(data), chunk):
         decoder.feed(data[at : at + chunk])
-        found += decoder.take(1 << 30)
+        while more := decoder.take(1 << 30):
+            found += more
     assert decoder.clean
     return found, beacons
 

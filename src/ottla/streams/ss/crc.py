@@ -8,9 +8,19 @@ from __future__ import annotations
 
 import sys
 from functools import cache
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Sums = Callable[[bytes | bytearray, Sequence[int], Sequence[int]], list[int]]
 
 POLYNOMIAL = 0xC867
 INITIAL = 0xFFFF
+
+KERNEL_FROM = 256 * 1024
+"""Bytes in one call that are worth loading the compiled loop for; below, nobody waits for it."""
 
 
 @cache
@@ -56,3 +66,28 @@ def crc16_little(data: bytes | memoryview, crc: int = INITIAL) -> int:
 def crc16(data: bytes | memoryview, crc: int = INITIAL) -> int:
     """The CRC of `data`, continued from `crc`."""
     return swap(crc16_little(data, swap(crc)))
+
+
+def crc16_spans(data: bytes | bytearray, starts: Sequence[int], ends: Sequence[int]) -> list[int]:
+    """The CRC of each `data[start:end]`, in little form; compiled where that is installed."""
+    if len(data) >= KERNEL_FROM or _kernel.cache_info().currsize:
+        compiled = _kernel()
+        if compiled is not None:
+            return compiled(data, starts, ends)
+    view = memoryview(data)
+    return [crc16_little(view[start:end]) for start, end in zip(starts, ends, strict=True)]
+
+
+def crc16_each(payloads: Sequence[bytes]) -> list[int]:
+    """The CRC of each payload, in little form."""
+    ends = list(accumulate(map(len, payloads)))
+    return crc16_spans(b"".join(payloads), [0, *ends[:-1]], ends)
+
+
+@cache
+def _kernel() -> Sums | None:
+    try:
+        from ottla.streams.ss.crc_kernel import sums
+    except ModuleNotFoundError:
+        return None
+    return sums

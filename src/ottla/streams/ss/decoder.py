@@ -10,7 +10,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from ottla.streams.errors import ChecksumError, FormatError
-from ottla.streams.ss.crc import crc16_little, swap
+from ottla.streams.ss.crc import crc16, crc16_spans, swap
 from ottla.streams.ss.format import (
     CR,
     FRAME_HEAD,
@@ -22,7 +22,7 @@ from ottla.streams.ss.format import (
 from ottla.streams.types import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ottla.streams.ss.format import Beacon
 
@@ -118,8 +118,10 @@ class Decoder:
         self._raw = raw[at:]
 
     def take(self, limit: int) -> list[Message]:
-        """Whole frames, at most `limit`; a damaged one raises and stays where it is."""
+        """Whole frames, at most `limit`; one that is damaged raises when it is the first."""
         taken: list[Message] = []
+        starts: list[int] = []
+        tails: list[int] = []
         frames, at, end = self._frames, self._at, len(self._frames)
         keys, unpack, append, verify = (
             self._keys,
@@ -127,8 +129,7 @@ class Decoder:
             taken.append,
             self._verify,
         )
-        view = memoryview(frames)
-        try:
+        with memoryview(frames) as view:
             while len(taken) < limit and end - at > FRAME_OVERHEAD:
                 size = frames[at]
                 body = at + FRAME_OVERHEAD - 3 + size
@@ -138,37 +139,44 @@ class Decoder:
                 tail = body + length
                 if tail + 3 > end:
                     break
-                payload = bytes(view[body:tail]) if verify else b""
-                checksum = crc16_little(payload) if verify else frames[tail] | frames[tail + 1] << 8
-                if frames[tail] | frames[tail + 1] << 8 != checksum or frames[tail + 2] != CR:
-                    self._damaged(at, tail, checksum)
                 key = bytes(view[at + 1 : at + 1 + size])
                 stream = keys.get(key)
                 if stream is None:
-                    stream = self._name(key, at)
+                    stream = keys[key] = key.decode(errors="replace")
+                payload = bytes(view[body:tail]) if verify else b""
                 append(Message(stream, shard, seq, timestamp_ms * 1_000_000, payload))
+                starts.append(body)
+                tails.append(tail)
                 at = tail + 3
-        finally:
-            view.release()
-            self._at = at
-        return taken
+        sound = self._sound(starts, tails)
+        if sound:
+            self._at = tails[sound - 1] + 3
+        elif taken:
+            self._damaged(starts[0], tails[0])
+        return taken[:sound]
 
-    def _damaged(self, at: int, tail: int, checksum: int) -> None:
-        if self._frames[tail + 2] != CR:
-            raise FormatError("a frame does not end where it says", offset=self._file_offset(at))
-        stored = swap(self._frames[tail] | self._frames[tail + 1] << 8)
-        raise ChecksumError(
-            f"the payload's checksum is {swap(checksum):04X}, the frame says {stored:04X}",
-            offset=self._file_offset(at),
+    def _sound(self, starts: list[int], tails: list[int]) -> int:
+        """How many of these frames are sound, up to the first that is not."""
+        frames = self._frames
+        sums: Iterable[int] = (
+            crc16_spans(frames, starts, tails)
+            if self._verify
+            else (frames[tail] | frames[tail + 1] << 8 for tail in tails)
         )
+        for index, (tail, checksum) in enumerate(zip(tails, sums, strict=True)):
+            if frames[tail] | frames[tail + 1] << 8 != checksum or frames[tail + 2] != CR:
+                return index
+        return len(tails)
 
-    def _name(self, key: bytes, at: int) -> str:
-        try:
-            name = key.decode()
-        except UnicodeDecodeError:
-            raise FormatError("a stream key is not UTF-8", offset=self._file_offset(at)) from None
-        self._keys[key] = name
-        return name
+    def _damaged(self, start: int, tail: int) -> None:
+        offset = self._file_offset(self._at)
+        if self._frames[tail + 2] != CR:
+            raise FormatError("a frame does not end where it says", offset=offset)
+        stored = swap(self._frames[tail] | self._frames[tail + 1] << 8)
+        found = crc16(bytes(self._frames[start:tail]))
+        raise ChecksumError(
+            f"the payload's checksum is {found:04X}, the frame says {stored:04X}", offset=offset
+        )
 
     def _piece(self, offset: int) -> None:
         """What comes next in `_frames` lies at this offset of the file."""

@@ -100,8 +100,8 @@ class Encoder:
         """Mark the end of the stream."""
         self.add(Entry(INTERNAL_KEY, 0, 0, timestamp_ms, EOS))
 
-    def add(self, entry: Entry) -> None:
-        """Append one frame."""
+    def add(self, entry: Entry, checksum: int | None = None) -> None:
+        """Append one frame; its payload's checksum, in little form, if that is known already."""
         key, number, seq, timestamp_ms, payload = entry
         size = len(payload)
         if size > MAX_PAYLOAD:
@@ -120,7 +120,8 @@ class Encoder:
             self._shards[key, number] = shard
         shard.seq = max(shard.seq, seq)
         shard.timestamp_ms = max(shard.timestamp_ms, timestamp_ms)
-        checksum = crc16_little(payload)
+        if checksum is None:
+            checksum = crc16_little(payload)
         shard.running = self._double[shard.running ^ checksum]
         head = shard.prefix + FRAME_HEAD.pack(number, seq, timestamp_ms, size)
         tail = FRAME_TAIL.pack(checksum, CR)

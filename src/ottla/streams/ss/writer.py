@@ -21,13 +21,14 @@ from ottla.streams.errors import (
     InvalidBeaconInterval,
     StreamError,
 )
+from ottla.streams.ss.crc import crc16_each
 from ottla.streams.ss.encoder import Encoder, Entry
 from ottla.streams.ss.format import HEADER_SIZE, WRITE_UNIT, Header, decode_header
 from ottla.streams.ss.survey import Survey, find_end, last_marker
 from ottla.streams.types import Create, Receipt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from ottla.streams.types import FileOptions, Outgoing
 
@@ -114,18 +115,19 @@ class SsWriter:
         self._write(0, header.encode() + encoder.take())
         return encoder
 
-    def append(self, messages: Iterable[Outgoing]) -> list[Receipt | StreamError]:
+    def append(self, messages: Sequence[Outgoing]) -> list[Receipt | StreamError]:
         """Write messages in order; each gets its receipt, or the reason it was not written."""
         encoder = self._encoder
         start = encoder.offset
         now = time.time_ns()
         results: list[Receipt | StreamError] = []
-        for message in messages:
+        checksums = crc16_each([message.payload for message in messages])
+        for message, checksum in zip(messages, checksums, strict=True):
             key, shard = message.stream.encode(), message.shard or 0
             time_ms = (now if message.timestamp_ns is None else message.timestamp_ns) // 1_000_000
             try:
                 seq = self._next_seq(key, shard)
-                encoder.add(Entry(key, shard, seq, time_ms, message.payload))
+                encoder.add(Entry(key, shard, seq, time_ms, message.payload), checksum)
             except FileLimitExceeded as error:
                 results.append(error)
             else:
