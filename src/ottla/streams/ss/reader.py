@@ -48,7 +48,7 @@ class SsReader:
 
     def survey(self) -> Survey:
         """The file as it is now."""
-        return Survey(self._pread, os.fstat(self._fd).st_size, self.header.interval)
+        return Survey(self.pread, os.fstat(self._fd).st_size, self.header.interval)
 
     def read(self, limit: int) -> list[Message]:
         """The next messages; an empty list at the end of what is there."""
@@ -60,7 +60,7 @@ class SsReader:
                 return messages
             if self._held or self.ended:
                 continue
-            data = self._pread(self._decoder.fed, CHUNK)
+            data = self.pread(self._decoder.fed, CHUNK)
             if not data:
                 return []
             self._decoder.feed(data)
@@ -174,5 +174,6 @@ class SsReader:
         self._held = []
         self.ended = False
 
-    def _pread(self, offset: int, size: int) -> bytes:
+    def pread(self, offset: int, size: int) -> bytes:
+        """Bytes of the file."""
         return os.pread(self._fd, size, offset)

@@ -49,6 +49,14 @@ def check_interval(interval: int) -> None:
         )
 
 
+def lock(fd: int, path: str) -> None:
+    """Keep other processes from writing, or `FileBusy` if one does."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FileBusy(f"{path} is being written by another process") from None
+
+
 class SsWriter:
     """Appends to a file that nobody else writes."""
 
@@ -68,17 +76,11 @@ class SsWriter:
         except OSError as error:
             raise ConnectError(f"cannot open {path} for writing: {error.strerror}") from error
         try:
-            self._lock()
+            lock(self._fd, path)
             self._encoder = self._prepare()
         except BaseException:
             os.close(self._fd)
             raise
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FileBusy(f"{self.path} is being written by another process") from None
 
     def _prepare(self) -> Encoder:
         size = os.fstat(self._fd).st_size
