@@ -6,6 +6,7 @@ Ottla, and only `postgres` anything beyond the standard library.
 
 from __future__ import annotations
 
+from ottla.offsets.assignment import assign_range, assign_round_robin, assign_sticky
 from ottla.offsets.errors import (
     NotInTransaction,
     OffsetConflict,
@@ -16,6 +17,16 @@ from ottla.offsets.errors import (
     PostCommitHookError,
     StaleOffset,
 )
+from ottla.offsets.files import Durability
+from ottla.offsets.hooked import HookedOffsetStore, SyncHookedOffsetStore
+from ottla.offsets.hooks import (
+    CollectingCommitHook,
+    LoggingCommitHook,
+    OnHookError,
+    PrometheusCommitHook,
+)
+from ottla.offsets.layouts import V1, Lance
+from ottla.offsets.lockfile import LockFileOffsetStore, OnCorrupt, SyncLockFileOffsetStore
 from ottla.offsets.memory import MemoryOffsetStore, SyncMemoryOffsetStore
 from ottla.offsets.protocol import OffsetStore, PostCommitHook, SyncOffsetStore
 from ottla.offsets.types import MAX_POSITION, UNSET, CommitInfo, OffsetKey, Unset
@@ -23,7 +34,14 @@ from ottla.offsets.types import MAX_POSITION, UNSET, CommitInfo, OffsetKey, Unse
 __all__ = [
     "MAX_POSITION",
     "UNSET",
+    "V1",
+    "CollectingCommitHook",
     "CommitInfo",
+    "Durability",
+    "HookedOffsetStore",
+    "Lance",
+    "LockFileOffsetStore",
+    "LoggingCommitHook",
     "MemoryOffsetStore",
     "NotInTransaction",
     "OffsetConflict",
@@ -33,10 +51,18 @@ __all__ = [
     "OffsetLockTimeout",
     "OffsetRegression",
     "OffsetStore",
+    "OnCorrupt",
+    "OnHookError",
     "PostCommitHook",
     "PostCommitHookError",
+    "PrometheusCommitHook",
     "StaleOffset",
+    "SyncHookedOffsetStore",
+    "SyncLockFileOffsetStore",
     "SyncMemoryOffsetStore",
     "SyncOffsetStore",
     "Unset",
+    "assign_range",
+    "assign_round_robin",
+    "assign_sticky",
 ]
