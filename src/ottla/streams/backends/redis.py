@@ -1,8 +1,8 @@
 """Redis Streams: `redis://` and, with TLS, `rediss://`.
 
 A stream is a key, a shard the key `name:k`; sequences are made of entry ids (`redis_ids`). Groups
-are consumer groups of the server, which acknowledge entry by entry; see `redis_lane` for how pending
-entries are read, claimed and recovered.
+are consumer groups of the server, which acknowledge entry by entry; see `redis_lane` for how
+pending entries are read, claimed and recovered.
 """
 
 from __future__ import annotations

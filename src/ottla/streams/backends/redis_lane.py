@@ -187,21 +187,24 @@ class Lane:
         trimmed = [entry.id for entry in entries if not entry.fields]
         if trimmed:
             await self._call("XACK", shard.key, self._plan.group, *trimmed)
-        fresh = [one for one in entries if one.fields and one.id not in shard.held]
-        shard.held.update(one.id for one in fresh)
+        fresh = self._hold(shard, [one for one in entries if one.fields])
         return Found(shard, fresh, is_again=True)
 
     def _arrived(self, reply: object) -> list[Found]:
         found = []
+        is_kept = self._plan.group is not None and not self._plan.is_noack
         for key, entries in read_reply(reply):
             shard = self.shards[key.decode()]
             shard.last = entries[-1].id
-            if self._plan.group is not None and not self._plan.is_noack:
-                if shard.held:
-                    entries = [one for one in entries if one.id not in shard.held]
-                shard.held.update(one.id for one in entries)
-            found.append(Found(shard, entries))
+            found.append(Found(shard, self._hold(shard, entries) if is_kept else entries))
         return found
+
+    @staticmethod
+    def _hold(shard: Shard, entries: list[RawEntry]) -> list[RawEntry]:
+        """Those that were not handed on yet; now they are."""
+        fresh = [one for one in entries if one.id not in shard.held]
+        shard.held.update(one.id for one in fresh)
+        return fresh
 
     # -- when it does not go well -----------------------------------------------------------------
 
