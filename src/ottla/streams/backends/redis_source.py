@@ -183,9 +183,7 @@ class RedisSource(Source):
                 for shard in self._all():
                     if shard.held:
                         who = (shard.key, group, self._consumer)
-                        pipe.execute_command(
-                            "XCLAIM", *who, 0, *sorted(shard.held), "IDLE", idle, "JUSTID"
-                        )
+                        pipe.xclaim(*who, 0, [*sorted(shard.held)], idle=idle, justid=True)
                 await pipe.execute()
         except (RedisError, OSError) as error:
             LOGGER.warning("entries stay pending until they are idle: %s", error)
