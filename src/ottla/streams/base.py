@@ -78,6 +78,9 @@ class Host(Protocol):
         `lost` shards belong to someone else already: nothing is awaited and nothing committed.
         """
 
+    def commit_soon(self) -> None:
+        """Commit what is done now rather than at the next tick, if the policy commits by itself."""
+
 
 class Source(ABC):
     """One consumer's way into a store."""

@@ -538,6 +538,11 @@ class Consumer:
                 await self._commit_now()
         self._discard(shards)
 
+    def commit_soon(self) -> None:
+        """For sources: see `Host.commit_soon`."""
+        if self._commits_itself:
+            self._commit_due.set()
+
     async def lag(self) -> dict[ShardKey, int | None]:
         """How many messages each shard is behind its end; None where nobody can say."""
         self._check_open()

@@ -199,7 +199,7 @@ class KafkaOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisOptions:
-    """Options of the Redis backend."""
+    """Options of the Redis backend; `extra` are arguments of redis-py's client, word for word."""
 
     field: str = "msg"
     batch: int | None = None
@@ -217,6 +217,8 @@ class RedisOptions:
     consumer_id: str | None = None
     tls_ca_file: str | None = None
     cluster: bool = False
+    hash_tag: bool = False
+    extra: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
