@@ -43,7 +43,7 @@ def relay(
     ] = False,
     offsets: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Keep positions here and go on from them next time."),
+        typer.Option(metavar="STORE", help="Keep positions here and go on from them next time."),
     ] = None,
     name: Annotated[
         str, typer.Option(metavar="NAME", help="Whose positions they are.")
@@ -96,12 +96,15 @@ def clock(
     _run(tick(output_url, int(found[1]) * _UNITS[found[2]], count))
 
 
-def _store(directory: str | None) -> OffsetStore | None:
-    if directory is None:
+def _store(url: str | None) -> OffsetStore | None:
+    if url is None:
         return None
-    from ottla.offsets import LockFileOffsetStore
+    from ottla.offsets.urls import store_from_url
 
-    return LockFileOffsetStore(directory)
+    try:
+        return store_from_url(url)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--offsets") from None
 
 
 def _show(tally: Tally) -> None:
