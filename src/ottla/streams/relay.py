@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ottla.offsets import OffsetStore
     from ottla.streams.consumer import Consumer
-    from ottla.streams.producer import Delivery, Producer
+    from ottla.streams.producer import Producer
     from ottla.streams.streamer import Streamer
     from ottla.streams.types import Message
 
@@ -88,7 +88,8 @@ async def relay_streams(
             source.consumer(options=_options(source, offsets, name, from_start)) as consumer,
             target.producer() as producer,
         ):
-            await _copy(consumer, producer, tally, stop, until_end=until_end, show=show)
+            copy = _Copy(consumer, producer, frozenset(target.driver.unsupported))
+            await copy.run(tally, stop, until_end=until_end, show=show)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
@@ -111,51 +112,59 @@ def _options(
     )
 
 
-async def _copy(
-    consumer: Consumer,
-    producer: Producer,
-    tally: Tally,
-    stop: asyncio.Event,
-    *,
-    until_end: bool,
-    show: Callable[[Tally], None] | None,
-) -> None:
-    while not stop.is_set():
-        try:
-            messages = await consumer.batch(BATCH, WAIT)
-        except StreamEnded:
-            return
-        if messages:
-            await _deliver(producer, messages)
-            tally.total += len(messages)
-            if consumer.options.offsets is not None:
-                for message in messages:
-                    consumer.ack(message)
-                await consumer.commit()
-        elif until_end and await _caught_up(consumer):
-            return
-        if show is not None:
-            show(tally)
+class _Copy:
+    """From a consumer to a producer; keys and headers go along where the target can keep them."""
 
+    def __init__(self, consumer: Consumer, producer: Producer, unsupported: frozenset[Operation]):
+        self._consumer = consumer
+        self._producer = producer
+        self._keys = Operation.MESSAGE_KEYS not in unsupported
+        self._headers = Operation.HEADERS not in unsupported
 
-async def _deliver(producer: Producer, messages: Sequence[Message]) -> None:
-    deliveries: list[Delivery] = []
-    for message in messages:
-        stream = producer.stream or message.stream
-        deliveries.append(
-            await producer.send(
-                message.payload, stream=stream, key=message.key, headers=message.headers
+    async def run(
+        self,
+        tally: Tally,
+        stop: asyncio.Event,
+        *,
+        until_end: bool,
+        show: Callable[[Tally], None] | None,
+    ) -> None:
+        consumer = self._consumer
+        while not stop.is_set():
+            try:
+                messages = await consumer.batch(BATCH, WAIT)
+            except StreamEnded:
+                return
+            if messages:
+                await self._deliver(messages)
+                tally.total += len(messages)
+                if consumer.options.offsets is not None:
+                    for message in messages:
+                        consumer.ack(message)
+                    await consumer.commit()
+            elif until_end and await self._caught_up():
+                return
+            if show is not None:
+                show(tally)
+
+    async def _deliver(self, messages: Sequence[Message]) -> None:
+        deliveries = [
+            await self._producer.send(
+                message.payload,
+                stream=self._producer.stream or message.stream,
+                key=message.key if self._keys else None,
+                headers=message.headers if self._headers else (),
             )
-        )
-    for delivery in deliveries:
-        await delivery
+            for message in messages
+        ]
+        for delivery in deliveries:
+            await delivery
 
-
-async def _caught_up(consumer: Consumer) -> bool:
-    """Nothing came for a while: whether that was the end. A pipe's end comes by itself."""
-    if consumer.backend is Backend.STDIO:
-        return False
-    return all(not behind for behind in (await consumer.lag()).values())
+    async def _caught_up(self) -> bool:
+        """Nothing came for a while: whether that was the end. A pipe's end comes by itself."""
+        if self._consumer.backend is Backend.STDIO:
+            return False
+        return all(not behind for behind in (await self._consumer.lag()).values())
 
 
 async def tick(output_url: str, interval: float, count: int | None) -> None:
