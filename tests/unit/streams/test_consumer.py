@@ -268,8 +268,8 @@ async def test_t18_nack_redelivers_then_buries() -> None:
         assert consumer.positions() == {A0: 1}
         consumer.nack(again.id)
         await until(lambda: consumer.positions() == {A0: 3})
-        assert consumer._dead_letters is not None
-        sink = consumer._dead_letters._pipe().sink
+        assert consumer._again._dead_letters is not None
+        sink = consumer._again._dead_letters._pipe().sink
         assert isinstance(sink, ListSink)
         [letter] = sink.taken
         assert (letter.stream, letter.payload) == ("graves", b"1")
