@@ -24,7 +24,7 @@ from ottla.streams.types import Outgoing, ProducerOptions, to_ns
 from ottla.streams.url import validate_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from datetime import datetime
     from types import TracebackType
 
@@ -85,6 +85,24 @@ class Delivery:
         return self.result()
 
 
+def settle_all(
+    batch: Sequence[tuple[Outgoing, Delivery]], results: Sequence[Receipt | StreamError]
+) -> None:
+    """For sinks: the fates of a whole batch, none of them known before."""
+    resolved = 0
+    for (_, delivery), result in zip(batch, results, strict=True):
+        if isinstance(result, StreamError):
+            delivery.reject(result)
+            continue
+        delivery._receipt = result
+        resolved += 1
+        waiter = delivery._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+    if resolved:
+        batch[0][1]._pipe.settled(resolved)
+
+
 class Pipe:
     """What the clones of a producer share: the sink, its queue and the task that writes."""
 
@@ -92,6 +110,7 @@ class Pipe:
         self.sink = sink
         self.users = 0
         self.failures: list[Delivery] = []
+        self.full = False
         self._max_pending = max_pending
         self._queue: list[tuple[Outgoing, Delivery]] = []
         self._outstanding = 0
@@ -116,16 +135,12 @@ class Pipe:
             self._room.clear()
             await self._room.wait()
 
-    @property
-    def full(self) -> bool:
-        """Whether `send` has to wait."""
-        return self._outstanding >= self._max_pending
-
     def put(self, message: Outgoing) -> Delivery:
         """Queue one message."""
         delivery = Delivery(self)
         self._queue.append((message, delivery))
         self._outstanding += 1
+        self.full = self._outstanding >= self._max_pending
         if len(self._queue) == 1:
             self._wake.set()
             self._empty.clear()
@@ -134,6 +149,7 @@ class Pipe:
     def settled(self, count: int) -> None:
         """That many deliveries have met their fate."""
         self._outstanding -= count
+        self.full = self._outstanding >= self._max_pending
         if not self._room.is_set() and self._outstanding < self._max_pending:
             self._room.set()
         if not self._outstanding:
@@ -236,8 +252,9 @@ class Producer:
         message = Outgoing(
             stream, payload, shard, key, headers, None if timestamp is None else to_ns(timestamp)
         )
-        pipe = self._pipe()
-        if pipe.full:
+        pipe = self._pipe_
+        if pipe is None or self._ended or pipe.full:
+            pipe = self._pipe()
             await pipe.room()
             pipe = self._pipe()
         return pipe.put(message)
