@@ -69,8 +69,10 @@ def balanced(**more: Any) -> ConsumerOptions:
 
 
 def open_(kafka: StreamBroker, *topics: str) -> Streamer:
-    # Members hear of a rebalance by their heartbeats, which come three times per session timeout.
-    options = ConnectOptions(timeout=30, kafka=KafkaOptions(session_timeout=1.0))
+    # Members hear of a rebalance by their heartbeats, which come three times per session timeout; a
+    # fetch that waits for data at the end holds up the next one.
+    quick = KafkaOptions(session_timeout=1.0, extra={"fetch.wait.max.ms": 50})
+    options = ConnectOptions(timeout=30, kafka=quick)
     return connect(f"{kafka.url}/{','.join(topics)}", options)
 
 
