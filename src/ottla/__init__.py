@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ottla.client.producer_types import ProducerRecord, RecordMetadata
     from ottla.client.reader import Reader
     from ottla.client.share_consumer import ShareConsumer
+    from ottla.streams.streamer import connect
     from ottla.testing.embedded import EmbeddedBroker
 
 __version__ = "0.1.0.dev0"
@@ -22,6 +23,7 @@ __all__ = [
     "Reader",
     "RecordMetadata",
     "ShareConsumer",
+    "connect",
 ]
 
 _HOMES = {
@@ -32,6 +34,7 @@ _HOMES = {
     "Reader": "ottla.client.reader",
     "RecordMetadata": "ottla.client.producer_types",
     "ShareConsumer": "ottla.client.share_consumer",
+    "connect": "ottla.streams.streamer",
 }
 
 

@@ -12,11 +12,12 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli import group, share_group, topic
+from ottla.cli import file, group, offsets, share_group, topic
 from ottla.cli.broker import EXAMPLES as BROKER_EXAMPLES
 from ottla.cli.broker import broker
 from ottla.cli.consume import EXAMPLES as CONSUME_EXAMPLES
 from ottla.cli.consume import consume
+from ottla.cli.relay import CLOCK_EXAMPLES, RELAY_EXAMPLES, clock, relay
 
 app = typer.Typer(
     name="ottla",
@@ -28,9 +29,13 @@ app = typer.Typer(
 )
 app.command(epilog=BROKER_EXAMPLES)(broker)
 app.command(epilog=CONSUME_EXAMPLES)(consume)
+app.command(epilog=RELAY_EXAMPLES)(relay)
+app.command(epilog=CLOCK_EXAMPLES)(clock)
+app.add_typer(file.app, name="file")
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(share_group.app, name="share-group")
+app.add_typer(offsets.app, name="offsets")
 
 
 def _print_version(wanted: bool) -> None:

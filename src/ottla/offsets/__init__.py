@@ -7,6 +7,7 @@ Ottla, and only `postgres` anything beyond the standard library.
 from __future__ import annotations
 
 from ottla.offsets.assignment import assign_range, assign_round_robin, assign_sticky
+from ottla.offsets.bound import AsyncBoundOffsets, BoundOffsets
 from ottla.offsets.errors import (
     NotInTransaction,
     OffsetConflict,
@@ -28,13 +29,17 @@ from ottla.offsets.hooks import (
 from ottla.offsets.layouts import V1, Lance
 from ottla.offsets.lockfile import LockFileOffsetStore, OnCorrupt, SyncLockFileOffsetStore
 from ottla.offsets.memory import MemoryOffsetStore, SyncMemoryOffsetStore
+from ottla.offsets.postgres import PostgresOffsetStore, SyncPostgresOffsetStore
 from ottla.offsets.protocol import OffsetStore, PostCommitHook, SyncOffsetStore
+from ottla.offsets.sqlite import SqliteOffsetStore, SyncSqliteOffsetStore
 from ottla.offsets.types import MAX_POSITION, UNSET, CommitInfo, OffsetKey, Unset
 
 __all__ = [
     "MAX_POSITION",
     "UNSET",
     "V1",
+    "AsyncBoundOffsets",
+    "BoundOffsets",
     "CollectingCommitHook",
     "CommitInfo",
     "Durability",
@@ -55,12 +60,16 @@ __all__ = [
     "OnHookError",
     "PostCommitHook",
     "PostCommitHookError",
+    "PostgresOffsetStore",
     "PrometheusCommitHook",
+    "SqliteOffsetStore",
     "StaleOffset",
     "SyncHookedOffsetStore",
     "SyncLockFileOffsetStore",
     "SyncMemoryOffsetStore",
     "SyncOffsetStore",
+    "SyncPostgresOffsetStore",
+    "SyncSqliteOffsetStore",
     "Unset",
     "assign_range",
     "assign_round_robin",

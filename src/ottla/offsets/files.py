@@ -20,6 +20,7 @@ from ottla.offsets.errors import OffsetLockTimeout
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from typing import Self
 
 FIRST_WAIT_SECONDS: Final = 0.0005
 LONGEST_WAIT_SECONDS: Final = 0.02
@@ -37,30 +38,10 @@ class Durability(Enum):
     """The end of the process, not a power cut; for tests."""
 
 
-def lock(path: Path, timeout: float) -> int:
-    """The descriptor that holds the lock; closing it gives the lock back."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-    try:
-        deadline = time.monotonic() + timeout
-        wait = FIRST_WAIT_SECONDS
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return descriptor
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise OffsetLockTimeout(path, timeout) from None
-            time.sleep(wait)
-            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def read(path: Path, limit: int) -> bytes | None:
+def read(path: str, limit: int, directory: int | None = None) -> bytes | None:
     """Up to one byte more than the limit, so that too much shows; None if there is no file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     except FileNotFoundError:
         return None
     try:
@@ -69,64 +50,93 @@ def read(path: Path, limit: int) -> bytes | None:
         os.close(descriptor)
 
 
-class DurableDirectory:
-    """Changes one directory so that each change is whole, and kept if the durability says so."""
+def make_directory(path: Path, durability: Durability) -> None:
+    """Create it and its missing parents, each recorded in its own parent."""
+    if path.is_dir():
+        return
+    make_directory(path.parent, durability)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(DIRECTORY_MODE)
+    with OpenDirectory(path.parent, durability) as parent:
+        parent.sync()
+
+
+class OpenDirectory:
+    """One directory, held open: its files by name, its changes whole and durable."""
 
     def __init__(self, path: Path, durability: Durability) -> None:
         self.path = path
         self._sync = durability is Durability.FSYNC
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    def make(self) -> None:
-        """Create it and its missing parents, each recorded in its own parent."""
-        if self.path.is_dir():
-            return
-        parent = DurableDirectory(
-            self.path.parent, Durability.FSYNC if self._sync else Durability.RENAME
-        )
-        parent.make()
-        with contextlib.suppress(FileExistsError):
-            self.path.mkdir(DIRECTORY_MODE)
-        parent.sync()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        os.close(self._descriptor)
+
+    def lock(self, name: str, timeout: float) -> int:
+        """The descriptor that holds the lock; closing it gives the lock back."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(name, flags, FILE_MODE, dir_fd=self._descriptor)
+        try:
+            deadline = time.monotonic() + timeout
+            wait = FIRST_WAIT_SECONDS
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return descriptor
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        raise OffsetLockTimeout(self.path / name, timeout) from None
+                time.sleep(wait)
+                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        return read(name, limit, self._descriptor)
+
+    def names(self) -> list[str]:
+        with os.scandir(self._descriptor) as entries:
+            return [entry.name for entry in entries]
 
     def stage(self, names: Sequence[str], data: bytes) -> None:
         """Write the data under all these names; they are one file where links are possible."""
         first, *others = names
         self._write(first, data)
+        here = self._descriptor
         for name in others:
             try:
-                os.link(self.path / first, self.path / name)
+                os.link(first, name, src_dir_fd=here, dst_dir_fd=here)
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
                 self._write(name, data)
 
     def replace(self, temporary: str, name: str) -> None:
-        (self.path / temporary).replace(self.path / name)
+        here = self._descriptor
+        os.replace(temporary, name, src_dir_fd=here, dst_dir_fd=here)
 
     def remove(self, name: str) -> bool:
         """True if it was there."""
         try:
-            (self.path / name).unlink()
+            os.unlink(name, dir_fd=self._descriptor)
         except FileNotFoundError:
             return False
         return True
 
     def sync(self) -> None:
         """Make renames and removals durable."""
-        if not self._sync:
-            return
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        if self._sync:
+            os.fsync(self._descriptor)
 
     def _write(self, name: str, data: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(self.path / name, flags, FILE_MODE)
+        descriptor = os.open(name, flags, FILE_MODE, dir_fd=self._descriptor)
         try:
-            written = os.write(descriptor, data)
-            if written != len(data):
+            if os.write(descriptor, data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path / name))
             if self._sync:
                 _sync_data(descriptor)

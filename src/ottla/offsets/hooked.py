@@ -7,35 +7,77 @@ commit (see `bound`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
+from ottla.offsets.errors import OffsetError
 from ottla.offsets.hooks import DEFAULT_HOOK_TIMEOUT, HookRunner, OnHookError
 from ottla.offsets.protocol import OffsetStore, SyncOffsetStore
+from ottla.offsets.sqlstore import SyncSqlOffsetStore
 from ottla.offsets.types import UNSET
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Mapping
-    from typing import Self
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from typing import Self, TypeAlias
 
+    from ottla.offsets.bound import AsyncBoundOffsets, BoundOffsets
+    from ottla.offsets.postgres import AsyncConnection, Connection
     from ottla.offsets.protocol import PostCommitHook
     from ottla.offsets.types import CommitInfo, Expected, OffsetKey
 
+    BlockingConnection: TypeAlias = sqlite3.Connection | Connection
+
+Inner = TypeVar("Inner")
 SyncStore = TypeVar("SyncStore", bound=SyncOffsetStore)
 Store = TypeVar("Store", bound=OffsetStore)
 
 
-class SyncHookedOffsetStore(Generic[SyncStore]):
-    """A synchronous store with hooks."""
+class _Hooked(Generic[Inner]):
+    """A store, hooks, and `bind` and `transaction` of the store with these hooks."""
 
     def __init__(
         self,
-        inner: SyncStore,
+        inner: Inner,
         *hooks: PostCommitHook,
         on_error: OnHookError = OnHookError.LOG,
         timeout: float = DEFAULT_HOOK_TIMEOUT,
     ) -> None:
         self.inner = inner
         self.hooks = HookRunner(hooks, on_error, timeout)
+
+    @overload
+    def bind(self, connection: BlockingConnection) -> BoundOffsets: ...
+    @overload
+    def bind(self, connection: AsyncConnection) -> AsyncBoundOffsets: ...
+    def bind(self, connection: object) -> object:
+        """See the store within; `committed` runs the hooks."""
+        return self._sql_store().bind(connection, hooks=self.hooks)
+
+    @overload
+    def transaction(
+        self, connection: BlockingConnection
+    ) -> AbstractContextManager[BoundOffsets]: ...
+    @overload
+    def transaction(
+        self, connection: AsyncConnection
+    ) -> AbstractAsyncContextManager[AsyncBoundOffsets]: ...
+    def transaction(self, connection: object) -> object:
+        """See the store within; the hooks run after the commit."""
+        return self._sql_store().transaction(connection, hooks=self.hooks)
+
+    def _sql_store(self) -> SyncSqlOffsetStore:
+        store = getattr(self.inner, "sync", self.inner)
+        if not isinstance(store, SyncSqlOffsetStore):
+            raise OffsetError(
+                f"{type(self.inner).__name__} takes no part in transactions: "
+                "use SqliteOffsetStore or PostgresOffsetStore"
+            )
+        return store
+
+
+class SyncHookedOffsetStore(_Hooked[SyncStore]):
+    """A synchronous store with hooks."""
 
     def load(self, key: OffsetKey, *, epoch: str | None = None) -> int | None:
         return self.inner.load(key, epoch=epoch)
@@ -81,18 +123,8 @@ class SyncHookedOffsetStore(Generic[SyncStore]):
         self.close()
 
 
-class HookedOffsetStore(Generic[Store]):
+class HookedOffsetStore(_Hooked[Store]):
     """A store for asyncio with hooks. Its synchronous form is `SyncHookedOffsetStore`."""
-
-    def __init__(
-        self,
-        inner: Store,
-        *hooks: PostCommitHook,
-        on_error: OnHookError = OnHookError.LOG,
-        timeout: float = DEFAULT_HOOK_TIMEOUT,
-    ) -> None:
-        self.inner = inner
-        self.hooks = HookRunner(hooks, on_error, timeout)
 
     async def load(self, key: OffsetKey, *, epoch: str | None = None) -> int | None:
         return await self.inner.load(key, epoch=epoch)

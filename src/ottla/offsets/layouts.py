@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
@@ -98,35 +99,43 @@ class V1:
 
     def decode(self, consumer: str, stem: str, data: bytes) -> tuple[OffsetKey, Stored]:
         """The entry of the file with this stem. Malformed if anything is wrong with any line."""
-        if not data.endswith(b"\n"):
-            raise Malformed("it is empty" if not data else "its last line has no end")
-        own = None
-        for line in data[:-1].split(b"\n"):
-            key, stored = self._entry(consumer, line)
-            if self.stem(key) == stem:
-                own = key, stored
+        own = _v1_entries(data).get(stem)
         if own is None:
             raise Malformed("it has no line for its own key")
-        return own
-
-    def _entry(self, consumer: str, line: bytes) -> tuple[OffsetKey, Stored]:
+        stream, shard, stored = own
         try:
-            covered, _, crc = line.decode("ascii").rpartition(" ")
-        except UnicodeDecodeError:
-            raise Malformed("it is not ASCII text") from None
-        if crc != f"{zlib.crc32(covered.encode()):08x}":
-            raise Malformed("a line does not match its checksum")
-        fields = covered.split(" ")
-        if fields[0] != "v1":
-            raise Malformed(f"its version is {fields[0]!r}, known is 'v1'")
-        if len(fields) != 5:
-            raise Malformed(f"a line has {len(fields) + 1} fields, not 6")
-        _, position, epoch, stream, shard = fields
-        try:
-            key = OffsetKey(consumer, unquote(stream, errors="strict"), number(shard))
+            return OffsetKey(consumer, stream, shard), stored
         except ValueError as error:
             raise Malformed(str(error)) from None
-        return key, Stored(number(position), None if epoch == "-" else epoch)
+
+
+# All files of a group commit have the same bytes, and are parsed once where they are read together.
+@lru_cache(maxsize=4)
+def _v1_entries(data: bytes) -> dict[str, tuple[str, int, Stored]]:
+    if not data.endswith(b"\n"):
+        raise Malformed("it is empty" if not data else "its last line has no end")
+    entries = {}
+    for line in data[:-1].split(b"\n"):
+        stream, shard, stored = _v1_entry(line)
+        entries[f"{part(stream)}.{shard}"] = stream, shard, stored
+    return entries
+
+
+def _v1_entry(line: bytes) -> tuple[str, int, Stored]:
+    try:
+        covered, _, crc = line.decode("ascii").rpartition(" ")
+    except UnicodeDecodeError:
+        raise Malformed("it is not ASCII text") from None
+    if crc != f"{zlib.crc32(covered.encode()):08x}":
+        raise Malformed("a line does not match its checksum")
+    fields = covered.split(" ")
+    if fields[0] != "v1":
+        raise Malformed(f"its version is {fields[0]!r}, known is 'v1'")
+    if len(fields) != 5:
+        raise Malformed(f"a line has {len(fields) + 1} fields, not 6")
+    _, position, epoch, stream, shard = fields
+    stored = Stored(number(position), None if epoch == "-" else epoch)
+    return unquote(stream), number(shard), stored
 
 
 @dataclass(frozen=True)

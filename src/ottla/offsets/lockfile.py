@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 from ottla.offsets import files
 from ottla.offsets.errors import OffsetCorrupt, OffsetError, OffsetLockTimeout
-from ottla.offsets.files import Durability, DurableDirectory
+from ottla.offsets.files import Durability, OpenDirectory
 from ottla.offsets.layouts import (
     LOCK_SUFFIX,
     LONG_MARK,
@@ -40,7 +40,7 @@ from ottla.offsets.threaded import ThreadedOffsetStore
 from ottla.offsets.types import UNSET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Self
 
     from ottla.offsets.rules import Wish
@@ -89,10 +89,14 @@ class SyncLockFileOffsetStore:
 
     def load(self, key: OffsetKey, *, epoch: str | None = None) -> int | None:
         self._check_process()
-        if self._exclusive:
-            with self._locked([key]):
-                return current(key, self._stored(key, locked=True), epoch)
-        return current(key, self._stored(key, locked=False), epoch)
+        directory = self._directory(key)
+        name = self.layout.stem(key) + OFFSET_SUFFIX
+        if self._exclusive and directory.is_dir():
+            with self._opened(directory) as opened, self._locked(opened, [name]):
+                return current(key, self._stored(key, name, opened), epoch)
+        data = files.read(f"{directory}/{name}", MAX_FILE_BYTES)
+        entry = self._entry(key.consumer, directory, name, data)
+        return None if entry is None else current(key, entry[1], epoch)
 
     def save(
         self,
@@ -118,24 +122,26 @@ class SyncLockFileOffsetStore:
 
     def delete(self, key: OffsetKey) -> bool:
         self._check_process()
-        directory = self._directory(key.consumer)
-        if not directory.path.is_dir():
+        directory = self._directory(key)
+        name = self.layout.stem(key) + OFFSET_SUFFIX
+        if not directory.is_dir():
             return False
-        with self._locked([key]):
-            found = directory.remove(self.layout.stem(key) + OFFSET_SUFFIX)
-            directory.sync()
+        with self._opened(directory) as opened, self._locked(opened, [name]):
+            found = opened.remove(name)
+            opened.sync()
         return found
 
     def list_all(self, consumer: str | None = None) -> dict[OffsetKey, int]:
         self._check_process()
         found = {}
-        for name, directory in self._consumers(consumer):
-            for file_name in sorted(_names(directory)):
-                if not file_name.endswith(OFFSET_SUFFIX):
+        for owner, directory in self._consumers(consumer):
+            for name in sorted(_names(directory)):
+                if not name.endswith(OFFSET_SUFFIX):
                     continue
-                if isinstance(self.layout, Lance) and self.layout.key(file_name) is None:
+                if isinstance(self.layout, Lance) and self.layout.key(name) is None:
                     continue
-                entry = self._entry(name, directory / file_name, locked=False)
+                data = files.read(f"{directory}/{name}", MAX_FILE_BYTES)
+                entry = self._entry(owner, directory, name, data)
                 if entry is not None and consumer in {None, entry[0].consumer}:
                     found[entry[0]] = entry[1].position
         return found
@@ -155,96 +161,106 @@ class SyncLockFileOffsetStore:
 
     def _save(self, wanted: Mapping[OffsetKey, Wish]) -> list[CommitInfo]:
         self._check_process()
-        for consumer in {key.consumer for key in wanted}:
-            self._make_directory(consumer)
-        with self._locked(wanted):
-            before = {key: self._stored(key, locked=True) for key in wanted}
+        by_directory: dict[Path, dict[OffsetKey, str]] = {}
+        for key in wanted:
+            name = self.layout.stem(key) + OFFSET_SUFFIX
+            by_directory.setdefault(self._directory(key), {})[key] = name
+        before: dict[OffsetKey, Stored | None] = {}
+        with contextlib.ExitStack() as held:
+            opened = {}
+            # In the order of their names, so that no two savers can deadlock.
+            for directory, names in sorted(by_directory.items()):
+                self._make_directory(directory, next(iter(names)).consumer)
+                opened[directory] = held.enter_context(self._opened(directory))
+                held.enter_context(self._locked(opened[directory], sorted(names.values())))
+                for key, name in names.items():
+                    before[key] = self._stored(key, name, opened[directory])
             after = {key: decide(key, before[key], each) for key, each in wanted.items()}
-            self._write([(key, new) for key, new in after.items() if new is not None])
-        return [saved(key, before[key], new) for key, new in after.items()]
+            for directory, names in by_directory.items():
+                new = {name: (key, to) for key, name in names.items() if (to := after[key])}
+                if new:
+                    self._write(opened[directory], new)
+        return [saved(key, before[key], to) for key, to in after.items()]
 
-    def _write(self, entries: Sequence[tuple[OffsetKey, Stored]]) -> None:
-        by_directory: dict[str, list[tuple[OffsetKey, Stored]]] = {}
-        for entry in entries:
-            by_directory.setdefault(self.layout.directory(entry[0].consumer), []).append(entry)
-        for same in by_directory.values():
-            self._write_directory(self._directory(same[0][0].consumer), same)
-
-    def _write_directory(
-        self, directory: DurableDirectory, entries: Sequence[tuple[OffsetKey, Stored]]
-    ) -> None:
-        stems = {self.layout.stem(key): (key, stored) for key, stored in entries}
-        self._remove_leftovers(directory, stems)
+    def _write(self, directory: OpenDirectory, new: Mapping[str, tuple[OffsetKey, Stored]]) -> None:
+        """Write data files, given by their names, whose locks are held."""
+        temporary = self.layout.temporary
+        stems = {name.removesuffix(OFFSET_SUFFIX): name for name in new}
+        for leftover in directory.names():
+            # Of a process that was killed in a save of these keys.
+            if self.layout.stem_of_temporary(leftover) in stems:
+                directory.remove(leftover)
         unique = f"{self._process}.{next(self._numbers)}"
-        temporaries = {stem: self.layout.temporary(stem, unique) for stem in stems}
+        staged = {temporary(stem, unique): name for stem, name in stems.items()}
         size = MAX_GROUP if self.layout.shares_files else 1
         try:
-            for start in range(0, len(stems), size):
-                group = list(stems)[start : start + size]
-                data = self.layout.encode([stems[stem] for stem in group])
-                directory.stage([temporaries[stem] for stem in group], data)
-            for stem, temporary in temporaries.items():
-                directory.replace(temporary, stem + OFFSET_SUFFIX)
+            for start in range(0, len(staged), size):
+                group = list(staged)[start : start + size]
+                directory.stage(group, self.layout.encode([new[staged[name]] for name in group]))
+            for name, final in staged.items():
+                directory.replace(name, final)
         except BaseException:
-            for temporary in temporaries.values():
+            for name in staged:
                 with contextlib.suppress(OSError):
-                    directory.remove(temporary)
+                    directory.remove(name)
             raise
         directory.sync()
 
-    def _remove_leftovers(self, directory: DurableDirectory, stems: Mapping[str, object]) -> None:
-        """What a process left that was killed in a save of these keys, whose locks we hold."""
-        for name in _names(directory.path):
-            if self.layout.stem_of_temporary(name) in stems:
-                directory.remove(name)
-
-    def _stored(self, key: OffsetKey, *, locked: bool) -> Stored | None:
-        path = self._path(key, OFFSET_SUFFIX)
-        entry = self._entry(key.consumer, path, locked=locked)
+    def _stored(self, key: OffsetKey, name: str, directory: OpenDirectory) -> Stored | None:
+        entry = self._locked_entry(key.consumer, name, directory)
         return None if entry is None else entry[1]
 
-    def _entry(self, consumer: str, path: Path, *, locked: bool) -> tuple[OffsetKey, Stored] | None:
+    def _locked_entry(
+        self, consumer: str, name: str, directory: OpenDirectory
+    ) -> tuple[OffsetKey, Stored] | None:
+        """What is stored in a file whose lock is held."""
+        data = directory.read(name, MAX_FILE_BYTES)
         try:
-            return self._decode(consumer, path)
+            return self._decode(consumer, directory.path, name, data)
+        except OffsetCorrupt as corrupt:
+            if self._on_corrupt is OnCorrupt.RAISE:
+                raise
+            evidence = f"{name}.corrupt-{time.time_ns()}"
+            directory.replace(name, evidence)
+            directory.sync()
+            _logger.warning("%s; kept as %s, the position is gone", corrupt, evidence)
+            return None
+
+    def _entry(
+        self, consumer: str, directory: Path, name: str, data: bytes | None
+    ) -> tuple[OffsetKey, Stored] | None:
+        """What was read without a lock."""
+        try:
+            return self._decode(consumer, directory, name, data)
         except OffsetCorrupt:
             if self._on_corrupt is OnCorrupt.RAISE:
                 raise
-        with contextlib.nullcontext() if locked else self._path_locked(path):
-            # Another process may have saved a good value before we had the lock.
-            try:
-                return self._decode(consumer, path)
-            except OffsetCorrupt as corrupt:
-                self._quarantine(path, corrupt)
-                return None
+        # Another process may save a good value before we have the lock, so it is read again.
+        with self._opened(directory) as opened, self._locked(opened, [name]):
+            return self._locked_entry(consumer, name, opened)
 
-    def _decode(self, consumer: str, path: Path) -> tuple[OffsetKey, Stored] | None:
-        data = files.read(path, MAX_FILE_BYTES)
+    def _decode(
+        self, consumer: str, directory: Path, name: str, data: bytes | None
+    ) -> tuple[OffsetKey, Stored] | None:
         if data is None:
             return None
         if len(data) > MAX_FILE_BYTES:
-            raise OffsetCorrupt(path, f"it has more than {MAX_FILE_BYTES} bytes")
+            raise OffsetCorrupt(directory / name, f"it has more than {MAX_FILE_BYTES} bytes")
         try:
-            return self.layout.decode(consumer, path.name.removesuffix(OFFSET_SUFFIX), data)
+            return self.layout.decode(consumer, name.removesuffix(OFFSET_SUFFIX), data)
         except Malformed as error:
-            raise OffsetCorrupt(path, str(error)) from None
+            raise OffsetCorrupt(directory / name, str(error)) from None
 
-    def _quarantine(self, path: Path, corrupt: OffsetCorrupt) -> None:
-        evidence = f"{path.name}.corrupt-{time.time_ns()}"
-        directory = DurableDirectory(path.parent, self._durability)
-        directory.replace(path.name, evidence)
-        directory.sync()
-        _logger.warning("%s; kept as %s, the position is gone", corrupt, evidence)
-
-    def _make_directory(self, consumer: str) -> None:
-        directory = self._directory(consumer)
-        directory.make()
-        if LONG_MARK not in directory.path.name or isinstance(self.layout, Lance):
+    def _make_directory(self, path: Path, consumer: str) -> None:
+        files.make_directory(path, self._durability)
+        if LONG_MARK not in path.name or isinstance(self.layout, Lance):
             return
-        if not (directory.path / NAME_FILE).exists():
+        if not (path / NAME_FILE).exists():
             temporary = f".{NAME_FILE}.{self._process}.{next(self._numbers)}"
-            directory.stage([temporary], quote(consumer).encode() + b"\n")
-            directory.replace(temporary, NAME_FILE)
-            directory.sync()
+            with self._opened(path) as directory:
+                directory.stage([temporary], quote(consumer).encode() + b"\n")
+                directory.replace(temporary, NAME_FILE)
+                directory.sync()
 
     def _consumers(self, consumer: str | None) -> Iterator[tuple[str, Path]]:
         """(name, directory) of each consumer that has been saved."""
@@ -258,44 +274,33 @@ class SyncLockFileOffsetStore:
                 if directory.is_dir() and (found := _consumer_of(directory)) is not None:
                     yield found, directory
 
-    def _directory(self, consumer: str) -> DurableDirectory:
-        path = self.base_dir / self.layout.directory(consumer)
-        return DurableDirectory(path, self._durability)
+    def _directory(self, key: OffsetKey) -> Path:
+        return self.base_dir / self.layout.directory(key.consumer)
 
-    def _path(self, key: OffsetKey, suffix: str) -> Path:
-        return self._directory(key.consumer).path / (self.layout.stem(key) + suffix)
+    def _opened(self, directory: Path) -> OpenDirectory:
+        return OpenDirectory(directory, self._durability)
 
     @contextlib.contextmanager
-    def _locked(self, keys: Iterable[OffsetKey]) -> Iterator[None]:
-        """All the locks, taken in the order of their names so that no two savers can deadlock."""
+    def _locked(self, directory: OpenDirectory, names: Sequence[str]) -> Iterator[None]:
+        """The locks of these data files, taken in this order."""
         with contextlib.ExitStack() as held:
-            for path in sorted(self._path(key, OFFSET_SUFFIX) for key in keys):
-                held.enter_context(self._path_locked(path))
+            for name in names:
+                lock = name.removesuffix(OFFSET_SUFFIX) + LOCK_SUFFIX
+                path = directory.path / lock
+                with self._guard:
+                    thread_lock = self._thread_locks.setdefault(path, threading.Lock())
+                # Threads of this process take turns without asking the file again and again.
+                if not thread_lock.acquire(timeout=self._lock_timeout):
+                    raise OffsetLockTimeout(path, self._lock_timeout)
+                held.callback(thread_lock.release)
+                if path in self._held:
+                    continue
+                descriptor = directory.lock(lock, self._lock_timeout)
+                if self._exclusive:
+                    self._held[path] = descriptor
+                else:
+                    held.callback(os.close, descriptor)
             yield
-
-    @contextlib.contextmanager
-    def _path_locked(self, data: Path) -> Iterator[None]:
-        path = data.with_name(data.name.removesuffix(OFFSET_SUFFIX) + LOCK_SUFFIX)
-        with self._guard:
-            thread_lock = self._thread_locks.setdefault(path, threading.Lock())
-        # Threads of this process take turns without asking the file again and again.
-        if not thread_lock.acquire(timeout=self._lock_timeout):
-            raise OffsetLockTimeout(path, self._lock_timeout)
-        try:
-            if path in self._held:
-                yield
-                return
-            descriptor = files.lock(path, self._lock_timeout)
-            if self._exclusive:
-                self._held[path] = descriptor
-                yield
-                return
-            try:
-                yield
-            finally:
-                os.close(descriptor)
-        finally:
-            thread_lock.release()
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -351,7 +356,7 @@ def _consumer_of(directory: Path) -> str | None:
     quoted = directory.name
     if LONG_MARK in quoted:
         path = directory / NAME_FILE
-        data = files.read(path, MAX_FILE_BYTES)
+        data = files.read(str(path), MAX_FILE_BYTES)
         if data is None:
             raise OffsetCorrupt(path, "it is missing, so the consumer's name is not known")
         quoted = data.decode("ascii", "replace").strip()

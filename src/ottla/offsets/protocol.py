@@ -2,8 +2,9 @@
 
 Each store of this room has the asynchronous form under its plain name and the synchronous one,
 with the same methods, as its `sync` attribute. Both are one store: they share files, connections
-and locks. (`HookedOffsetStore` goes around a store of either form, so it has two names.) A caller that is cancelled in an asynchronous save does not stop it: the save may still
-happen, as with any commit whose answer is lost.
+and locks. (`HookedOffsetStore` goes around a store of either form, so it has two names.) A caller
+that is cancelled in an asynchronous save does not stop it: the save may still happen, as with any
+commit whose answer is lost.
 """
 
 from __future__ import annotations

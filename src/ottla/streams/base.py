@@ -137,6 +137,9 @@ class Source(ABC):
     async def release(self, ids: Sequence[MessageId]) -> None:  # noqa: B027 - optional
         """The consumer closes and these were delivered but not acknowledged."""
 
+    async def give_back(self, messages: Sequence[Message]) -> None:  # noqa: B027 - optional
+        """The consumer closes and these were fetched but never delivered."""
+
     @abstractmethod
     async def close(self) -> None:
         """Let go of everything; called exactly once, also after a failed `open`."""

@@ -25,6 +25,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Self
 
 from ottla.streams.base import Operation
+from ottla.streams.committer import Committer
 from ottla.streams.errors import (
     AckNotAllowed,
     CommitNotAllowed,
@@ -33,11 +34,11 @@ from ottla.streams.errors import (
     ConsumerClosed,
     ShardNotAssigned,
     StreamEnded,
-    StreamError,
     StreamKeyEmpty,
     StreamKeyNotFound,
 )
 from ottla.streams.modes import refuse
+from ottla.streams.redelivery import Redelivery
 from ottla.streams.tracker import Tracker
 from ottla.streams.types import WILDCARD, AutoCommit, Message, MessageId, Mode, ShardKey
 
@@ -55,10 +56,6 @@ _log = logging.getLogger("ottla.streams")
 
 FETCH_WAIT = 0.5
 """Longest wait of one fetch: what a seek or a close may have to wait for."""
-
-COMMIT_INTERVAL = 1.0
-STORE_INTERVAL = 5.0
-"""Automatic commits to the backend, and to an external store, when no interval is given."""
 
 
 class ConsumerState(Enum):
@@ -91,23 +88,21 @@ class Consumer:
         self.streams = tuple(streams)
         self.options = options
         self._source = source
-        self._stored = stored
-        self._make_dead_letters = dead_letters
-        self._dead_letters: Producer | None = None
         self._queue: deque[Message] = deque()
-        self._retries: deque[Message] = deque()
-        self._delayed: dict[MessageId, asyncio.TimerHandle] = {}
-        self._burying: set[asyncio.Task[None]] = set()
         self._tracker = Tracker(
             options.auto_commit, options.auto_commit_delay, per_entry=source.per_entry
+        )
+        self._commits = Committer(source, self._tracker, options, stored, self._fail_late)
+        self._again = Redelivery(
+            self._tracker, options, driver.unsupported, dead_letters, self._returned
         )
         self._tracked = options.mode is not Mode.REAL_TIME or self._tracker.by_user
         self._on_demand = options.auto_commit is AutoCommit.IMMEDIATE
         self._refill_at = options.prefetch // 2
         self._assigned: set[ShardKey] = set()
-        self._opened = self._closing = self._closed = self._rewound = False
+        self._opened = self._closing = self._closed = False
         self._end: BaseException | None = None
-        self._late_error: StreamError | OSError | None = None
+        self._late_error: Exception | None = None
         self._iterator: weakref.ref[_Iterator] | None = None
         self._moving: asyncio.Task[None] | None = None
         self._closer: asyncio.Task[None] | None = None
@@ -116,11 +111,8 @@ class Consumer:
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._progressed = asyncio.Event()
-        self._commit_due = asyncio.Event()
         self._io = asyncio.Lock()
-        self._committing = asyncio.Lock()
         self._pump_task: asyncio.Task[None] | None = None
-        self._commit_task: asyncio.Task[None] | None = None
 
     # ---- state
 
@@ -156,7 +148,7 @@ class Consumer:
 
     @property
     def _more(self) -> bool:
-        return bool(self._queue or self._retries or self._delayed or self._burying)
+        return bool(self._queue) or self._again.pending
 
     # ---- life
 
@@ -171,8 +163,7 @@ class Consumer:
         if not self._on_demand:
             self._room.set()
         self._start_pump()
-        if self._commits_by_timer:
-            self._commit_task = asyncio.get_running_loop().create_task(self._commit_periodically())
+        self._commits.start()
         return self
 
     async def __aexit__(
@@ -195,32 +186,30 @@ class Consumer:
 
     async def _close(self, caller: asyncio.Task[object] | None, *, drain: bool) -> None:
         self._closing = True
+        unread = [*self._queue]
         self._queue.clear()
         self._room.set()
         self._arrived.set()
         if self._moving is not None:
             await asyncio.wait([self._moving])
         await self._stop_pump()
-        for timer in self._delayed.values():
-            timer.cancel()
-        self._delayed.clear()
+        unread += self._queue
+        self._queue.clear()
+        self._again.discard(None)
         try:
             if drain and self._worth_waiting(caller):
                 await self._settled(None, self.options.drain_timeout)
-            if self._burying:
-                await asyncio.wait(self._burying)
-            if self._commit_task is not None:
-                self._commit_task.cancel()
-                await asyncio.wait([self._commit_task])
-            if self._commits_itself:
+            await self._again.settle()
+            await self._commits.stop()
+            if self._commits.automatic:
                 self._tracker.ripen(time.monotonic(), moved_past=True)
-                await self._commit_now()
+                await self._commits.now()
+            await self._source.give_back(unread)
             await self._source.release(self._tracker.unsettled())
         finally:
             self._closed = True
             await self._source.close()
-            if self._dead_letters is not None:
-                await self._dead_letters.aclose()
+            await self._again.close()
         self._raise_late()
 
     def _worth_waiting(self, caller: asyncio.Task[object] | None) -> bool:
@@ -258,10 +247,10 @@ class Consumer:
             self._noticed()
         self._check_open()
         self._raise_late()
-        if not (self._queue or self._retries) or self._moving is not None:
+        if not (self._queue or self._again.ready) or self._moving is not None:
             await self._wait(limit, wait)
-        if self._retries:
-            taken = [self._retries.popleft()]
+        if self._again.ready:
+            taken = [self._again.ready.popleft()]
             self._tracker.redeliver(taken[0])
         else:
             taken = self._pop(limit)
@@ -299,7 +288,7 @@ class Consumer:
                 while True:
                     if self._moving is not None:
                         await asyncio.wait([self._moving])
-                    if self._queue or self._retries:
+                    if self._queue or self._again.ready:
                         return
                     self._check_open()
                     if self._end is not None and not self._more:
@@ -327,18 +316,13 @@ class Consumer:
         if held is None:
             _log.debug("ignored a nack of a message that is not in hand: %s", id_)
             return
-        loop = asyncio.get_running_loop()
-        limit = self.options.max_deliveries
-        if limit is not None and held.delivery >= limit:
-            task = loop.create_task(self._bury(held))
-            self._burying.add(task)
-            task.add_done_callback(self._buried)
+        if self._again.exhausted(held):
+            self._again.bury(held)
         elif self._source.redelivers:
             self._tracker.release(id_)
-            self._commit_due.set()
+            self._commits.soon()
         else:
-            again = held._replace(delivery=held.delivery + 1)
-            self._delayed[id_] = loop.call_later(delay, self._redeliver, again)
+            self._again.again(held, delay)
 
     def positions(self) -> dict[ShardKey, int]:
         """What may be committed now: never past a message that is delivered and not done."""
@@ -348,72 +332,31 @@ class Consumer:
     async def commit(self) -> dict[ShardKey, int]:
         """Make what is done durable; returns the positions that are."""
         self._check_open(draining=True)
-        reason = self._commit_refusal
+        reason = self._commits.refusal
         if reason is not None:
             raise CommitNotAllowed(reason)
         if self._moving is not None:
             await asyncio.wait([self._moving])
         self._raise_late()
         self._tracker.ripen(time.monotonic())
-        return await asyncio.shield(asyncio.ensure_future(self._commit_now()))
-
-    @property
-    def _commit_refusal(self) -> str | None:
-        if self.options.mode is Mode.REAL_TIME:
-            return "a real-time consumer has no position to commit; use mode=RESUMABLE"
-        return self._source.no_commit
-
-    @property
-    def _commits_itself(self) -> bool:
-        return self.options.auto_commit is not AutoCommit.DISABLED and self._commit_refusal is None
-
-    @property
-    def _commits_by_timer(self) -> bool:
-        return self.options.mode is not Mode.REAL_TIME and (
-            self._source.redelivers or self.options.auto_commit is not AutoCommit.DISABLED
-        )
-
-    async def _commit_now(self) -> dict[ShardKey, int]:
-        async with self._committing:
-            progress = self._tracker.progress()
-            if not progress.empty:
-                try:
-                    if self._stored is not None:
-                        await self._stored.save(progress.positions, rewind=self._rewound)
-                        self._rewound = False
-                    else:
-                        await self._source.commit(progress)
-                except BaseException:
-                    self._tracker.failed(progress)
-                    raise
-            return self._tracker.committed(progress)
-
-    async def _commit_periodically(self) -> None:
-        interval = self.options.auto_commit_interval
-        if interval is None:
-            interval = COMMIT_INTERVAL if self._stored is None else STORE_INTERVAL
-        while True:
-            try:
-                async with asyncio.timeout(interval):
-                    await self._commit_due.wait()
-            except TimeoutError:
-                pass
-            self._commit_due.clear()
-            self._tracker.ripen(time.monotonic())
-            if self._commit_refusal is None:
-                try:
-                    await asyncio.shield(asyncio.ensure_future(self._commit_now()))
-                except (StreamError, OSError) as error:
-                    self._late_error = error
-                    self._arrived.set()
+        return await self._commits.now()
 
     def _noticed(self) -> None:
         """Something is done: a drain may go on, a commit by count may be due."""
         self._progressed.set()
-        every = self.options.commit_every
-        if every is not None and self._tracker.done >= every:
-            self._tracker.done = 0
-            self._commit_due.set()
+        self._commits.count()
+
+    def _returned(self, error: Exception | None) -> None:
+        """A message is ready to be delivered again, or has been buried, or could not be."""
+        if error is not None:
+            self._late_error = error
+        self._noticed()
+        self._arrived.set()
+
+    def _fail_late(self, error: Exception) -> None:
+        """What failed in the background is told to the next caller."""
+        self._late_error = error
+        self._arrived.set()
 
     def _by_user(self, message: Message | MessageId, verb: str) -> MessageId:
         if self._closed:
@@ -424,39 +367,6 @@ class Consumer:
                 f"use ROLLING or DISABLED to {verb}"
             )
         return message.id if isinstance(message, Message) else message
-
-    def _redeliver(self, message: Message) -> None:
-        if self._delayed.pop(message.id, None) is not None:
-            self._retries.append(message)
-            self._arrived.set()
-
-    async def _bury(self, message: Message) -> None:
-        if self._dead_letters is None and self._make_dead_letters is not None:
-            self._dead_letters = await self._make_dead_letters().__aenter__()
-        if self._dead_letters is None:
-            raise ConfigError("this consumer has no way to send dead letters")
-        origin = (
-            ("ottla-stream", message.stream.encode()),
-            ("ottla-shard", str(message.shard).encode()),
-            ("ottla-seq", str(message.seq).encode()),
-            ("ottla-deliveries", str(message.delivery).encode()),
-        )
-        supported = Operation.HEADERS not in self._unsupported
-        delivery = await self._dead_letters.send(
-            message.payload,
-            stream=self.options.dead_letter,
-            headers=message.headers + origin if supported else (),
-        )
-        await delivery
-        self._tracker.ack(message.id)
-
-    def _buried(self, task: asyncio.Task[None]) -> None:
-        self._burying.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, StreamError | OSError):
-            self._late_error = error
-        self._noticed()
-        self._arrived.set()
 
     # ---- moving
 
@@ -500,7 +410,7 @@ class Consumer:
             async with self._io:
                 await action()
                 self._discard(None)
-                self._rewound = True
+                self._commits.rewound = True
                 if self._pump_task is not None and self._pump_task.done():
                     self._end = None
                     self._start_pump()
@@ -510,34 +420,31 @@ class Consumer:
 
     def _discard(self, shards: Collection[ShardKey] | None) -> None:
         """Forget what is queued, delayed and delivered of these shards (None: all)."""
-        for queue in (self._queue, self._retries):
-            kept = [m for m in queue if shards is not None and (m.stream, m.shard) not in shards]
-            queue.clear()
-            queue.extend(kept)
-        for id_, timer in list(self._delayed.items()):
-            if shards is None or (id_.stream, id_.shard) in shards:
-                timer.cancel()
-                del self._delayed[id_]
+        self._unqueue(shards)
         self._tracker.forget(shards)
         if not self._on_demand:
             self._room.set()
 
+    def _unqueue(self, shards: Collection[ShardKey] | None) -> None:
+        queue = self._queue
+        kept = [m for m in queue if shards is not None and (m.stream, m.shard) not in shards]
+        queue.clear()
+        queue.extend(kept)
+        self._again.discard(shards)
+
     async def revoke(self, shards: Collection[ShardKey], *, lost: bool, within: float) -> None:
         """For sources: see `Host.revoke`."""
-        for queue in (self._queue, self._retries):
-            kept = [m for m in queue if (m.stream, m.shard) not in shards]
-            queue.clear()
-            queue.extend(kept)
+        self._unqueue(shards)
         if not lost:
             await self._settled(shards, within)
-            if self._commits_itself:
-                await self._commit_now()
+            if self._commits.automatic:
+                await self._commits.now()
         self._discard(shards)
 
     def commit_soon(self) -> None:
         """For sources: see `Host.commit_soon`."""
-        if self._commits_itself:
-            self._commit_due.set()
+        if self._commits.automatic:
+            self._commits.soon()
 
     async def lag(self) -> dict[ShardKey, int | None]:
         """How many messages each shard is behind its end; None where nobody can say."""

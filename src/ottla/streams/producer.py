@@ -11,6 +11,7 @@ import asyncio
 import json as json_module
 from typing import TYPE_CHECKING, Self
 
+from ottla.streams.base import Operation
 from ottla.streams.errors import (
     AlreadyAnchored,
     DeliveryError,
@@ -18,6 +19,7 @@ from ottla.streams.errors import (
     ProducerEnded,
     StreamError,
 )
+from ottla.streams.modes import refuse
 from ottla.streams.types import Outgoing, ProducerOptions, to_ns
 from ottla.streams.url import validate_key
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from types import TracebackType
 
-    from ottla.streams.base import Sink
+    from ottla.streams.base import Driver, Sink
     from ottla.streams.types import Receipt
 
 Payload = bytes | bytearray | memoryview | str
@@ -189,8 +191,11 @@ class Pipe:
 class Producer:
     """Sends messages to one anchored stream, or to the stream named with each message."""
 
-    def __init__(self, pipe: Callable[[], Pipe], stream: str | None = None):
+    def __init__(
+        self, pipe: Callable[[], Pipe], stream: str | None = None, driver: Driver | None = None
+    ):
         self._make_pipe = pipe
+        self._driver = driver
         self._pipe_: Pipe | None = None
         self._stream = None if stream is None else validate_key(stream)
         self._ended = False
@@ -224,6 +229,8 @@ class Producer:
                 raise NotAnchored("name a stream: send(..., stream=...) or producer(stream)")
         elif stream != self._stream:
             validate_key(stream)
+        if key is not None or headers:
+            self._check_extras(key, headers)
         if type(payload) is not bytes:
             payload = _payload_bytes(payload, json)
         message = Outgoing(
@@ -253,7 +260,7 @@ class Producer:
 
     def clone(self) -> Producer:
         """Another producer on the same sink; enter it before use, end it on its own."""
-        return Producer(self._make_pipe, self._stream)
+        return Producer(self._make_pipe, self._stream, self._driver)
 
     async def __aenter__(self) -> Self:
         pipe = self._make_pipe()
@@ -268,6 +275,15 @@ class Producer:
         trace: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+    def _check_extras(self, key: bytes | None, headers: tuple[tuple[str, bytes], ...]) -> None:
+        """What the store could only drop is refused."""
+        if self._driver is not None:
+            backend, unsupported = self._driver.backend, self._driver.unsupported
+            if key is not None:
+                refuse(backend, unsupported, Operation.MESSAGE_KEYS)
+            if headers:
+                refuse(backend, unsupported, Operation.HEADERS)
 
     def _pipe(self) -> Pipe:
         if self._ended:

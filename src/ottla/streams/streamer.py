@@ -128,7 +128,7 @@ class Streamer:
                 pipe = make_pipe(self._driver.sink(chosen), chosen)
             return pipe
 
-        producer = Producer(shared, anchor)
+        producer = Producer(shared, anchor, self._driver)
         self._producers.append(producer)
         return producer
 

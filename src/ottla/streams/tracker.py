@@ -94,8 +94,8 @@ class Tracker:
 
     def in_flight(self, shards: Collection[ShardKey] | None = None) -> int:
         """Messages in the user's hands that a clean end waits for."""
-        held = sum(1 for m in self._current if shards is None or (m.stream, m.shard) in shards)
-        return held + self._watermark.pending(shards)
+        held = (*self._in_hand, *(message.id for message in self._current))
+        return sum(1 for id_ in held if shards is None or (id_.stream, id_.shard) in shards)
 
     def unsettled(self) -> list[MessageId]:
         """Delivered and not done, in no particular order."""

@@ -231,7 +231,7 @@ class FileOptions:
     file_size_limit: int = 16 * 1024**3
     end_with_eos: bool = False
     on_stale: str = "raise"
-    max_poll: float = 1.024
+    max_poll: float = 0.256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,171 @@
+"""Offset stores against the plain work they are made of, on the same disk in the same run.
+
+    python -m benchmarks.offsets [--quick] [--directory DIR]
+
+Peers of the lock-file store are loops without locks, checks or checksums: one that replaces a file
+with one fsync (a temporary file, synced and renamed: what a power cut may undo), and one that
+appends to an open file and syncs it, which is the least a save with an fsync can cost. The peer of
+the SQLite store is the same transaction without the position.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks._harness import Row, Timing, faster, report, take_turns
+from ottla.offsets import OffsetKey, SyncLockFileOffsetStore, SyncSqliteOffsetStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+QUICK = "--quick" in sys.argv
+ROUNDS = 5 if QUICK else 15
+SAVES = 30 if QUICK else 100
+GROUP = 64
+GROUPS = 3
+ROWS = 100 if QUICK else 500
+LINE = b"v1 1234567890 - orders 0 cd3f550b\n"
+
+
+def main() -> None:
+    where = sys.argv[sys.argv.index("--directory") + 1] if "--directory" in sys.argv else None
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=where) as name:
+        directory = Path(name)
+        rows = [*single_rows(directory), *group_rows(directory), *sqlite_rows(directory)]
+    report("offsets: on one disk", rows, ("psycopg",))
+
+
+def single_rows(directory: Path) -> list[Row]:
+    """One key, saved again and again."""
+    store = SyncLockFileOffsetStore(directory / "single")
+    key = OffsetKey("group", "orders")
+    position = 0
+
+    def ours() -> None:
+        nonlocal position
+        for _ in range(SAVES):
+            position += 1
+            store.save(key, position)
+
+    mine, replaced, appended = take_turns(
+        ours,
+        lambda: replace_files(directory, SAVES),
+        lambda: append_lines(directory, SAVES),
+        rounds=ROUNDS,
+    )
+    return [
+        faster("lock file, save, peer one fsync and rename", mine, replaced, 0.9, per(SAVES)),
+        faster("lock file, save, peer append and fsync", mine, appended, 0.9, per(SAVES)),
+    ]
+
+
+def group_rows(directory: Path) -> list[Row]:
+    """64 keys in one group commit, against 64 saves with an fsync each."""
+    store = SyncLockFileOffsetStore(directory / "group")
+    keys = [OffsetKey("group", "orders", shard) for shard in range(GROUP)]
+    position = 0
+
+    def ours() -> None:
+        nonlocal position
+        for _ in range(GROUPS):
+            position += 1
+            store.save_many(dict.fromkeys(keys, position))
+
+    count = GROUPS * GROUP
+    mine, replaced, appended = take_turns(
+        ours,
+        lambda: replace_files(directory, count),
+        lambda: append_lines(directory, count),
+        rounds=ROUNDS,
+    )
+    what = f"lock file, group commit of {GROUP} keys"
+    return [
+        faster(f"{what}, peer one fsync and rename", mine, replaced, 10.0, per(count)),
+        faster(f"{what}, peer append and fsync", mine, appended, 10.0, per(count)),
+    ]
+
+
+def replace_files(directory: Path, count: int) -> None:
+    """A durable replacement of a file, without the sync of its directory."""
+    temporary, data = directory / "peer.tmp", directory / "peer.offset"
+    for _ in range(count):
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        os.write(descriptor, LINE)
+        os.fsync(descriptor)
+        os.close(descriptor)
+        temporary.replace(data)
+
+
+def append_lines(directory: Path, count: int) -> None:
+    descriptor = os.open(directory / "peer.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for _ in range(count):
+        os.write(descriptor, LINE)
+        os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def sqlite_rows(directory: Path) -> list[Row]:
+    """What the position adds to a transaction of one business row, and of a hundred."""
+    rows = []
+    for size, transactions in ((1, ROWS), (100, ROWS // 20)):
+        ours, peer = sqlite_pair(directory / f"business-{size}.db", size, transactions)
+        mine, theirs = take_turns(ours, peer, rounds=ROUNDS)
+        overheads = [a / b for a, b in zip(mine.seconds, theirs.seconds, strict=True)]
+        rows.append(
+            Row(
+                f"SQLite, {size} row(s) per transaction with the position, peer without",
+                per(size * transactions)(mine),
+                per(size * transactions)(theirs),
+                mine.median / theirs.median,
+                (min(overheads), max(overheads)),
+                1.15,
+                at_most=True,
+            )
+        )
+    return rows
+
+
+def sqlite_pair(
+    path: Path, size: int, transactions: int
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    """The same work with and without the position, on one connection in WAL mode, durable."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("CREATE TABLE business (id INTEGER PRIMARY KEY, value BLOB)")
+    store = SyncSqliteOffsetStore()
+    store.create_table(connection)
+    key = OffsetKey("group", "orders")
+    values = [(os.urandom(100),) for _ in range(size)]
+    insert = "INSERT INTO business (value) VALUES (?)"
+    position = None
+
+    def with_position() -> None:
+        nonlocal position
+        for _ in range(transactions):
+            with store.transaction(connection) as transaction:
+                connection.executemany(insert, values)
+                following = (position or 0) + size
+                transaction.save(key, following, expected=position)
+                position = following
+
+    def without() -> None:
+        for _ in range(transactions):
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany(insert, values)
+            connection.execute("COMMIT")
+
+    return with_position, without
+
+
+def per(count: int) -> Callable[[Timing], str]:
+    return lambda timing: f"{count / timing.median:,.0f} /s"
+
+
+if __name__ == "__main__":
+    main()
