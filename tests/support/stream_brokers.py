@@ -10,7 +10,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from ottla import EmbeddedBroker
+from ottla.streams import ConnectOptions, KafkaOptions
 from tests.support.jvm import ApacheKafka
+from tests.support.streams_contract import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +39,12 @@ class StreamBroker(NamedTuple):
     def grow(self, topic: str, partitions: int) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+
+
+def kafka_contract(bootstrap: str, topic: str) -> Store:
+    """A place for the contract's cases; a fetch at the end does not hold up the next for long."""
+    quick = KafkaOptions(session_timeout=1.0, extra={"fetch.wait.max.ms": 50})
+    return Store(f"kafka://{bootstrap}/{topic}", ConnectOptions(kafka=quick))
 
 
 @contextmanager

@@ -40,12 +40,14 @@ from ottla.streams.errors import (
     Unsupported,
 )
 from tests.support.jvm import why_no_jvm
-from tests.support.stream_brokers import StreamBroker, broker
+from tests.support.stream_brokers import StreamBroker, broker, kafka_contract
+from tests.support.streams_contract import CONTRACT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from ottla.streams import Consumer, Message, Streamer
+    from tests.support.streams_contract import Store
 
 EARLIEST = ConsumerOptions(reset=Reset.EARLIEST)
 
@@ -69,8 +71,10 @@ def balanced(**more: Any) -> ConsumerOptions:
 
 
 def open_(kafka: StreamBroker, *topics: str) -> Streamer:
-    # Members hear of a rebalance by their heartbeats, which come three times per session timeout.
-    options = ConnectOptions(timeout=30, kafka=KafkaOptions(session_timeout=1.0))
+    # Members hear of a rebalance by their heartbeats, which come three times per session timeout; a
+    # fetch that waits for data at the end holds up the next one.
+    quick = KafkaOptions(session_timeout=1.0, extra={"fetch.wait.max.ms": 50})
+    options = ConnectOptions(timeout=30, kafka=quick)
     return connect(f"{kafka.url}/{','.join(topics)}", options)
 
 
@@ -92,6 +96,11 @@ def committed(kafka: StreamBroker, group: str, topic: str, shard: int = 0) -> in
         return offset
     finally:
         client.close()
+
+
+@pytest.mark.parametrize("case", CONTRACT, ids=lambda case: case.__name__)
+async def test_the_contract(kafka: StreamBroker, case: Callable[[Store], Awaitable[None]]) -> None:
+    await case(kafka_contract(kafka.bootstrap, kafka.topic()))
 
 
 async def test_t38_commit_is_a_position(kafka: StreamBroker) -> None:
@@ -171,8 +180,8 @@ async def test_t41_external_positions_are_sought_at_assignment(kafka: StreamBrok
             await consumer.commit()
         assert await store.list_all() == {OffsetKey("g", topic, 0): 5, OffsetKey("g", topic, 1): 5}
         assert await asyncio.to_thread(committed, kafka, "g", topic) < 0
-        # LATEST and NONE, for a shard of which the store knows nothing.
-        latest = resumable(offsets=MemoryOffsetStore(), reset=Reset.LATEST)
+        # A shard of which the store knows nothing begins where it is told to, or not at all.
+        latest = resumable(offsets=MemoryOffsetStore(), start_position=END)
         async with streamer.consumer(options=latest) as consumer:
             await fill(streamer, topic, 1)
             assert [one.seq for one in await take(consumer, 1)] == [5]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redis.exceptions import InvalidResponse, ResponseError
 
 from ottla.streams import ConnectOptions, RedisOptions, connect
 from ottla.streams.backends.redis_entries import EntryFormat
 from ottla.streams.backends.redis_ids import IdFormat
 from ottla.streams.backends.redis_keys import by_slot, shard_of, sharder
+from ottla.streams.backends.redis_parser import ReplyReader, Unfinished
 from ottla.streams.backends.redis_replies import RawEntry, claim_reply, read_reply
 from ottla.streams.errors import (
     BackendNotInstalled,
@@ -78,6 +81,47 @@ def test_t33_replies_of_all_protocols_are_equal() -> None:
         assert (message.seq, message.payload, message.native_id) == (1 << 16, b"x", "1-0")
         assert [(one.id, bool(one.fields)) for one in second] == [("2-0", False)]
     assert read_reply(None) == read_reply([]) == read_reply({}) == []
+
+
+def encode(value: object) -> bytes:
+    if value is None:
+        return b"$-1\r\n"
+    if isinstance(value, list):
+        return b"*%d\r\n" % len(value) + b"".join(map(encode, value))
+    if isinstance(value, int):
+        return b":%d\r\n" % value
+    assert isinstance(value, bytes)
+    return b"$%d\r\n%b\r\n" % (len(value), value)
+
+
+REPLIES = st.recursive(
+    st.none() | st.integers() | st.binary(max_size=20), lambda inner: st.lists(inner, max_size=4)
+)
+
+
+@given(st.lists(REPLIES, min_size=1, max_size=4), st.integers(1, 7))
+def test_replies_may_be_cut_anywhere(replies: list[object], step: int) -> None:
+    data = b"".join(map(encode, replies))
+    reader = ReplyReader()
+    found = []
+    for at in range(0, len(data), step):
+        reader.feed(data[at : at + step])
+        with suppress(Unfinished):
+            while True:
+                found.append(reader.take())
+    assert found == replies
+    assert not reader.has_data
+
+
+def test_replies_that_are_errors_or_nonsense() -> None:
+    reader = ReplyReader()
+    reader.feed(b"*-1\r\n+OK\r\n-NOGROUP gone\r\n!x\r\n")
+    assert reader.take() is None
+    assert reader.take() == b"OK"
+    assert isinstance(error := reader.take(), ResponseError)
+    assert str(error) == "NOGROUP gone"
+    with pytest.raises(InvalidResponse, match="no RESP2"):
+        reader.take()
 
 
 def test_a_claim_says_what_was_deleted() -> None:

@@ -25,7 +25,7 @@ from ottla.streams.backends.kafka_places import Places, partition, shard_of
 from ottla.streams.backends.kafka_thread import NS_PER_MS, ConsumerThread
 from ottla.streams.base import Source
 from ottla.streams.errors import ConnectError, StreamError
-from ottla.streams.types import BEGINNING, Mode, ShardKey, to_ns
+from ottla.streams.types import Mode, Reset, ShardKey, to_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -208,10 +208,10 @@ class KafkaSource(Source):
         ]
 
     def _unknown(self, places: Places, shard: ShardKey) -> int:
-        """A shard the store knows nothing of: a start position that was chosen, else reset."""
-        if self._options.start_position != BEGINNING:
-            return places.at([shard], self._options.start_position)[0].offset
-        return places.by_reset(shard, self._options.reset)
+        """A shard the store knows nothing of: the start position, unless reset forbids one."""
+        if self._options.reset is Reset.NONE:
+            return places.by_reset(shard, Reset.NONE)
+        return places.at([shard], self._options.start_position)[0].offset
 
     def _on_revoke(self, consumer: Consumer, gone: list[TopicPartition]) -> None:
         self._give_up(consumer, gone, lost=False)

@@ -15,7 +15,9 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError
+from redis.utils import HIREDIS_AVAILABLE
 
+from ottla.streams.backends.redis_parser import StreamParser
 from ottla.streams.errors import ConnectError
 
 if TYPE_CHECKING:
@@ -27,6 +29,11 @@ RedisClient: TypeAlias = "Redis | RedisCluster"
 
 DEFAULT_PORT: Final = 6379
 READ_MARGIN: Final = 5.0  # seconds that an answer to a blocking read may be late
+
+# How readers are answered: the plain protocol, and without hiredis a parser made for long replies.
+READING: Final[dict[str, Any]] = (
+    {"protocol": 2} if HIREDIS_AVAILABLE else {"protocol": 2, "parser_class": StreamParser}
+)
 
 # What a reader recovers from. A failed login is a ConnectionError for redis-py, but repeating it
 # helps nobody.
@@ -88,12 +95,14 @@ class Link:
 
     def _connection_to(self, key: str) -> AbstractConnection:
         if isinstance(self.client, RedisCluster):
-            node = self.client.get_node_from_key(key)
-            assert node is not None  # None is for replicas
-            connection: AbstractConnection = node.connection_class(**node.connection_kwargs)
-            return connection
-        pool = self.client.connection_pool
-        made: AbstractConnection = pool.make_connection()  # type: ignore[no-untyped-call]  # same
+            node: Any = self.client.get_node_from_key(key)
+            kind, settings = node.connection_class, node.connection_kwargs
+        else:
+            pool: Any = self.client.connection_pool
+            kind, settings = pool.connection_class, pool.connection_kwargs
+        # Notices of maintenance are pushed, which the plain protocol has no way to do.
+        kept = {name: value for name, value in settings.items() if "maint" not in name}
+        made: AbstractConnection = kind(**{**kept, **READING})
         return made
 
     async def moved(self) -> None:
