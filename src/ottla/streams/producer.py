@@ -113,6 +113,7 @@ class Pipe:
         self.full = False
         self._max_pending = max_pending
         self._queue: list[tuple[Outgoing, Delivery]] = []
+        self._batch: list[tuple[Outgoing, Delivery]] = []
         self._outstanding = 0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -128,6 +129,7 @@ class Pipe:
         if self._task is None:
             await self.sink.open()
             self._task = asyncio.get_running_loop().create_task(self._write())
+            self._task.add_done_callback(self._writer_done)
 
     async def room(self) -> None:
         """Wait until the queue takes another message."""
@@ -181,7 +183,7 @@ class Pipe:
             self.closed = True
             self._wake.set()
             if self._task is not None:
-                await self._task
+                await asyncio.wait([self._task])
             await self.sink.close(end=end)
 
     async def _write(self) -> None:
@@ -191,12 +193,20 @@ class Pipe:
             batch, self._queue = self._queue, []
             if not batch:
                 continue
+            self._batch = batch
             try:
                 await self.sink.write(batch)
             except StreamError as error:
                 self._reject(batch, error)
             except OSError as error:
                 self._reject(batch, DeliveryError(f"the store failed: {error}"))
+
+    def _writer_done(self, task: asyncio.Task[None]) -> None:
+        """A sink that failed in a way nobody foresaw must not leave anyone waiting."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.closed = True
+            self._reject([*self._batch, *self._queue], DeliveryError(f"the sink broke: {error!r}"))
 
     def _reject(self, batch: list[tuple[Outgoing, Delivery]], error: StreamError) -> None:
         for _, delivery in batch:
@@ -253,7 +263,7 @@ class Producer:
             stream, payload, shard, key, headers, None if timestamp is None else to_ns(timestamp)
         )
         pipe = self._pipe_
-        if pipe is None or self._ended or pipe.full:
+        if pipe is None or self._ended or pipe.full or pipe.closed:
             pipe = self._pipe()
             await pipe.room()
             pipe = self._pipe()
@@ -305,6 +315,8 @@ class Producer:
     def _pipe(self) -> Pipe:
         if self._ended:
             raise ProducerEnded("this producer has ended; open another one")
+        if self._pipe_ is not None and self._pipe_.closed:
+            raise ProducerEnded("the sink broke; open another producer")
         if self._pipe_ is None:
             raise ProducerEnded("enter the producer first: async with streamer.producer(...) as p")
         return self._pipe_
