@@ -6,11 +6,14 @@ load and every write goes over the wire between them. Node 2 may be away, and le
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.broker.peers import PeerUnreachable
+from ottla.broker.share_rpcs import RemoteCoordinators
 from ottla.broker.topics import create_topic
 from ottla.coordination.share import state_messages as m
 from ottla.coordination.share.state_records import ShareKey
@@ -168,6 +171,32 @@ def test_54_a_coordinator_that_moved_is_looked_up_again(nodes: Nodes) -> None:
     assert [answer.error for answer in nodes.call(moved())] == [ErrorCode.NONE] * 2
     assert here.persister.leader_of(key) == 1
     assert here.data.partitions_on_disk(SHARE_GROUP_STATE_TOPIC) == [1]
+
+
+def test_54_a_write_that_is_tried_again_is_not_overtaken(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = nodes.running[1]
+    key = ShareKey(nodes.new_group(), nodes.topic_id, 0)
+    nodes.do(here.persister.ensure_topic)
+    sent: list[int] = []
+
+    async def fail_once(
+        _: object, __: int, request: m.WriteState, expect: type[m.StateResponse]
+    ) -> m.StateResponse:
+        sent.append(request.start_offset)
+        if len(sent) == 1:
+            raise PeerUnreachable("node 2: for a moment")
+        return expect()
+
+    monkeypatch.setattr(RemoteCoordinators, "ask", fail_once)
+
+    async def write() -> list[m.StateResponse]:
+        writes = [m.WriteState(key, here.groups.topics, 0, 0, start, ()) for start in (1, 2, 3)]
+        return await asyncio.gather(*map(here.persister.write, writes))
+
+    assert [answer.error for answer in nodes.call(write())] == [ErrorCode.NONE] * 3
+    assert sent == [1, 1, 2, 3]
 
 
 def test_48_a_queue_that_moved_redirects_its_members(nodes: Nodes) -> None:
