@@ -268,6 +268,10 @@ class KafkaSource(Source):
                 raise StreamError(f"Kafka did not take the commit: {error.str()}; it comes again")
             await asyncio.sleep(RETRY_DELAY)
 
+    async def group_metadata(self) -> object:
+        """What a transaction needs to know of this member."""
+        return await self._thread.run(lambda consumer: consumer.consumer_group_metadata())
+
     # -- moving -----------------------------------------------------------------------------------
 
     async def seek(self, to: datetime, shards: frozenset[ShardKey]) -> None:
