@@ -173,7 +173,11 @@ class KafkaSource(Source):
         self._next_refresh = _now() + self._kafka.metadata_refresh
         if self._is_chosen:
             return
-        found = await self._ask(lambda places: places.shards(self._streams))
+        try:
+            found = await self._ask(lambda places: places.shards(self._streams))
+        except StreamError as error:
+            LOGGER.warning("no news of partitions, the next look is later: %s", error)
+            return
         new = [shard for shard in found if shard not in self._known]
         if new:
             self._known.update(new)
