@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks._harness import ROUNDS, Row, Timing, faster
+from benchmarks._harness import ROUNDS, Row, Timing, faster, skipped
 
 PEER: Final = Path(__file__).parent / "streams_peer"
 CACHE_VARIABLE: Final = "BENCH_STREAMS_CACHE"
@@ -36,9 +36,9 @@ def rows(messages: int, rounds: int = ROUNDS) -> list[Row]:
     """The rows, or none and a line that says what is missing."""
     peer = build_peer()
     if peer is None:
-        print("  skipped: cargo is not installed, the SeaStreamer crate cannot be built")
+        skipped("File write and read", "cargo is not there to build the SeaStreamer crate")
         return []
-    found = {name: ([], []) for name in ("write", "read")}  # type: dict[str, tuple[list[Spent], list[Spent]]]
+    found: dict[str, tuple[list[Spent], list[Spent]]] = {"write": ([], []), "read": ([], [])}
     with tempfile.TemporaryDirectory() as directory:
         for turn in range(rounds + 1):
             for side, program in enumerate(([sys.executable, "-m", __name__], [str(peer)])):

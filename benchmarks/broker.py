@@ -9,7 +9,9 @@ Where there is no JVM the script says which peers it skipped.
 
 from __future__ import annotations
 
+import socket
 import statistics
+import struct
 import sys
 import time
 from contextlib import ExitStack
@@ -20,7 +22,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from benchmarks._harness import Row, report
+from benchmarks._harness import Row, report, skipped
 from benchmarks._ottla import OttlaProcess
 from benchmarks._peers import RdkafkaMock, apache_kafka, why_no_jvm
 from ottla import EmbeddedBroker
@@ -36,6 +38,7 @@ RECORDS = 100_000 if QUICK else 300_000
 LATENCY_RATE = 5_000
 LATENCY_SECONDS = 3 if QUICK else 10
 STARTS = 3
+CROWD, SLOW = 5_200, 200
 GROWTH_BYTES = (1 if QUICK else 10) * 1024**3
 KAFKA_CONFIG = {"num.partitions": str(PARTITIONS)}
 AS_KAFKA = {"ottla.flush.mode": "os"}
@@ -69,10 +72,11 @@ def main() -> None:
     rows = [first_ack_row()]
     peer = apache_kafka(config=KAFKA_CONFIG)
     if peer is None:
-        print(f"skipped, no Apache Kafka: {why_no_jvm()}")
+        skipped("Apache Kafka", str(why_no_jvm()))
     else:
         rows += process_rows()
         rows += load_rows()
+    rows.append(crowd_row())
     rows += growth_rows()
     report("broker: a durable node", rows, ("confluent-kafka", "uvloop"))
 
@@ -174,7 +178,7 @@ def load_rows() -> list[Row]:
 
 def produce(broker: Broker, topic: str, records: int) -> Load:
     """Default batching, acks=all; done when the end offsets say so."""
-    _create(broker.bootstrap, topic, PARTITIONS)
+    create_topic(broker.bootstrap, topic, PARTITIONS)
     producer = Producer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -221,7 +225,7 @@ def consume(broker: Broker, topic: str, records: int) -> Load:
 
 def p99(broker: Broker) -> float:
     """Seconds from produce() to the delivery report at a steady rate, 99th percentile."""
-    _create(broker.bootstrap, "latency", PARTITIONS)
+    create_topic(broker.bootstrap, "latency", PARTITIONS)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "linger.ms": 0})
     seen: list[float] = []
 
@@ -244,6 +248,23 @@ def p99(broker: Broker) -> float:
     assert len(seen) == count
     settled = sorted(seen[LATENCY_RATE:])  # the first second warms up
     return settled[int(len(settled) * 0.99)]
+
+
+def crowd_row() -> Row:
+    """What 5,000 connections that say nothing, and 200 that send half a frame, cost another."""
+    alone, crowded = [], []
+    for _ in range(ROUNDS):
+        with OttlaProcess(AS_KAFKA) as broker:
+            alone.append(p99(broker))
+            host, _, port = broker.bootstrap.rpartition(":")
+            with ExitStack() as stack:
+                for number in range(CROWD):
+                    other = stack.enter_context(socket.create_connection((host, int(port)), 60))
+                    if number < SLOW:
+                        other.sendall(struct.pack(">ihh", 100, 18, 3))
+                crowded.append(p99(broker))
+    what = f"produce p99 beside {CROWD - SLOW} idle and {SLOW} slow connections, against alone"
+    return _latency_row(what, crowded, alone, 1.2)
 
 
 # -- growth ---------------------------------------------------------------------------------------
@@ -273,7 +294,7 @@ def growth_rows() -> list[Row]:
 
 
 def _produce_to(broker: Broker, topic: str, partitions: int) -> float:
-    _create(broker.bootstrap, topic, partitions)
+    create_topic(broker.bootstrap, topic, partitions)
     before = end_offsets(broker.bootstrap, topic)
     producer = Producer(
         {
@@ -298,7 +319,7 @@ def _kafka() -> Any:
     return apache_kafka(config=KAFKA_CONFIG)
 
 
-def _create(bootstrap: str, topic: str, partitions: int) -> None:
+def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     if topic in admin.list_topics(timeout=20).topics:
         return

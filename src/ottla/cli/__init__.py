@@ -17,7 +17,11 @@ from ottla.cli.broker import EXAMPLES as BROKER_EXAMPLES
 from ottla.cli.broker import broker
 from ottla.cli.consume import EXAMPLES as CONSUME_EXAMPLES
 from ottla.cli.consume import consume
+from ottla.cli.produce import EXAMPLES as PRODUCE_EXAMPLES
+from ottla.cli.produce import produce
 from ottla.cli.relay import CLOCK_EXAMPLES, RELAY_EXAMPLES, clock, relay
+from ottla.cli.share_consume import EXAMPLES as SHARE_CONSUME_EXAMPLES
+from ottla.cli.share_consume import share_consume
 
 app = typer.Typer(
     name="ottla",
@@ -28,7 +32,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(epilog=BROKER_EXAMPLES)(broker)
+app.command(epilog=PRODUCE_EXAMPLES)(produce)
 app.command(epilog=CONSUME_EXAMPLES)(consume)
+app.command(epilog=SHARE_CONSUME_EXAMPLES)(share_consume)
 app.command(epilog=RELAY_EXAMPLES)(relay)
 app.command(epilog=CLOCK_EXAMPLES)(clock)
 app.add_typer(file.app, name="file")

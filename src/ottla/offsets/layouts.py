@@ -54,11 +54,14 @@ class Malformed(ValueError):
     """The bytes of a data file are not what the layout says; the text is the reason."""
 
 
+# A consumer saves the same names again and again.
+@lru_cache(maxsize=1024)
 def quote(name: str) -> str:
     """The name in characters that are safe in any file name."""
     return "".join([_QUOTED[byte] for byte in name.encode()])
 
 
+@lru_cache(maxsize=1024)
 def part(name: str) -> str:
     """The name as part of a file name: quoted, and shortened if it is long."""
     quoted = quote(name)

@@ -84,8 +84,8 @@ class SyncLockFileOffsetStore:
         self._process = os.getpid()
         self._numbers = itertools.count()
         self._guard = threading.Lock()
-        self._thread_locks: dict[Path, threading.Lock] = {}
-        self._held: dict[Path, int] = {}
+        self._thread_locks: dict[str, threading.Lock] = {}
+        self._held: dict[str, int] = {}
 
     def load(self, key: OffsetKey, *, epoch: str | None = None) -> int | None:
         self._check_process()
@@ -93,7 +93,8 @@ class SyncLockFileOffsetStore:
         name = self.layout.stem(key) + OFFSET_SUFFIX
         if self._exclusive and directory.is_dir():
             with self._opened(directory) as opened, self._locked(opened, [name]):
-                return current(key, self._stored(key, name, opened), epoch)
+                data = opened.read(name, MAX_FILE_BYTES)
+                return current(key, self._stored(key, name, opened, data), epoch)
         data = files.read(f"{directory}/{name}", MAX_FILE_BYTES)
         entry = self._entry(key.consumer, directory, name, data)
         return None if entry is None else current(key, entry[1], epoch)
@@ -173,8 +174,9 @@ class SyncLockFileOffsetStore:
                 self._make_directory(directory, next(iter(names)).consumer)
                 opened[directory] = held.enter_context(self._opened(directory))
                 held.enter_context(self._locked(opened[directory], sorted(names.values())))
+                contents = opened[directory].read_many(names.values(), MAX_FILE_BYTES)
                 for key, name in names.items():
-                    before[key] = self._stored(key, name, opened[directory])
+                    before[key] = self._stored(key, name, opened[directory], contents[name])
             after = {key: decide(key, before[key], each) for key, each in wanted.items()}
             for directory, names in by_directory.items():
                 new = {name: (key, to) for key, name in names.items() if (to := after[key])}
@@ -206,15 +208,16 @@ class SyncLockFileOffsetStore:
             raise
         directory.sync()
 
-    def _stored(self, key: OffsetKey, name: str, directory: OpenDirectory) -> Stored | None:
-        entry = self._locked_entry(key.consumer, name, directory)
+    def _stored(
+        self, key: OffsetKey, name: str, directory: OpenDirectory, data: bytes | None
+    ) -> Stored | None:
+        entry = self._locked_entry(key.consumer, name, directory, data)
         return None if entry is None else entry[1]
 
     def _locked_entry(
-        self, consumer: str, name: str, directory: OpenDirectory
+        self, consumer: str, name: str, directory: OpenDirectory, data: bytes | None
     ) -> tuple[OffsetKey, Stored] | None:
-        """What is stored in a file whose lock is held."""
-        data = directory.read(name, MAX_FILE_BYTES)
+        """What was read from a file whose lock is held."""
         try:
             return self._decode(consumer, directory.path, name, data)
         except OffsetCorrupt as corrupt:
@@ -237,7 +240,8 @@ class SyncLockFileOffsetStore:
                 raise
         # Another process may save a good value before we have the lock, so it is read again.
         with self._opened(directory) as opened, self._locked(opened, [name]):
-            return self._locked_entry(consumer, name, opened)
+            data = opened.read(name, MAX_FILE_BYTES)
+            return self._locked_entry(consumer, name, opened, data)
 
     def _decode(
         self, consumer: str, directory: Path, name: str, data: bytes | None
@@ -283,24 +287,31 @@ class SyncLockFileOffsetStore:
     @contextlib.contextmanager
     def _locked(self, directory: OpenDirectory, names: Sequence[str]) -> Iterator[None]:
         """The locks of these data files, taken in this order."""
-        with contextlib.ExitStack() as held:
+        taken: list[threading.Lock] = []
+        descriptors: list[int] = []
+        try:
             for name in names:
                 lock = name.removesuffix(OFFSET_SUFFIX) + LOCK_SUFFIX
-                path = directory.path / lock
+                path = f"{directory.path}/{lock}"
                 with self._guard:
                     thread_lock = self._thread_locks.setdefault(path, threading.Lock())
                 # Threads of this process take turns without asking the file again and again.
                 if not thread_lock.acquire(timeout=self._lock_timeout):
-                    raise OffsetLockTimeout(path, self._lock_timeout)
-                held.callback(thread_lock.release)
+                    raise OffsetLockTimeout(Path(path), self._lock_timeout)
+                taken.append(thread_lock)
                 if path in self._held:
                     continue
                 descriptor = directory.lock(lock, self._lock_timeout)
                 if self._exclusive:
                     self._held[path] = descriptor
                 else:
-                    held.callback(os.close, descriptor)
+                    descriptors.append(descriptor)
             yield
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            for thread_lock in taken:
+                thread_lock.release()
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:

@@ -20,7 +20,6 @@ import asyncio
 import logging
 import time
 import weakref
-from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Self
 
@@ -38,6 +37,7 @@ from ottla.streams.errors import (
     StreamKeyNotFound,
 )
 from ottla.streams.modes import refuse
+from ottla.streams.pump import Pump
 from ottla.streams.redelivery import Redelivery
 from ottla.streams.tracker import Tracker
 from ottla.streams.types import WILDCARD, AutoCommit, Message, MessageId, Mode, ShardKey
@@ -53,9 +53,6 @@ if TYPE_CHECKING:
     from ottla.streams.types import ConsumerOptions, SeqPos
 
 _log = logging.getLogger("ottla.streams")
-
-FETCH_WAIT = 0.5
-"""Longest wait of one fetch: what a seek or a close may have to wait for."""
 
 
 class ConsumerState(Enum):
@@ -88,7 +85,6 @@ class Consumer:
         self.streams = tuple(streams)
         self.options = options
         self._source = source
-        self._queue: deque[Message] = deque()
         self._tracker = Tracker(
             options.auto_commit, options.auto_commit_delay, per_entry=source.per_entry
         )
@@ -97,22 +93,17 @@ class Consumer:
             self._tracker, options, driver.unsupported, dead_letters, self._returned
         )
         self._tracked = options.mode is not Mode.REAL_TIME or self._tracker.by_user
-        self._on_demand = options.auto_commit is AutoCommit.IMMEDIATE
-        self._refill_at = options.prefetch // 2
+        on_demand = options.auto_commit is AutoCommit.IMMEDIATE
+        self._pump = Pump(source, options.prefetch, on_demand=on_demand)
+        self._queue = self._pump.queue
         self._assigned: set[ShardKey] = set()
         self._opened = self._closing = self._closed = False
-        self._end: BaseException | None = None
         self._late_error: Exception | None = None
         self._iterator: weakref.ref[_Iterator] | None = None
         self._moving: asyncio.Task[None] | None = None
         self._closer: asyncio.Task[None] | None = None
-        self._waiting = self._wanted = 0
         self._holders: weakref.WeakSet[asyncio.Task[object]] = weakref.WeakSet()
-        self._arrived = asyncio.Event()
-        self._room = asyncio.Event()
         self._progressed = asyncio.Event()
-        self._io = asyncio.Lock()
-        self._pump_task: asyncio.Task[None] | None = None
 
     # ---- state
 
@@ -125,8 +116,8 @@ class Consumer:
             return ConsumerState.NEW
         if self._moving is not None:
             return ConsumerState.SEEKING
-        if self._end is not None and not self._more:
-            ended = isinstance(self._end, StreamEnded)
+        if self._pump.end is not None and not self._more:
+            ended = isinstance(self._pump.end, StreamEnded)
             return ConsumerState.ENDED if ended else ConsumerState.FAILED
         iterating = self._iterator is not None and self._iterator() is not None
         return ConsumerState.ITERATING if iterating else ConsumerState.READY
@@ -165,9 +156,7 @@ class Consumer:
             await self._source.close()
             raise
         self._opened = True
-        if not self._on_demand:
-            self._room.set()
-        self._start_pump()
+        self._pump.start()
         self._commits.start()
         return self
 
@@ -191,15 +180,10 @@ class Consumer:
 
     async def _close(self, caller: asyncio.Task[object] | None, *, drain: bool) -> None:
         self._closing = True
-        unread = [*self._queue]
-        self._queue.clear()
-        self._room.set()
-        self._arrived.set()
+        self._pump.arrived.set()
         if self._moving is not None:
             await asyncio.wait([self._moving])
-        await self._stop_pump()
-        unread += self._queue
-        self._queue.clear()
+        unread = await self._pump.stop()
         self._again.discard(None)
         try:
             if drain and self._worth_waiting(caller):
@@ -258,7 +242,7 @@ class Consumer:
             taken = [self._again.ready.popleft()]
             self._tracker.redeliver(taken[0])
         else:
-            taken = self._pop(limit)
+            taken = self._pump.pop(limit)
             if self._tracked:
                 self._tracker.deliver(taken, time.monotonic())
         if self._tracked:
@@ -267,27 +251,14 @@ class Consumer:
                 self._holders.add(task)
         return taken
 
-    def _pop(self, limit: int) -> list[Message]:
-        queue = self._queue
-        if limit >= len(queue):
-            taken = list(queue)
-            queue.clear()
-        else:
-            popleft = queue.popleft
-            taken = [popleft() for _ in range(limit)]
-        if len(queue) <= self._refill_at and not self._on_demand:
-            self._room.set()
-        return taken
-
     async def _wait(self, limit: int, wait: float | None) -> None:
         """Until a message can be taken without waiting. Takes none, so cancelling loses none."""
         next_policy = self.options.auto_commit is AutoCommit.NEXT and self._tracked
-        if self._waiting and next_policy:
+        if self._pump.waiting and next_policy:
             raise ConfigError(
                 "NEXT cannot tell which of several readers is done; use auto_commit=ROLLING and ack"
             )
-        self._waiting += 1
-        self._wanted = limit
+        self._pump.waiting += 1
         try:
             async with asyncio.timeout(wait):
                 while True:
@@ -296,14 +267,13 @@ class Consumer:
                     if self._queue or self._again.ready:
                         return
                     self._check_open()
-                    if self._end is not None and not self._more:
-                        raise self._end
+                    if self._pump.end is not None and not self._more:
+                        raise self._pump.end
                     self._raise_late()
-                    self._arrived.clear()
-                    self._room.set()
-                    await self._arrived.wait()
+                    self._pump.demand(limit)
+                    await self._pump.arrived.wait()
         finally:
-            self._waiting -= 1
+            self._pump.waiting -= 1
 
     # ---- acknowledging
 
@@ -356,12 +326,12 @@ class Consumer:
         if error is not None:
             self._late_error = error
         self._noticed()
-        self._arrived.set()
+        self._pump.arrived.set()
 
     def _fail_late(self, error: Exception) -> None:
         """What failed in the background is told to the next caller."""
         self._late_error = error
-        self._arrived.set()
+        self._pump.arrived.set()
 
     def _by_user(self, message: Message | MessageId, verb: str) -> MessageId:
         if self._closed:
@@ -412,29 +382,22 @@ class Consumer:
     async def _moved(self, action: Callable[[], Awaitable[None]]) -> None:
         self._source.interrupt()
         try:
-            async with self._io:
+            async with self._pump.io:
                 await action()
                 self._discard(None)
                 self._commits.rewound = True
-                if self._pump_task is not None and self._pump_task.done():
-                    self._end = None
-                    self._start_pump()
+                self._pump.start()
         finally:
             self._moving = None
-            self._arrived.set()
+            self._pump.arrived.set()
 
     def _discard(self, shards: Collection[ShardKey] | None) -> None:
         """Forget what is queued, delayed and delivered of these shards (None: all)."""
         self._unqueue(shards)
         self._tracker.forget(shards)
-        if not self._on_demand:
-            self._room.set()
 
     def _unqueue(self, shards: Collection[ShardKey] | None) -> None:
-        queue = self._queue
-        kept = [m for m in queue if shards is not None and (m.stream, m.shard) not in shards]
-        queue.clear()
-        queue.extend(kept)
+        self._pump.drop(shards)
         self._again.discard(shards)
 
     async def revoke(self, shards: Collection[ShardKey], *, lost: bool, within: float) -> None:
@@ -459,45 +422,6 @@ class Consumer:
             await asyncio.wait([self._moving])
         return await self._source.lag(self._tracker.positions())
 
-    # ---- the pump
-
-    def _start_pump(self) -> None:
-        self._pump_task = asyncio.get_running_loop().create_task(self._pump())
-        self._pump_task.add_done_callback(self._pump_done)
-
-    async def _pump(self) -> None:
-        prefetch = self.options.prefetch
-        while not self._closing:
-            await self._room.wait()
-            async with self._io:
-                if self._closing:
-                    return
-                limit = self._wanted if self._on_demand else prefetch - len(self._queue)
-                if limit > 0:
-                    messages = await self._source.fetch(limit, FETCH_WAIT)
-                    if messages:
-                        self._queue.extend(messages)
-                        self._arrived.set()
-            if self._on_demand:
-                if self._queue or not self._waiting:
-                    self._room.clear()
-            elif len(self._queue) >= prefetch:
-                self._room.clear()
-
-    def _pump_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled():
-            self._end = task.exception()
-            self._arrived.set()
-
-    async def _stop_pump(self) -> None:
-        if self._pump_task is None or self._pump_task.done():
-            return
-        self._source.interrupt()
-        await asyncio.wait([self._pump_task], timeout=2 * FETCH_WAIT)
-        if not self._pump_task.done():
-            self._pump_task.cancel()
-            await asyncio.wait([self._pump_task])
-
     async def _settled(self, shards: Collection[ShardKey] | None, within: float) -> None:
         """Until nothing of these shards is in the user's hands, or the timeout."""
         try:
@@ -515,8 +439,12 @@ class Consumer:
             raise ConsumerClosed("the consumer is closed")
         if not self._opened:
             raise ConsumerClosed("enter the consumer first: async with streamer.consumer(...) as c")
-        if self._end is not None and not isinstance(self._end, StreamEnded) and not self._more:
-            raise self._end
+        if (
+            self._pump.end is not None
+            and not isinstance(self._pump.end, StreamEnded)
+            and not self._more
+        ):
+            raise self._pump.end
 
     def _check_reading(self) -> None:
         if self._closing or self._closed or not self._opened:

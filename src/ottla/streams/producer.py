@@ -26,7 +26,7 @@ from ottla.streams.types import AutoCommit, Outgoing, ProducerOptions, to_ns
 from ottla.streams.url import validate_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator
+    from collections.abc import AsyncIterator, Callable, Generator, Sequence
     from datetime import datetime
     from types import TracebackType
 
@@ -88,6 +88,24 @@ class Delivery:
         return self.result()
 
 
+def settle_all(
+    batch: Sequence[tuple[Outgoing, Delivery]], results: Sequence[Receipt | StreamError]
+) -> None:
+    """For sinks: the fates of a whole batch, none of them known before."""
+    resolved = 0
+    for (_, delivery), result in zip(batch, results, strict=True):
+        if isinstance(result, StreamError):
+            delivery.reject(result)
+            continue
+        delivery._receipt = result
+        resolved += 1
+        waiter = delivery._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+    if resolved:
+        batch[0][1]._pipe.settled(resolved)
+
+
 class Pipe:
     """What the clones of a producer share: the sink, its queue and the task that writes."""
 
@@ -95,8 +113,10 @@ class Pipe:
         self.sink = sink
         self.users = 0
         self.failures: list[Delivery] = []
+        self.full = False
         self._max_pending = max_pending
         self._queue: list[tuple[Outgoing, Delivery]] = []
+        self._batch: list[tuple[Outgoing, Delivery]] = []
         self._outstanding = 0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -112,6 +132,7 @@ class Pipe:
         if self._task is None:
             await self.sink.open()
             self._task = asyncio.get_running_loop().create_task(self._write())
+            self._task.add_done_callback(self._writer_done)
 
     async def room(self) -> None:
         """Wait until the queue takes another message."""
@@ -119,16 +140,12 @@ class Pipe:
             self._room.clear()
             await self._room.wait()
 
-    @property
-    def full(self) -> bool:
-        """Whether `send` has to wait."""
-        return self._outstanding >= self._max_pending
-
     def put(self, message: Outgoing) -> Delivery:
         """Queue one message."""
         delivery = Delivery(self)
         self._queue.append((message, delivery))
         self._outstanding += 1
+        self.full = self._outstanding >= self._max_pending
         if len(self._queue) == 1:
             self._wake.set()
             self._empty.clear()
@@ -137,6 +154,7 @@ class Pipe:
     def settled(self, count: int) -> None:
         """That many deliveries have met their fate."""
         self._outstanding -= count
+        self.full = self._outstanding >= self._max_pending
         if not self._room.is_set() and self._outstanding < self._max_pending:
             self._room.set()
         if not self._outstanding:
@@ -168,7 +186,7 @@ class Pipe:
             self.closed = True
             self._wake.set()
             if self._task is not None:
-                await self._task
+                await asyncio.wait([self._task])
             await self.sink.close(end=end)
 
     async def _write(self) -> None:
@@ -178,12 +196,20 @@ class Pipe:
             batch, self._queue = self._queue, []
             if not batch:
                 continue
+            self._batch = batch
             try:
                 await self.sink.write(batch)
             except StreamError as error:
                 self._reject(batch, error)
             except OSError as error:
                 self._reject(batch, DeliveryError(f"the store failed: {error}"))
+
+    def _writer_done(self, task: asyncio.Task[None]) -> None:
+        """A sink that failed in a way nobody foresaw must not leave anyone waiting."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.closed = True
+            self._reject([*self._batch, *self._queue], DeliveryError(f"the sink broke: {error!r}"))
 
     def _reject(self, batch: list[tuple[Outgoing, Delivery]], error: StreamError) -> None:
         for _, delivery in batch:
@@ -239,8 +265,9 @@ class Producer:
         message = Outgoing(
             stream, payload, shard, key, headers, None if timestamp is None else to_ns(timestamp)
         )
-        pipe = self._pipe()
-        if pipe.full:
+        pipe = self._pipe_
+        if pipe is None or self._ended or pipe.full or pipe.closed:
+            pipe = self._pipe()
             await pipe.room()
             pipe = self._pipe()
         return pipe.put(message)
@@ -324,6 +351,8 @@ class Producer:
     def _pipe(self) -> Pipe:
         if self._ended:
             raise ProducerEnded("this producer has ended; open another one")
+        if self._pipe_ is not None and self._pipe_.closed:
+            raise ProducerEnded("the sink broke; open another producer")
         if self._pipe_ is None:
             raise ProducerEnded("enter the producer first: async with streamer.producer(...) as p")
         return self._pipe_

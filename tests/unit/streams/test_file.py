@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import subprocess
@@ -117,6 +118,28 @@ async def test_d9_a_reopened_file_is_what_one_writer_would_have_made(tmp_path: P
     for seq, message in enumerate(out, 1):
         once.add(Entry(b"a", 0, seq, T, message.payload))
     assert path.read_bytes()[HEADER_SIZE:] == once.take()
+
+
+async def test_t09_cancelled_reads_of_a_growing_file_lose_nothing(tmp_path: Path) -> None:
+    chance = random.Random(9)
+    path = tmp_path / "x.ss"
+    seen: list[int] = []
+    async with (
+        open_file(path) as streamer,
+        streamer.consumer("a", options=FOLLOW) as consumer,
+        streamer.producer("a") as producer,
+    ):
+        for number in range(1000):
+            if number % 2:
+                await producer.send(str(number))
+            task = asyncio.create_task(consumer.next())
+            await asyncio.sleep(chance.choice((0, 0, 0, 0.001)))
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                seen.append((await task).seq)
+        while len(seen) < 500:
+            seen.append((await consumer.next(5)).seq)
+    assert seen == list(range(1, 501))
 
 
 @pytest.mark.parametrize("live", [True, False])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks._streams_file import build_peer
 from ottla.streams.errors import ChecksumError, FileLimitExceeded, FormatError
 from ottla.streams.ss.crc import crc16
 from ottla.streams.ss.decoder import Decoder
@@ -22,7 +26,8 @@ from ottla.streams.ss.format import (
     decode_header,
     max_markers,
 )
-from ottla.streams.types import INTERNAL, Message
+from ottla.streams.ss.writer import SsWriter
+from ottla.streams.types import INTERNAL, Create, FileOptions, Message, Outgoing
 
 T = 1_700_000_000_000
 SAMPLE = Path(__file__).parents[2] / "data" / "sea_streamer_sample.ss"
@@ -281,3 +286,28 @@ def test_t54_a_frame_that_does_not_fit_changes_nothing(limit: int) -> None:
     data = Header("v.ss", T, 1024).encode() + encoder.take()
     assert len(data) == encoder.offset <= max(limit, HEADER_SIZE)
     assert entries(decode(data)[0]) == kept
+
+
+@pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "soak" or shutil.which("cargo") is None,
+    reason="building the original takes minutes: make soak does, where cargo is installed",
+)
+def test_v12_the_original_as_built_here_reads_alike_and_goes_on_alike(tmp_path: Path) -> None:
+    peer = build_peer()
+    assert peer is not None
+    path = tmp_path / "sample.ss"
+    subprocess.run([str(peer), "sample", str(path)], check=True, capture_output=True)
+    data = path.read_bytes()
+    found, _ = decode(data)
+    encoder = Encoder(1024, HEADER_SIZE)
+    for entry in entries(found):
+        encoder.add(entry)
+    assert decode_header(data).encode() + encoder.take() == data
+    ours = tmp_path / "ours.ss"
+    writer = SsWriter(str(ours), FileOptions(create=Create.IF_MISSING))
+    writer.append([Outgoing("bench", b"x" * 256)] * 5000)
+    writer.close()
+    subprocess.run([str(peer), "read", str(ours), "5000"], check=True, capture_output=True)
+    subprocess.run([str(peer), "write", str(ours), "5000", "256"], check=True, capture_output=True)
+    again, _ = decode(ours.read_bytes())
+    assert [m.seq for m in again] == list(range(1, 10_001))

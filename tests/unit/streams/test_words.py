@@ -163,3 +163,15 @@ async def test_clones_end_on_their_own() -> None:
         assert not sink.ended
         await (await first.send(b"2"))
     assert sink.ended
+
+
+async def test_a_sink_that_breaks_leaves_nobody_waiting() -> None:
+    sink = ListSink()
+    broken = await producer(sink, "a").__aenter__()
+    sink.refuse = ZeroDivisionError("unforeseen")
+    delivery = await broken.send(b"x")
+    with pytest.raises(DeliveryError, match="unforeseen"):
+        await delivery
+    with pytest.raises(ProducerEnded, match="broke"):
+        await broken.send(b"y")
+    await broken.aclose()

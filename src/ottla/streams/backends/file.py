@@ -21,9 +21,10 @@ from ottla.streams.errors import (
     SameGroupSameMode,
 )
 from ottla.streams.modes import has_wildcard
+from ottla.streams.producer import settle_all
 from ottla.streams.ss.watch import grown
 from ottla.streams.ss.writer import SsWriter, check_interval
-from ottla.streams.types import Backend, Create, FileOptions, Mode, Receipt, Reset
+from ottla.streams.types import Backend, Create, FileOptions, Mode, Reset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -165,11 +166,7 @@ class FileSink(Sink):
         messages = [message for message, _ in batch]
         results = await self._handle.run(lambda writer: writer.append(messages))
         self._handle.announce()
-        for (_, delivery), result in zip(batch, results, strict=True):
-            if isinstance(result, Receipt):
-                delivery.resolve(result)
-            else:
-                delivery.reject(result)
+        settle_all(batch, results)
 
     async def close(self, *, end: bool) -> None:
         if self._opened:

@@ -22,7 +22,10 @@ from ottla.streams.ss.format import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+_pack_head = FRAME_HEAD.pack
+_pack_tail = FRAME_TAIL.pack
 
 
 class Entry(NamedTuple):
@@ -130,6 +133,34 @@ class Encoder:
             self.offset += total
         else:
             self._cut(head + payload + tail)
+
+    def add_many(self, first: Entry, payloads: Sequence[bytes], checksums: Sequence[int]) -> int:
+        """Append frames like `first` with sequences that follow, as many as fit before the next
+        beacon and the limit. Returns how many; `add` takes the one that did not fit."""
+        key, number, seq, timestamp_ms, _ = first
+        shard = self._shards.get((key, number))
+        if shard is None or not payloads:
+            return 0
+        room = min(self._interval - self.offset % self._interval, self._limit - self.offset)
+        prefix, running, double, out = shard.prefix, shard.running, self._double, self._out
+        overhead = FRAME_OVERHEAD + len(key)
+        left, count = room, 0
+        for payload, checksum in zip(payloads, checksums, strict=True):
+            size = len(payload)
+            left -= overhead + size
+            if left <= 0:
+                left += overhead + size
+                break
+            running = double[running ^ checksum]
+            head = _pack_head(number, seq + count, timestamp_ms, size)
+            out += (prefix, head, payload, _pack_tail(checksum, CR))
+            count += 1
+        if count:
+            shard.seq = max(shard.seq, seq + count - 1)
+            shard.timestamp_ms = max(shard.timestamp_ms, timestamp_ms)
+            shard.running = running
+            self.offset += room - left
+        return count
 
     def _cut(self, frame: bytes) -> None:
         at = 0

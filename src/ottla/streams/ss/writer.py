@@ -11,6 +11,8 @@ import fcntl
 import logging
 import os
 import time
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from ottla.streams.types import FileOptions, Outgoing
 
 _log = logging.getLogger("ottla.streams")
+
+_RUN = attrgetter("stream", "shard", "timestamp_ns")
 
 _FLAGS = {
     Create.NEVER: 0,
@@ -119,23 +123,43 @@ class SsWriter:
 
     def append(self, messages: Sequence[Outgoing]) -> list[Receipt | StreamError]:
         """Write messages in order; each gets its receipt, or the reason it was not written."""
-        encoder = self._encoder
-        start = encoder.offset
+        start = self._encoder.offset
         now = time.time_ns()
         results: list[Receipt | StreamError] = []
-        checksums = crc16_each([message.payload for message in messages])
-        for message, checksum in zip(messages, checksums, strict=True):
-            key, shard = message.stream.encode(), message.shard or 0
-            time_ms = (now if message.timestamp_ns is None else message.timestamp_ns) // 1_000_000
-            try:
-                seq = self._next_seq(key, shard)
-                encoder.add(Entry(key, shard, seq, time_ms, message.payload), checksum)
-            except FileLimitExceeded as error:
-                results.append(error)
-            else:
-                results.append(Receipt(message.stream, shard, seq, time_ms * 1_000_000))
-        self._write(start, encoder.take())
+        for (stream, shard, given_ns), run in groupby(messages, _RUN):
+            time_ms = (now if given_ns is None else given_ns) // 1_000_000
+            payloads = [message.payload for message in run]
+            self._append_run(stream, shard or 0, time_ms, payloads, results)
+        self._write(start, self._encoder.take())
         return results
+
+    def _append_run(
+        self,
+        stream: str,
+        shard: int,
+        time_ms: int,
+        payloads: list[bytes],
+        results: list[Receipt | StreamError],
+    ) -> None:
+        """Messages of one shard and one time: whole stretches between beacons at once."""
+        key, time_ns = stream.encode(), time_ms * 1_000_000
+        checksums = crc16_each(payloads)
+        seq = self._next_seq(key, shard)
+        at = 0
+        while at < len(payloads):
+            entry = Entry(key, shard, seq, time_ms, payloads[at])
+            count = self._encoder.add_many(entry, payloads[at:], checksums[at:])
+            if not count:
+                try:
+                    self._encoder.add(entry, checksums[at])
+                except FileLimitExceeded as error:
+                    results.append(error)
+                    at += 1
+                    continue
+                count = 1
+            results += [Receipt(stream, shard, seq + n, time_ns) for n in range(count)]
+            at += count
+            seq += count
 
     def _next_seq(self, key: bytes, shard: int) -> int:
         last = self._encoder.last_seq(key, shard)
