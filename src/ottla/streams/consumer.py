@@ -128,6 +128,11 @@ class Consumer:
         return self._source.native
 
     @property
+    def source(self) -> Source:
+        """For sinks: whose positions a transaction commits."""
+        return self._source
+
+    @property
     def group(self) -> str | None:
         """The group this consumer is in now."""
         return self._source.group

@@ -23,6 +23,7 @@ from ottla.streams import (
     ConsumerOptions,
     KafkaOptions,
     Mode,
+    ProducerOptions,
     Reset,
     ShardKey,
     connect,
@@ -252,7 +253,7 @@ async def test_t20_rewind_and_seek(kafka: StreamBroker) -> None:
                 assert (await consumer.next(10)).seq == 3
                 await consumer.seek(every[0].timestamp)
                 assert (await consumer.next(10)).payload == b"2"
-                await consumer.seek(every[5].timestamp)
+                await consumer.seek(datetime.now(UTC) + timedelta(days=1))
                 assert await consumer.batch(1, 0.3) == []
                 await consumer.rewind(BEGINNING)
                 assert (await consumer.next(10)).seq == 0
@@ -397,6 +398,54 @@ async def test_what_is_not_there_is_named(kafka: StreamBroker) -> None:
     with pytest.raises(ConnectError, match="address"):
         async with connect("kafka://127.0.0.1:1/a", ConnectOptions(timeout=1)):
             pass
+
+
+async def test_t43_transactions(kafka: StreamBroker, request: pytest.FixtureRequest) -> None:
+    """On Apache Kafka: Ottla's broker has no transactions, and says so."""
+    if "ottla" in request.node.name:
+        await refuses_transactions(kafka)
+        return
+    source, target = kafka.topic(), kafka.topic()
+    group = f"{source}-g"
+    named = ProducerOptions(kafka=KafkaOptions(transactional_id=f"{source}-t"))
+    async with open_(kafka, source) as streamer:
+        await fill(streamer, source, 4)
+        producer = streamer.producer(target, options=named)
+        async with producer, streamer.consumer(options=resumable(group=group)) as consumer:
+            first, second = await take(consumer, 2)
+            async with producer.transaction(consumer):
+                await producer.send(b"kept")
+                consumer.ack(first)
+            assert await asyncio.to_thread(committed, kafka, group, source) == 1
+            with suppress(ZeroDivisionError):
+                async with producer.transaction(consumer):
+                    await producer.send(b"aborted")
+                    consumer.ack(second)
+                    raise ZeroDivisionError
+            assert await asyncio.to_thread(committed, kafka, group, source) == 1
+        settled = KafkaOptions(extra={"isolation.level": "read_committed"})
+        options = ConsumerOptions(reset=Reset.EARLIEST, kafka=settled)
+        async with streamer.consumer(target, options=options) as reader:
+            assert [one.payload for one in await reader.batch(9, 10)] == [b"kept"]
+            assert await reader.batch(9, 1.0) == []
+
+
+async def refuses_transactions(kafka: StreamBroker) -> None:
+    named = ProducerOptions(kafka=KafkaOptions(transactional_id="t"))
+    async with connect(f"{kafka.url}/a", ConnectOptions(timeout=1)) as streamer:
+        with pytest.raises(ConnectError):
+            await streamer.producer(options=named).__aenter__()
+
+
+async def test_a_transaction_needs_a_name_and_a_manual_consumer(kafka: StreamBroker) -> None:
+    topic = kafka.topic()
+    async with open_(kafka, topic) as streamer, streamer.producer() as producer:
+        with pytest.raises(ConfigError, match="transactional_id"):
+            async with producer.transaction():
+                pass
+        with pytest.raises(ConfigError, match="DISABLED"):
+            async with producer.transaction(streamer.consumer(options=balanced(group="g"))):
+                pass
 
 
 def test_t05_groups_and_options() -> None:

@@ -173,7 +173,11 @@ class KafkaSource(Source):
         self._next_refresh = _now() + self._kafka.metadata_refresh
         if self._is_chosen:
             return
-        found = await self._ask(lambda places: places.shards(self._streams))
+        try:
+            found = await self._ask(lambda places: places.shards(self._streams))
+        except StreamError as error:
+            LOGGER.warning("no news of partitions, the next look is later: %s", error)
+            return
         new = [shard for shard in found if shard not in self._known]
         if new:
             self._known.update(new)
@@ -267,6 +271,10 @@ class KafkaSource(Source):
             if error.code() not in SETTLING or attempt == RETRIES:
                 raise StreamError(f"Kafka did not take the commit: {error.str()}; it comes again")
             await asyncio.sleep(RETRY_DELAY)
+
+    async def group_metadata(self) -> object:
+        """What a transaction needs to know of this member."""
+        return await self._thread.run(lambda consumer: consumer.consumer_group_metadata())
 
     # -- moving -----------------------------------------------------------------------------------
 
