@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Consumer, Message, Producer, ShareConsumer
 
-from benchmarks._harness import Row, report
+from benchmarks._harness import Row, report, skipped
 from benchmarks._ottla import OttlaProcess
 from benchmarks._peers import apache_kafka, why_no_jvm
 from ottla import Admin
@@ -64,7 +64,7 @@ def main() -> None:
         ours = stack.enter_context(OttlaProcess(AS_KAFKA))
         kafka = apache_kafka()
         if kafka is None:
-            print(f"skipped, no Apache Kafka: {why_no_jvm()}")
+            skipped("Apache Kafka", str(why_no_jvm()))
         brokers: list[Broker] = [ours] if kafka is None else [ours, stack.enter_context(kafka)]
         for broker in brokers:
             fill(broker, RECORDS)

@@ -44,6 +44,16 @@ MISSING = """
 - OffsetCommit and OffsetFetch v10 (topic ids): clients use v9.
 - Telemetry (71, 72), delegation tokens, reassignment, leader election: clients do without.
 
+## Static members
+
+Members with a `group.instance.id` (KIP-345) of confluent-kafka, kafka-python and aiokafka come back
+to their partitions without a rebalance; `tests/conformance/test_static_members.py` holds that.
+A member whose id is taken by another is fenced (82): confluent-kafka 2.16 ends with a fatal error,
+kafka-python 3.0.12 raises `FencedInstanceIdError` when it commits. aiokafka 0.14 does not name its
+instance in heartbeats and commits, so that no broker can fence it: it is told that its member id is
+unknown and joins again, and two of them with one instance id take the place from each other in
+turns.
+
 ## Where Ottla differs on purpose
 
 - `acks=all` is answered after the data is synced to disk (`ottla.flush.mode=group`); Kafka answers
