@@ -43,6 +43,15 @@ def profile(*, local_checkpoints: bool = True) -> dict[str, str]:
     return settings
 
 
+def prepare_environment() -> None:
+    """Have Spark start with the right Java, and its workers with the Python that runs this.
+
+    To be called before the first session: the JVM reads the environment once.
+    """
+    os.environ["JAVA_HOME"] = str(find_java())
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+
 def local_session(
     name: str = "ottla",
     *,
@@ -54,11 +63,10 @@ def local_session(
 
     Spark keeps one session per process: if there is one it is what comes back.
     """
-    os.environ["JAVA_HOME"] = str(find_java())
+    prepare_environment()
     from pyspark.sql import SparkSession
 
     settings = {
-        "spark.pyspark.python": sys.executable,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
