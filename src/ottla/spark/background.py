@@ -67,12 +67,15 @@ class Background:
     def borrowed(self, key: Hashable, make: Callable[[], C]) -> Iterator[C]:
         """The thing of this key, made if there is none; one whose user failed is not kept."""
         kept = self.call(self._borrow(key, make))
+        broken = True
         try:
             yield cast("C", kept.thing)
-        except BaseException:
-            self.call(self._give_back(key, kept, broken=True))
+            broken = False
+        except GeneratorExit:
+            broken = False  # Spark has seen enough rows
             raise
-        self.call(self._give_back(key, kept, broken=False))
+        finally:
+            self.call(self._give_back(key, kept, broken=broken))
 
     async def _borrow(self, key: Hashable, make: Callable[[], C]) -> _Kept:
         kept = self._kept.get(key)

@@ -12,7 +12,6 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +23,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from ottla.client.cluster import together
 from ottla.client.cluster_view import TopicPartition
 from ottla.client.producer import Producer
 from ottla.spark.background import background
@@ -159,13 +159,12 @@ def _parcels(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Itera
 
 
 async def _send(producer: Producer, parts: Sequence[Part]) -> list[DeliveredRange]:
-    async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(producer.send_arrow(one.topic, one.rows, partition=one.partition))
-            for one in parts
-            if one.rows.num_rows
-        ]
-    return [delivered for task in tasks for delivered in task.result()]
+    sent = await together(
+        producer.send_arrow(one.topic, one.rows, partition=one.partition)
+        for one in parts
+        if one.rows.num_rows
+    )
+    return [delivered for part in sent for delivered in part]
 
 
 def _count(delivered: Iterable[DeliveredRange], rows: dict[TopicPartition, int]) -> None:
