@@ -9,7 +9,9 @@ Where there is no JVM the script says which peers it skipped.
 
 from __future__ import annotations
 
+import socket
 import statistics
+import struct
 import sys
 import time
 from contextlib import ExitStack
@@ -36,6 +38,7 @@ RECORDS = 100_000 if QUICK else 300_000
 LATENCY_RATE = 5_000
 LATENCY_SECONDS = 3 if QUICK else 10
 STARTS = 3
+CROWD, SLOW = 5_200, 200
 GROWTH_BYTES = (1 if QUICK else 10) * 1024**3
 KAFKA_CONFIG = {"num.partitions": str(PARTITIONS)}
 AS_KAFKA = {"ottla.flush.mode": "os"}
@@ -73,6 +76,7 @@ def main() -> None:
     else:
         rows += process_rows()
         rows += load_rows()
+    rows.append(crowd_row())
     rows += growth_rows()
     report("broker: a durable node", rows, ("confluent-kafka", "uvloop"))
 
@@ -244,6 +248,23 @@ def p99(broker: Broker) -> float:
     assert len(seen) == count
     settled = sorted(seen[LATENCY_RATE:])  # the first second warms up
     return settled[int(len(settled) * 0.99)]
+
+
+def crowd_row() -> Row:
+    """What 5,000 connections that say nothing, and 200 that send half a frame, cost another."""
+    alone, crowded = [], []
+    for _ in range(ROUNDS):
+        with OttlaProcess(AS_KAFKA) as broker:
+            alone.append(p99(broker))
+            host, _, port = broker.bootstrap.rpartition(":")
+            with ExitStack() as stack:
+                for number in range(CROWD):
+                    other = stack.enter_context(socket.create_connection((host, int(port)), 60))
+                    if number < SLOW:
+                        other.sendall(struct.pack(">ihh", 100, 18, 3))
+                crowded.append(p99(broker))
+    what = f"produce p99 beside {CROWD - SLOW} idle and {SLOW} slow connections, against alone"
+    return _latency_row(what, crowded, alone, 1.2)
 
 
 # -- growth ---------------------------------------------------------------------------------------

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla import EmbeddedBroker
 from ottla.wire.compression import Codec
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.fetch import FetchTopic
+from ottla.wire.schema.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from tests.support.raw_client import (
+    EARLIEST,
+    TIMEOUT_SECONDS,
     RawClient,
     batch,
     batches_of,
@@ -21,8 +30,7 @@ from tests.support.raw_client import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from ottla import EmbeddedBroker
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -205,3 +213,34 @@ def test_isolation_1_without_transactions_reads_everything(raw: RawClient, fille
 @pytest.mark.parametrize("version", range(4, 13))
 def test_every_named_version_carries_the_records(raw: RawClient, filled: str, version: int) -> None:
     assert len(values_of(raw.fetch_one(filled, 0, version=version))) == 7
+
+
+def keep_only(raw: RawClient, topic: str, size: int) -> None:
+    """Lower the topic's retention.bytes, and wait until the log starts later for it."""
+    resource = AlterConfigsResource(2, topic, (AlterableConfig("retention.bytes", 0, str(size)),))
+    answer = raw.ask("incremental_alter_configs", 1, IncrementalAlterConfigsRequest((resource,)))
+    assert answer.responses[0].error_code == ErrorCode.NONE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while raw.offset(topic, EARLIEST).offset == 0:
+        assert time.monotonic() < deadline, "retention deletes nothing"
+        time.sleep(0.01)
+
+
+def test_case_32_what_retention_deletes_meanwhile_is_still_delivered(tmp_path: Path) -> None:
+    """The answer is on its way, its reader takes its time, and the files go."""
+    values = [bytes([number]) * 900_000 for number in range(20)]
+    broker = EmbeddedBroker(tmp_path, config={"log.retention.check.interval.ms": "20"})
+    with broker, RawClient(broker.bootstrap) as admin, RawClient(broker.bootstrap) as reader:
+        configs = {"segment.bytes": "2000000", "file.delete.delay.ms": "1"}
+        broker.create_topic("orders", configs=configs)
+        for value in values:
+            assert admin.produce("orders", batch(value)).error_code == ErrorCode.NONE
+        size = 50_000_000
+        request = fetch_request({("orders", 0): 0}, max_bytes=size, partition_max_bytes=size)
+        reader.send("fetch", 12, request)
+        keep_only(admin, "orders", 1)
+        while any(tmp_path.glob("orders-0/*.deleted")):
+            time.sleep(0.01)
+        assert admin.fetch_one("orders", 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        _, answer = reader.receive("fetch", 12)
+        assert values_of(answer.responses[0].partitions[0]) == values

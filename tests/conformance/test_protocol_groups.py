@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from ottla import EmbeddedBroker
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.schema.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.wire.schema.describe_groups import DescribeGroupsRequest
 from ottla.wire.schema.find_coordinator import FindCoordinatorRequest
 from ottla.wire.schema.heartbeat import HeartbeatRequest
@@ -32,7 +30,7 @@ from ottla.wire.schema.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from ottla.wire.schema.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.support.group_members import subscription
+from tests.support.group_members import ConsumerMember, subscription
 from tests.support.raw_client import RawClient
 
 if TYPE_CHECKING:
@@ -358,19 +356,6 @@ def test_describing_a_group_that_is_not_there(
     answer = client.raw.ask("describe_groups", version, DescribeGroupsRequest([client.group]))
     (described,) = answer.groups
     assert (described.error_code, described.group_state) == (error, "Dead")
-
-
-class ConsumerMember:
-    """A KIP-848 member that sends what it is told to."""
-
-    def __init__(self, raw: RawClient, group: str) -> None:
-        self._raw = raw
-        self.request = ConsumerGroupHeartbeatRequest(
-            group, str(uuid.uuid4()), 0, rebalance_timeout_ms=30_000, topic_partitions=()
-        )
-
-    def heartbeat(self, **fields: Any) -> Any:
-        return self._raw.ask("consumer_group_heartbeat", 1, self.request._replace(**fields))
 
 
 def test_unchanged_fields_do_not_bump_the_epoch(client: GroupClient, ottla_topic: str) -> None:

@@ -24,7 +24,7 @@ from ottla.broker.run import run_broker
 from ottla.metadata.broker_config import load_broker_config
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from ottla.broker.node import Node
@@ -62,7 +62,10 @@ class BrokerProcess:
         config: Mapping[str, str] | None = None,
         ephemeral: bool = False,
         port: int | None = None,
+        under: Sequence[str] = (),
     ) -> None:
+        """`under` is a command that starts the one it is given, such as `nice`."""
+        self._under = under
         self.port = free_port() if port is None else port
         self.log = directory / "broker.log"
         settings = {
@@ -92,7 +95,7 @@ class BrokerProcess:
     def spawn(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.faults_broker", *self._arguments],
+                [*self._under, sys.executable, "-m", __spec__.name, *self._arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -135,8 +138,15 @@ class BrokerProcess:
         return counted
 
     def rss_bytes(self) -> int:
+        return self._memory("VmRSS:")
+
+    def peak_bytes(self) -> int:
+        """The most it ever had resident."""
+        return self._memory("VmHWM:")
+
+    def _memory(self, label: str) -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        line = next(line for line in status.splitlines() if line.startswith(label))
         return int(line.split()[1]) * 1024
 
     def log_text(self) -> str:

@@ -25,6 +25,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
 from confluent_kafka import Consumer
 
 from ottla.wire.schema.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.wire.schema.find_coordinator import FindCoordinatorRequest
 from ottla.wire.schema.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.wire.schema.sync_group import SyncGroupRequest
 from tests.support.raw_client import RawClient
@@ -314,3 +315,17 @@ class RawMember:
 
     def crash(self) -> None:
         self._client.close()
+
+
+class ConsumerMember:
+    """A KIP-848 member that sends what it is told to."""
+
+    def __init__(self, raw: RawClient, group: str) -> None:
+        self._raw = raw
+        raw.ask("find_coordinator", 2, FindCoordinatorRequest(group, 0))
+        self.request = ConsumerGroupHeartbeatRequest(
+            group, str(uuid.uuid4()), 0, rebalance_timeout_ms=30_000, topic_partitions=()
+        )
+
+    def heartbeat(self, **fields: Any) -> Any:
+        return self._raw.ask("consumer_group_heartbeat", 1, self.request._replace(**fields))

@@ -27,6 +27,19 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+def raise_file_limit() -> None:
+    """Take all the open files the system grants: each segment and each connection is one.
+
+    The usual soft limit of 1,024 is there for programs that use select(); this one does not.
+    """
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def run_broker(
     config: BrokerConfig,
     data_dir: Path | None,
@@ -35,6 +48,7 @@ def run_broker(
     metrics_port: int | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT. No directory means a temporary one that is removed."""
+    raise_file_limit()
     with asyncio.Runner(loop_factory=new_event_loop) as runner, ExitStack() as stack:
         path = data_dir
         if path is None:

@@ -105,7 +105,8 @@ _SOCKETS: Final = [
            AtLeast(-1)),
     _fixed("socket.receive.buffer.bytes", _INT, 100 * 1024, "SO_RCVBUF; -1 = the system's.",
            AtLeast(-1)),
-    _fixed("socket.listen.backlog.size", _INT, 50, "Connections waiting to be accepted.",
+    # Kafka's 50 makes clients that all come back after a restart wait a second for each retry.
+    _fixed("socket.listen.backlog.size", _INT, 1024, "Connections waiting to be accepted.",
            AtLeast(1)),
     _fixed("connections.max.idle.ms", _LONG, 10 * MINUTE_MS, "Idle time that closes."),
     _live("max.connections", _INT, INT_MAX, "Connections in all.", AtLeast(0)),
