@@ -11,6 +11,7 @@ import pytest
 
 from ottla.client.admin import Admin
 from ottla.client.errors import KafkaError
+from ottla.client.reader_types import CorruptRecords
 from ottla.spark.backend import Limit
 from ottla.spark.errors import BadOption, DataLoss, NoProgress
 from ottla.spark.readers import StreamReader
@@ -321,3 +322,43 @@ def test_case_47_a_group_mirrors_the_query_and_seeds_another(broker: EmbeddedBro
     source.close()
     seeded = backend(broker, subscribe=topic, startingOffsets="group:lag-tools")
     assert seeded.bounds().first == {topic: {"0": 3, "1": 0}}
+
+
+def test_case_07_the_last_offsets_of_a_compacted_log_are_missing(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        topic = new_topic(broker)
+        for _ in range(10):
+            fill(broker, topic, {0: 1})
+    # As the cleaner leaves it: the newest segment is empty, the one before lacks its last records.
+    [segment] = tmp_path.rglob(f"{topic}-0/*.log")
+    batches = segment.read_bytes()
+    segment.write_bytes(batches[: len(batches) * 8 // 10])
+    for index in segment.parent.glob("*index"):
+        index.unlink()
+    segment.with_name(f"{10:020}.log").touch()
+    with EmbeddedBroker(tmp_path) as broker:
+        source = backend(broker, "batch", subscribe=topic)
+        first, last = source.bounds()
+        assert last == {topic: {"0": 10}}
+        assert [row[1] for row in rows(source, first, last)] == list(range(8))
+        source.close()
+
+
+def test_case_09_a_broken_batch_is_named_by_its_place(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        topic = new_topic(broker)
+        for _ in range(10):
+            fill(broker, topic, {0: 1})
+    [segment] = tmp_path.rglob(f"{topic}-0/*.log")
+    batches = bytearray(segment.read_bytes())
+    batches[len(batches) * 6 // 10 - 2] ^= 0xFF  # in the value of the sixth record
+    segment.write_bytes(batches)
+    with EmbeddedBroker(tmp_path) as broker:
+        source = backend(broker, "batch", subscribe=topic)
+        first, last = source.bounds()
+        with pytest.raises(CorruptRecords, match=f"{topic}-0: batch at offset 5"):
+            rows(source, first, last)
+        source.close()
+        careless = backend(broker, "batch", subscribe=topic, verifyCrc="false")
+        assert len(everything(careless)) == 10
+        careless.close()
