@@ -12,13 +12,14 @@ Rules:
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ottla.client.cluster_view import TopicPartition
 from ottla.spark.backend import Backend, Bounds, Limit, Offset, Task
 from ottla.spark.cluster import Cluster, missing_topics
 from ottla.spark.errors import BadOption, DataLoss
-from ottla.spark.mirror import GroupMirror
+from ottla.spark.mirror import Mirror
 from ottla.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -56,7 +57,7 @@ class LogBackend(Backend):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._connected: Cluster | None = None
-        self._mirror: GroupMirror | None = None
+        self._mirror: Mirror | None = None
         self._ids: dict[str, bytes] = {}
         self._topics: Mapping[str, Topic] = {}
         self._topics_at = -float("inf")
@@ -133,7 +134,8 @@ class LogBackend(Backend):
         if group is None:
             return
         if self._mirror is None:
-            self._mirror = GroupMirror(self._cluster, group)
+            commit = partial(self._cluster.commit, group)
+            self._mirror = Mirror(commit, f"group {group}")
         self._mirror.save(from_json(end))
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.client.admin import Admin
+from ottla.client.connection import Connection
 from ottla.client.errors import KafkaError
 from ottla.client.reader_types import CorruptRecords
 from ottla.spark.backend import Limit
@@ -140,6 +141,28 @@ def test_case_22_nothing_new_is_the_same_offset(broker: EmbeddedBroker) -> None:
     assert all(source.advance(end, ALL) is end for _ in range(5))
     assert source.latest() == {topic: {"0": 3}}
     assert source.advance({topic: {"0": 3}}, ALL) == {topic: {"0": 3}}
+
+
+def test_case_23_an_idle_call_is_one_request(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(broker, 5)
+    source = backend(broker, subscribe=topic)
+    start = source.bounds().first
+    assert source.advance(start, ALL) is start
+    sent = []
+    send = Connection.send
+
+    async def counted(self: Connection, request: object, *rest: object) -> object:
+        sent.append(type(request).__name__)
+        return await send(self, request, *rest)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr(Connection, "send", counted)
+    for _ in range(10):
+        assert source.advance(start, ALL) is start
+        source.latest()
+    assert sent == ["FetchRequest"] * 10, "each waits at the broker for as long as a long poll"
+    source.close()
 
 
 def test_a_waiting_source_hears_of_new_records_at_once(broker: EmbeddedBroker) -> None:
