@@ -11,7 +11,7 @@ help:
 	@echo "make check  lint, types and layers only"
 	@echo "make format rewrite the sources in the house style"
 	@echo "make coverage  how much of each module the unit tests reach"
-	@echo "make bench  print the benchmark tables, each a ratio against a peer in the same run"
+	@echo "make bench  run all benchmarks against their peers, write benchmarks/RESULTS.md"
 	@echo "make soak   the long fuzz, chaos and comparison runs"
 	@echo "make docs   build the documentation site"
 	@echo "make demo   show the whole of Ottla at work"
@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Ottla needs Python 3.11 or later; name one with: make PYTHON=python3.11 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	@touch $(STAMP)
 
 # Redis and PostgreSQL for the tests that talk to real servers.
@@ -48,13 +48,14 @@ coverage: install
 	$(BIN)/python -m pytest --cov --cov-report=term tests/unit
 
 bench: install
-	@for script in benchmarks/[a-z]*.py; do $(BIN)/python -m benchmarks.$$(basename $$script .py) || exit 1; done
+	$(BIN)/python -m benchmarks
 
 soak: install
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q
 
-docs:
-	@echo "The documentation site comes with the first release; until then read README.md and docs/."
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "built: site/index.html"
 
 demo:
 	@echo "The demo comes with the first release; until then 'make test' and 'make bench' show what is built."

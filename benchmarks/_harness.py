@@ -1,19 +1,24 @@
 """Measuring fairly: peers take turns in one run, a figure is a median with its range.
 
 Every benchmark prints a table of `Row`s. A row compares two measurements made in the same run, so
-that a busy machine slows both; it passes when its ratio reaches the target the issue set.
+that a busy machine slows both; it passes when its ratio reaches the target that was set for it.
+
+`python -m benchmarks` runs all scripts and gathers what they print into RESULTS.md: it names a
+directory in BENCHMARKS_DIR, and every table, plot and skipped row is left there as JSON.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import os
 import platform
 import statistics
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,6 +51,17 @@ class Row:
     @property
     def reached(self) -> bool:
         return self.ratio <= self.target if self.at_most else self.ratio >= self.target
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Lines of points, both axes logarithmic: (x as it is written, y)."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    lines: dict[str, list[tuple[str, float]]]
 
 
 def take_turns(
@@ -88,6 +104,29 @@ def rate(records: int) -> Callable[[Timing], str]:
     return lambda timing: f"{records / timing.median / 1e6:.2f} M rec/s"
 
 
+def skipped(what: str, why: str) -> None:
+    """Say that a part of a benchmark was not run, and why."""
+    print(f"skipped: {what}: {why}", flush=True)
+    _leave("skipped", {"what": what, "why": why})
+
+
+def plotted(plot: Plot) -> None:
+    """Print the points of a plot; RESULTS.md shows it drawn."""
+    print(f"\n{plot.title} ({plot.y_label} by {plot.x_label})")
+    for name, points in plot.lines.items():
+        print(f"  {name}: " + ", ".join(f"{x}: {y:.4g}" for x, y in points))
+    sys.stdout.flush()
+    _leave("plot", asdict(plot))
+
+
+def _leave(kind: str, content: object) -> None:
+    directory = os.environ.get("BENCHMARKS_DIR")
+    if directory:
+        script = Path(sys.argv[0]).stem
+        path = Path(directory) / f"{script}.{time.time_ns()}.{kind}.json"
+        path.write_text(json.dumps(content))
+
+
 def report(title: str, rows: Sequence[Row], packages: Sequence[str]) -> None:
     """Print the table, and what it was measured on."""
     table = [("what", "ours", "peer", "ratio", "range", "target", "")]
@@ -111,3 +150,4 @@ def report(title: str, rows: Sequence[Row], packages: Sequence[str]) -> None:
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     print(f"  Python {platform.python_version()}, {os.cpu_count()} cores; {versions}")
     sys.stdout.flush()
+    _leave("table", {"title": title, "versions": versions, "lines": table})

@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from benchmarks._harness import Row, report
+from benchmarks._harness import Row, report, skipped
 from benchmarks._ottla import OttlaProcess
 from benchmarks._peers import RdkafkaMock, apache_kafka, why_no_jvm
 from ottla import EmbeddedBroker
@@ -72,7 +72,7 @@ def main() -> None:
     rows = [first_ack_row()]
     peer = apache_kafka(config=KAFKA_CONFIG)
     if peer is None:
-        print(f"skipped, no Apache Kafka: {why_no_jvm()}")
+        skipped("Apache Kafka", str(why_no_jvm()))
     else:
         rows += process_rows()
         rows += load_rows()
@@ -178,7 +178,7 @@ def load_rows() -> list[Row]:
 
 def produce(broker: Broker, topic: str, records: int) -> Load:
     """Default batching, acks=all; done when the end offsets say so."""
-    _create(broker.bootstrap, topic, PARTITIONS)
+    create_topic(broker.bootstrap, topic, PARTITIONS)
     producer = Producer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -225,7 +225,7 @@ def consume(broker: Broker, topic: str, records: int) -> Load:
 
 def p99(broker: Broker) -> float:
     """Seconds from produce() to the delivery report at a steady rate, 99th percentile."""
-    _create(broker.bootstrap, "latency", PARTITIONS)
+    create_topic(broker.bootstrap, "latency", PARTITIONS)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "linger.ms": 0})
     seen: list[float] = []
 
@@ -294,7 +294,7 @@ def growth_rows() -> list[Row]:
 
 
 def _produce_to(broker: Broker, topic: str, partitions: int) -> float:
-    _create(broker.bootstrap, topic, partitions)
+    create_topic(broker.bootstrap, topic, partitions)
     before = end_offsets(broker.bootstrap, topic)
     producer = Producer(
         {
@@ -319,7 +319,7 @@ def _kafka() -> Any:
     return apache_kafka(config=KAFKA_CONFIG)
 
 
-def _create(bootstrap: str, topic: str, partitions: int) -> None:
+def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     if topic in admin.list_topics(timeout=20).topics:
         return

@@ -38,11 +38,21 @@ MISSING = """
   FindCoordinator 42); idempotent producers work. Keys 24 to 28, 65 and 66 are not served.
 - **Security**: SASL, TLS, ACLs and quotas (keys 17, 29 to 31, 36, 48 to 51). Listeners are
   PLAINTEXT.
-- **Tiered storage**, and dead-letter queues of share groups (KIP-1191).
+- **Tiered storage**.
 - **Replication**: a partition has one replica. A replication factor other than -1 or 1 is refused.
 - Older message formats (v0, v1): refused with INVALID_RECORD, as Kafka 4 does.
 - OffsetCommit and OffsetFetch v10 (topic ids): clients use v9.
 - Telemetry (71, 72), delegation tokens, reassignment, leader election: clients do without.
+
+## Static members
+
+Members with a `group.instance.id` (KIP-345) of confluent-kafka, kafka-python and aiokafka come back
+to their partitions without a rebalance; `tests/conformance/test_static_members.py` holds that.
+A member whose id is taken by another is fenced (82): confluent-kafka 2.16 ends with a fatal error,
+kafka-python 3.0.12 raises `FencedInstanceIdError` when it commits. aiokafka 0.14 does not name its
+instance in heartbeats and commits, so that no broker can fence it: it is told that its member id is
+unknown and joins again, and two of them with one instance id take the place from each other in
+turns.
 
 ## Where Ottla differs on purpose
 
@@ -50,7 +60,23 @@ MISSING = """
   from the page cache and relies on replicas. `ottla.flush.mode=os` gives Kafka's behaviour.
 - A topic created by asking for its metadata is ready in the same answer.
 - Internal topics have one replica by default.
+- DescribeShareGroupOffsets has tagged fields of Ottla's own (tags from 10000 on: records in flight,
+  completed deliveries, and a question between nodes); clients that do not know them skip them.
 - Share groups: see the page on [share groups](share-groups.md).
+
+## Share groups, case by case
+
+The behaviours of share groups are numbered from 1 to 67, and tests bear the numbers:
+`test_17_...` shows case 17, in `tests/unit/coordination` and `tests/unit/sharing` by the machine
+alone, in `tests/conformance` and `tests/faults` over the wire. Cases 61 to 66 are the client's, in
+`tests/unit/client` and `tests/conformance`. No case is without a test; these are shown in a smaller
+form than they could happen in:
+
+- 45, a network that swallows everything: a member that falls silent, with its connection open, as a
+  test has no network to cut.
+- 53, a coordinator that is not there yet: the state topic is there in the answer that asks for it.
+- 54, five attempts to reach a coordinator: with pauses of a tenth of their length.
+- 55, the 501st write: in the machine; over the wire with a snapshot after every other write.
 """
 
 

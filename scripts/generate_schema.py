@@ -45,6 +45,14 @@ IMPLICIT = {"str": '""', "bytes": 'b""', "bool": "False", "float": "0.0", "Recor
 
 NO_DEFAULT = object()
 
+# Ottla's own tagged fields (struct, name, type, default, tag): who does not know them skips them.
+# Kafka counts its tags from 0; these begin where no protocol revision will get to.
+EXTENSIONS = [
+    ("DescribeShareGroupOffsetsRequest", "from_leader", "bool", False, 10_000),
+    ("DescribeShareGroupOffsetsResponsePartition", "in_flight", "int64", -1, 10_000),
+    ("DescribeShareGroupOffsetsResponsePartition", "delivery_complete_count", "int64", -1, 10_001),
+]
+
 Span = tuple[int, int]
 
 
@@ -220,8 +228,14 @@ def message_facts(name: str, kind: EntityType) -> tuple[Structs, Span, int | Non
                 versions[:] = sorted(set(versions))
     flexible = [v for v, cls in classes.items() if cls.__flexible__]
     root = next(iter(classes.values())).__name__
+    ordered = in_schema_order(classes, structs)
+    for struct, field_name, kafka_type, default, tag in EXTENSIONS:
+        if struct in ordered:
+            field = FieldFacts(field_name, kafka_type, False, False, default, tag=tag)
+            field.present = field.tagged = flexible
+            ordered[struct][field_name] = field
     return (
-        in_schema_order(classes, structs),
+        ordered,
         span(sorted(classes), name),
         min(flexible) if flexible else None,
         root,

@@ -19,7 +19,13 @@ import ottla
 from ottla.client.admin import Admin
 from ottla.client.admin_resets import NothingToReset, ShiftBy, ToOffset
 from ottla.client.admin_types import ConfigSource
-from ottla.client.errors import KafkaError, UnsupportedApi
+from ottla.client.cluster import Client, Coordinator
+from ottla.client.errors import KafkaError, UnsupportedApi, check
+from ottla.wire.schema.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from tests.support.jvm import ApacheKafka, why_no_jvm
 
 if TYPE_CHECKING:
@@ -323,6 +329,30 @@ async def test_the_oldest_versions_a_broker_serves_will_do(admin_bootstrap: str,
         with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
             await admin.describe_groups([group])
         await admin.delete_topic(name)
+
+
+@pytest.mark.parametrize(("metadata", "answered"), [(None, ""), ("", ""), ("note", "note")])
+async def test_metadata_of_a_commit(
+    admin: Admin, admin_bootstrap: str, topic: str, metadata: str | None, answered: str
+) -> None:
+    group = f"group-of-{topic}"
+    commit = OffsetCommitRequest(
+        group,
+        topics=[
+            OffsetCommitRequestTopic(
+                topic, partitions=[OffsetCommitRequestPartition(0, 7, -1, metadata)]
+            )
+        ],
+    )
+    async with Client(admin_bootstrap) as client:
+
+        async def attempt() -> None:
+            answer = await client.send(commit, to=Coordinator(group), max_version=9)
+            check(answer.topics[0].partitions[0].error_code, "commit")
+
+        await client.retry(attempt)
+    [found] = await admin.list_group_offsets(group)
+    assert (found.offset, found.metadata) == (7, answered)
 
 
 async def test_offsets_in_a_topic_that_is_gone_have_no_lag(

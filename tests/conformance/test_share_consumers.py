@@ -59,7 +59,7 @@ def offsets(found: list[object]) -> list[int]:
     return [message.offset() for message in found]  # type: ignore[attr-defined]
 
 
-def test_implicit_polls_accept_what_came_before(place: Place) -> None:
+def test_67_implicit_polls_accept_what_came_before(place: Place) -> None:
     bootstrap, _, topic = place
     produce_numbers(bootstrap, topic, range(100))
     consumer = share_consumer(*place)
@@ -75,7 +75,7 @@ def test_implicit_polls_accept_what_came_before(place: Place) -> None:
     consumer.close()
 
 
-def test_explicit_accept_release_and_reject(place: Place) -> None:
+def test_67_explicit_accept_release_and_reject(place: Place) -> None:
     bootstrap, _, topic = place
     produce_numbers(bootstrap, topic, range(30))
     consumer = share_consumer(*place, **EXPLICIT)
@@ -93,7 +93,7 @@ def test_explicit_accept_release_and_reject(place: Place) -> None:
     consumer.close()
 
 
-def test_latest_begins_with_what_comes_after_the_join(place: Place) -> None:
+def test_67_latest_begins_with_what_comes_after_the_join(place: Place) -> None:
     bootstrap, group, topic = place
     set_group(bootstrap, group, share_auto_offset_reset="latest")
     produce_numbers(bootstrap, topic, range(10))
@@ -111,7 +111,7 @@ def test_latest_begins_with_what_comes_after_the_join(place: Place) -> None:
     consumer.close()
 
 
-def test_a_lock_ends_in_time(place: Place) -> None:
+def test_67_a_lock_ends_in_time(place: Place) -> None:
     bootstrap, group, topic = place
     set_group(bootstrap, group, share_record_lock_duration_ms=str(LOCK_MS))
     produce_numbers(bootstrap, topic, range(3))
@@ -127,7 +127,7 @@ def test_a_lock_ends_in_time(place: Place) -> None:
     holder.close()
 
 
-def test_closing_gives_back_what_was_held(place: Place) -> None:
+def test_67_closing_gives_back_what_was_held(place: Place) -> None:
     bootstrap, _, topic = place
     produce_numbers(bootstrap, topic, range(5))
     first = share_consumer(*place, **EXPLICIT)
@@ -140,7 +140,7 @@ def test_closing_gives_back_what_was_held(place: Place) -> None:
     second.close()
 
 
-def test_three_members_and_a_killed_one_share_ten_thousand_records(place: Place) -> None:
+def test_67_three_members_and_a_killed_one_share_ten_thousand_records(place: Place) -> None:
     bootstrap, _, topic = place
     records = 10_000
     produce_numbers(bootstrap, topic, range(records))

@@ -185,6 +185,18 @@ def test_52_a_deleted_group_starts_anew(queue: Queue) -> None:
         assert member.first().ranges == [(0, 1, 1)]
 
 
+def test_52_what_is_held_of_state_that_is_deleted_elsewhere_is_let_go(queue: Queue) -> None:
+    queue.produce(2)
+    with queue.member() as member:
+        assert member.first().offsets == [0, 1]
+        data = delete.DeleteStateData(member.topic_id, [delete.PartitionData(0)])
+        request = delete.DeleteShareGroupStateRequest(queue.group, [data])
+        queue.client.ask("delete_share_group_state", 0, request)
+        # Nothing can be written any more, and the share-partition is given up.
+        assert member.ack(0, 0, ACCEPT) == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert member.ack(0, 0, ACCEPT) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 # -- state ----------------------------------------------------------------------------------------
 
 

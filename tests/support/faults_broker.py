@@ -63,9 +63,12 @@ class BrokerProcess:
         ephemeral: bool = False,
         port: int | None = None,
         under: Sequence[str] = (),
+        module: str = "tests.support.faults_broker",
     ) -> None:
-        """`under` is a command that starts the one it is given, such as `nice`."""
+        """`under` is a command that starts the one it is given, such as `nice`; `module` another
+        program than this one that ends in `main`."""
         self._under = under
+        self._module = module
         self.port = free_port() if port is None else port
         self.log = directory / "broker.log"
         settings = {
@@ -95,7 +98,7 @@ class BrokerProcess:
     def spawn(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._under, sys.executable, "-m", __spec__.name, *self._arguments],
+                [*self._under, sys.executable, "-m", self._module, *self._arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

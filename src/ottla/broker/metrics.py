@@ -97,6 +97,18 @@ class NodeCollector:
                 held.add_metric(labels, led.machine.in_flight)
                 deliveries.add_metric(labels, led.deliveries)
         yield from (start, end, held, deliveries)
+        letters = CounterMetricFamily(
+            "ottla_share_dead_letters", "Dead letters written.", labels=["group"]
+        )
+        lost = CounterMetricFamily(
+            "ottla_share_dead_letters_lost", "Dead letters not written; see log.", labels=["group"]
+        )
+        if "dead_letters" in vars(self._node):
+            for group, count in self._node.dead_letters.written.items():
+                letters.add_metric([group], count)
+            for group, count in self._node.dead_letters.lost.items():
+                lost.add_metric([group], count)
+        yield from (letters, lost)
 
 
 async def serve_metrics(node: Node, host: str, port: int) -> asyncio.Server:

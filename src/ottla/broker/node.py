@@ -3,8 +3,8 @@
 Start: lock the data directory, open the metadata store, bind the sockets, register (which begins a
 new leader epoch, and takes over what Kafka left in the directory of a new cluster), recover what an
 unclean stop left, then serve. A failure on the way undoes what
-was done and says what is wrong. Stop: no new requests, parked ones end, everything is synced,
-checkpoints and the clean-shutdown mark are written.
+was done and says what is wrong. Stop: no new requests, parked ones end, the other nodes are told,
+everything is synced, checkpoints and the clean-shutdown mark are written.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ottla.broker.jobs import Jobs
 from ottla.broker.partitions import Partitions
 from ottla.broker.settings import Listener, Settings
 from ottla.log.errors import LogError
-from ottla.metadata.changes import RegisterBroker, SetFeature, apply
-from ottla.metadata.errors import StoreError
+from ottla.metadata.changes import RegisterBroker, SetBrokerFenced, SetFeature, apply
+from ottla.metadata.errors import ChangeRefused, StoreError
 from ottla.metadata.image import Endpoint
 from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from ottla.metadata.sqlite_store import MEMORY, SqliteMetadataStore
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
+    from ottla.broker.dead_letters import DeadLetters
     from ottla.broker.group_service import GroupService
     from ottla.broker.partitions import HostedPartition
     from ottla.broker.peers import Peers
@@ -91,6 +92,7 @@ class Node:
         self.addresses: dict[str, tuple[str, int]] = {}
         self.servers: list[asyncio.Server] = []
         self._producer_ids = iter(range(0))
+        self._end_watch: Callable[[], None] = lambda: None
 
     @classmethod
     async def start(
@@ -112,7 +114,7 @@ class Node:
             node.data.set_aside_strays(node.image)
             if not node.data.clean:
                 await node._recover()
-            node.store.watch(node._image_changed)
+            node._end_watch = node.store.watch(node._image_changed)
             if node.data.partitions_on_disk(CONSUMER_OFFSETS_TOPIC):
                 node.groups.start()
             if node.data.partitions_on_disk(SHARE_GROUP_STATE_TOPIC):
@@ -132,8 +134,12 @@ class Node:
         await self.jobs.stop()
         for connection in tuple(self.dispatcher.connections):
             connection.close()
+        # From here on the image may say that others lead what this node still has to close.
+        self._end_watch()
+        if self.shares_metadata:
+            self._fence()
         if "shares" in vars(self):
-            self.shares.close()
+            await self.shares.close()
         if "groups" in vars(self):
             await self.groups.close()
         if "persister" in vars(self):
@@ -178,6 +184,12 @@ class Node:
         from ottla.broker.share_settings import ShareGroupConfigs
 
         return ShareGroupConfigs(self)
+
+    @cached_property
+    def dead_letters(self) -> DeadLetters:
+        from ottla.broker.dead_letters import DeadLetters
+
+        return DeadLetters(self)
 
     @cached_property
     def peers(self) -> Peers:
@@ -294,6 +306,14 @@ class Node:
             *features,
             *adopted,
         )
+
+    def _fence(self) -> None:
+        """Tell the other nodes not to send anybody here; a start takes it back."""
+        epoch = self.image.brokers[self.node_id].epoch
+        try:
+            self.store.propose(SetBrokerFenced(self.node_id, epoch, fenced=True))
+        except (StoreError, ChangeRefused):
+            logger.exception("the other nodes are not told that this one stops")
 
     async def _recover(self) -> None:
         """After an unclean stop every log is walked before anyone may ask for it."""

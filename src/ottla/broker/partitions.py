@@ -7,6 +7,7 @@ one directory, and a broker with nothing on disk starts without touching any.
 from __future__ import annotations
 
 import logging
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     from ottla.metadata.image import MetadataImage, Topic
 
 logger = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=4096)
+def topic_uuid(topic_id: bytes) -> UUID:
+    """An id from the wire as the image knows it; the same ones come in request after request."""
+    return UUID(bytes=topic_id)
 
 
 class HostedPartition:
@@ -101,7 +108,7 @@ class Partitions:
         return self._open(topic, index) if hosted is None else hosted
 
     def find_by_id(self, topic_id: bytes, index: int) -> HostedPartition:
-        name = self._node.image.topic_names.get(UUID(bytes=topic_id))
+        name = self._node.image.topic_names.get(topic_uuid(topic_id))
         if name is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         return self.find(name, index)

@@ -10,53 +10,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
-from uuid import UUID
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.coordinator_service import now_ms
 from ottla.broker.errors import ApiError
-from ottla.broker.share_reads import batches_before, slices
+from ottla.broker.partitions import topic_uuid
+from ottla.broker.share_reads import NOTHING, deliver
 from ottla.broker.share_settings import resolve_start
 from ottla.coordination.share import state_messages as m
 from ottla.coordination.share.batches import StateBatch
 from ottla.coordination.share.state_records import ShareKey
-from ottla.log.errors import OffsetOutOfRange
+from ottla.sharing.dead_letters import mourned
 from ottla.sharing.partition import SharePartition
 from ottla.sharing.requests import FENCING, client_error
-from ottla.sharing.values import (
-    BadPersistedState,
-    FetchTurn,
-    LogBatch,
-    PersistedState,
-    ShareError,
-)
+from ottla.sharing.values import BadPersistedState, PersistedState, ShareError
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 
     from ottla.broker.node import Node
     from ottla.broker.partitions import HostedPartition
+    from ottla.broker.share_reads import Delivered
     from ottla.broker.share_settings import ShareGroupConfig
-    from ottla.sharing.values import Ack, Write
-    from ottla.wire.batch import RecordBatch
-    from ottla.wire.schema.share_fetch import AcquiredRecords
-
-# One look at the log. A fetch that wants more looks again; one that wants little reads little.
-READ_BYTES: Final = 1024 * 1024
-# Looks that may lead to nothing but archived offsets before others get their turn.
-MAX_LOOKS: Final = 16
+    from ottla.sharing.values import Ack, Archived, FetchTurn, Write
 
 logger = logging.getLogger(__name__)
-
-
-class Delivered(NamedTuple):
-    """What one fetch got from one share-partition."""
-
-    ranges: list[AcquiredRecords]
-    records: list[memoryview]
-    size: int
-    offsets: int
 
 
 class LedSharePartition:
@@ -74,7 +53,9 @@ class LedSharePartition:
         """Whether somebody who waits found the window full."""
         self._node = node
         self._timer: asyncio.TimerHandle | None = None
-        self._writes: set[asyncio.Future[ErrorCode]] = set()
+        self._armed_for = 0
+        self._last_waiting: asyncio.Future[None] | None = None
+        """Done when the last write that waits for dead letters has been sent."""
         self.loading = asyncio.ensure_future(self._load())
         self.loading.add_done_callback(lambda _: self.wake())
 
@@ -93,6 +74,7 @@ class LedSharePartition:
     async def _load(self) -> ErrorCode:
         """What the client is told if it cannot be loaded; NONE when it is."""
         node = self._node
+        await node.shares.writes_ended(self.key)
         answer = await node.persister.ask(
             m.ReadState(self.key, node.groups.topics, self.hosted.leader_epoch),
             m.ReadStateResponse,
@@ -148,89 +130,22 @@ class LedSharePartition:
     def acquire(self, turn: FetchTurn, max_bytes: int) -> Delivered:
         """Deliver what there is for a member, up to the limits."""
         machine = self._up_to_date()
-        delivered = Delivered([], [], 0, 0)
         if machine is None:
-            return delivered
+            return NOTHING
         committed = self._config.reads_committed
-        for _ in range(MAX_LOOKS):
-            if delivered.offsets >= turn.max_records or not machine.can_acquire:
-                break
-            if delivered.size and delivered.size >= max_bytes:
-                break
-            before = machine.next_fetch_offset
-            more = self._look(
-                machine,
-                turn._replace(max_records=turn.max_records - delivered.offsets),
-                min(READ_BYTES, max(1, max_bytes - delivered.size)),
-                committed=committed,
-            )
-            delivered = Delivered(
-                delivered.ranges + more.ranges,
-                delivered.records + more.records,
-                delivered.size + more.size,
-                delivered.offsets + more.offsets,
-            )
-            if machine.next_fetch_offset == before:
-                break
+        delivered = deliver(self.hosted.log, machine, turn, max_bytes, committed=committed)
         if not delivered.offsets and not machine.can_acquire:
             self._was_full = True
         self.deliveries += delivered.offsets
         self._arm()
         return delivered
 
-    def _look(
-        self, machine: SharePartition, turn: FetchTurn, max_bytes: int, *, committed: bool
-    ) -> Delivered:
-        """Read once, and let the machine take from it."""
-        log = self.hosted.log
-        bound = log.last_stable_offset if committed else log.high_watermark
-        offset = machine.next_fetch_offset
-        try:
-            chunks, _ = log.read(offset, max_bytes, upper_bound_offset=bound, min_one_message=True)
-        except OffsetOutOfRange:
-            machine.log_start_moved(log.log_start_offset)
-            return Delivered([], [], 0, 0)
-        read = batches_before(max(offset, machine.end_offset) + turn.max_records, chunks)
-        batches = [batch for _, some in read for batch in some]
-        if not batches:
-            return Delivered([], [], 0, 0)
-        hidden = self._hidden(batches, bound) if committed else frozenset()
-        found = machine.acquire(
-            turn,
-            offset,
-            [
-                LogBatch(
-                    batch.base_offset,
-                    batch.last_offset,
-                    has_data=not batch.is_control
-                    and batch.record_count > 0
-                    and batch.base_offset not in hidden,
-                )
-                for batch in batches
-            ],
-            now_ms(),
-        )
-        records = slices(read, found.batches)
-        return Delivered(list(found.ranges), records, sum(map(len, records)), found.records)
-
-    def _hidden(self, batches: Sequence[RecordBatch], bound: int) -> frozenset[int]:
-        """Base offsets of the batches that belong to aborted transactions."""
-        aborted = self.hosted.log.aborted_transactions(batches[0].base_offset, bound)
-        return frozenset(
-            batch.base_offset
-            for batch in batches
-            if batch.is_transactional
-            and any(
-                entry.producer_id == batch.producer_id
-                and entry.first_offset <= batch.base_offset <= entry.last_offset
-                for entry in aborted
-            )
-        )
-
     # -- acknowledging ----------------------------------------------------------------------------
 
-    async def acknowledge(self, member: str, acks: Sequence[Ack]) -> ErrorCode:
-        """What the client is told, once it is durable."""
+    def acknowledge(
+        self, member: str, acks: Sequence[Ack]
+    ) -> ErrorCode | asyncio.Future[ErrorCode]:
+        """What the client is told, or the write after which it is told."""
         machine = self._up_to_date()
         if machine is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -241,8 +156,7 @@ class LedSharePartition:
         self._arm()
         if write is None:
             return ErrorCode.NONE
-        # A client that hangs up does not end its write: the machine waits to be told of its end.
-        return await asyncio.shield(self._written(machine, write))
+        return self._written(machine, write)
 
     def release(self, member: str) -> None:
         """The member is gone; what it holds goes to others."""
@@ -259,18 +173,12 @@ class LedSharePartition:
             self._written(self.machine, write)
 
     def _written(self, machine: SharePartition, write: Write) -> asyncio.Future[ErrorCode]:
-        """Starts the write in this very turn, so that writes keep their order."""
-        sent = self._node.persister.write(
-            m.WriteState(
-                self.key,
-                self._node.groups.topics,
-                write.state_epoch,
-                self.hosted.leader_epoch,
-                write.start_offset,
-                tuple(StateBatch(*batch) for batch in write.batches),
-                write.delivery_complete_count,
-            )
-        )
+        """Writes keep their order: one starts in this very turn, or after those that wait."""
+        given_up = self._mourned(write)
+        if given_up or self._last_waiting is not None:
+            sent: Awaitable[m.StateResponse] = self._write_later(write, given_up)
+        else:
+            sent = self._persist(write)
 
         async def settle() -> ErrorCode:
             answer = await sent
@@ -282,34 +190,78 @@ class LedSharePartition:
                 return ErrorCode.NONE
             logger.warning("share state of %s: %s", self.key, answer.message or answer.error.name)
             if answer.error in FENCING:
-                self._node.shares.drop(self.key)
+                self._node.shares.drop_one(self)
             else:
                 self._send(machine.write_failed(write.write_id, now_ms()))
                 self._arm()
                 self.wake()
             return client_error(answer.error)
 
-        written = asyncio.ensure_future(settle())
-        self._writes.add(written)
-        written.add_done_callback(self._writes.discard)
-        return written
+        return self._node.shares.in_background(self.key, settle())
+
+    def _persist(self, write: Write) -> Awaitable[m.StateResponse]:
+        return self._node.persister.write(
+            m.WriteState(
+                self.key,
+                self._node.groups.topics,
+                write.state_epoch,
+                self.hosted.leader_epoch,
+                write.start_offset,
+                tuple(StateBatch(*batch) for batch in write.batches),
+                write.delivery_complete_count,
+            )
+        )
+
+    def _mourned(self, write: Write) -> list[Archived]:
+        """What of a write needs dead letters; those of dead letters themselves would never end."""
+        to = self._config.dead_letters
+        if to is None or not write.archived or to.name == self.hosted.topic:
+            return []
+        return mourned(write.archived)
+
+    def _write_later(
+        self, write: Write, given_up: Sequence[Archived]
+    ) -> Awaitable[m.StateResponse]:
+        """Dead letters first: a crash in between then costs a second letter, not the first."""
+        before, started = self._last_waiting, asyncio.get_running_loop().create_future()
+        self._last_waiting = started
+        to = self._config.dead_letters
+
+        async def in_turn() -> m.StateResponse:
+            try:
+                if before is not None:
+                    await asyncio.wait([before])
+                if given_up and to is not None and not self.hosted.gone:
+                    group = self.key.group_id
+                    await self._node.dead_letters.write(to, group, self.hosted, given_up)
+                sent = self._persist(write)
+            finally:
+                started.set_result(None)
+                if self._last_waiting is started:
+                    self._last_waiting = None
+            return await sent
+
+        return in_turn()
 
     def _arm(self) -> None:
-        """Wake up when the next lock ends."""
+        """Wake up when the next lock ends; that it ends later is noticed on waking up."""
+        deadline = None if self.machine is None else self.machine.next_deadline()
+        if deadline is None or (self._timer is not None and self._armed_for <= deadline):
+            return
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        deadline = None if self.machine is None else self.machine.next_deadline()
-        if deadline is not None:
-            delay = max(0, deadline - now_ms()) / 1000
-            self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+        delay = max(0, deadline - now_ms()) / 1000
+        self._armed_for = deadline
+        self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
         if (machine := self._up_to_date()) is not None:
-            self._send(machine.tick(now_ms()))
+            write = machine.tick(now_ms())
             self._arm()
-            self.wake()
+            if write is not None:
+                self._send(write)
+                self.wake()
 
 
 class LedSharePartitions:
@@ -318,6 +270,7 @@ class LedSharePartitions:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._led: dict[ShareKey, LedSharePartition] = {}
+        self._writes: dict[ShareKey, set[asyncio.Future[ErrorCode]]] = {}
 
     def __iter__(self) -> Iterator[LedSharePartition]:
         return iter(self._led.values())
@@ -325,7 +278,7 @@ class LedSharePartitions:
     def find(self, group: str, topic_id: bytes, index: int) -> LedSharePartition:
         """The share-partition, which begins to load if it is new; `ApiError` if not led here."""
         hosted = self._node.partitions.find_by_id(topic_id, index)
-        key = ShareKey(group, UUID(bytes=topic_id), index)
+        key = ShareKey(group, topic_uuid(topic_id), index)
         led = self._led.get(key)
         if led is None or led.hosted is not hosted:
             if led is not None:
@@ -336,14 +289,19 @@ class LedSharePartitions:
     def loaded(self, group: str, topic_id: bytes, index: int) -> LedSharePartition:
         """One that somebody has fetched from, or `ApiError`."""
         self._node.partitions.find_by_id(topic_id, index)
-        led = self._led.get(ShareKey(group, UUID(bytes=topic_id), index))
+        led = self._led.get(ShareKey(group, topic_uuid(topic_id), index))
         if led is None or led.machine is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return led
 
+    def in_flight(self, group: str, topic_id: bytes, index: int) -> int:
+        """How many records members hold: of what is not loaded nobody holds any."""
+        led = self._led.get(ShareKey(group, topic_uuid(topic_id), index))
+        return 0 if led is None or led.machine is None else led.machine.in_flight
+
     def release(self, group: str, member: str, topic_id: bytes, index: int) -> None:
         """Give back what a member holds, if anything is loaded that it could hold."""
-        led = self._led.get(ShareKey(group, UUID(bytes=topic_id), index))
+        led = self._led.get(ShareKey(group, topic_uuid(topic_id), index))
         if led is not None:
             led.release(member)
 
@@ -365,6 +323,37 @@ class LedSharePartitions:
             if led.hosted.gone:
                 self.drop(key)
 
-    def close(self) -> None:
+    def drop_one(self, led: LedSharePartition) -> None:
+        """Drop this one, unless it has a successor already."""
+        if self._led.get(led.key) is led:
+            self.drop(led.key)
+
+    def in_background(
+        self, key: ShareKey, write: Coroutine[Any, Any, ErrorCode]
+    ) -> asyncio.Future[ErrorCode]:
+        """A write that goes on whatever becomes of its share-partition, while the node runs."""
+        written = asyncio.ensure_future(write)
+        writes = self._writes.setdefault(key, set())
+        writes.add(written)
+
+        def ended(_: asyncio.Future[ErrorCode]) -> None:
+            writes.discard(written)
+            if not writes and self._writes.get(key) is writes:
+                del self._writes[key]
+
+        written.add_done_callback(ended)
+        return written
+
+    async def writes_ended(self, key: ShareKey) -> None:
+        """What was dropped may have writes under way: read before they end, state would be old."""
+        while writes := self._writes.get(key):
+            await asyncio.wait(writes)
+
+    async def close(self) -> None:
         for key in tuple(self._led):
             self.drop(key)
+        # What is not written is delivered again; the next life need not wait for it.
+        writes = [written for some in self._writes.values() for written in some]
+        for written in writes:
+            written.cancel()
+        await asyncio.gather(*writes, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Of what was read from the log, the batches that a turn at a share-partition can use.
+"""A turn at a share-partition: reading the log for it, and what leaves of what was read.
 
 A read is bounded by bytes and a turn by records: with small batches a read may hold ten thousand
 of them for a turn that takes five hundred. Those that cannot be used are not even looked at, and
@@ -7,17 +7,120 @@ those that are leave as they came: neighbours in one piece.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from ottla.broker.coordinator_service import now_ms
+from ottla.log.errors import OffsetOutOfRange
+from ottla.sharing.values import LogBatch
 from ottla.wire.batch import iter_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ottla.log.partition import PartitionLog
+    from ottla.sharing.partition import SharePartition
+    from ottla.sharing.values import FetchTurn
     from ottla.wire.batch import RecordBatch
+    from ottla.wire.schema.share_fetch import AcquiredRecords
+
+# One look at the log. A fetch that wants more looks again; one that wants little reads little.
+READ_BYTES: Final = 1024 * 1024
+# Looks that may lead to nothing but archived offsets before others get their turn.
+MAX_LOOKS: Final = 16
 
 # Bytes of the log, and the batches that lie back to back in them from the first byte on.
 Chunk: TypeAlias = "tuple[memoryview, list[RecordBatch]]"
+
+
+class Delivered(NamedTuple):
+    """What one fetch got from one share-partition."""
+
+    ranges: list[AcquiredRecords]
+    records: list[memoryview]
+    size: int
+    offsets: int
+
+
+NOTHING: Final = Delivered([], [], 0, 0)
+
+
+def deliver(
+    log: PartitionLog, machine: SharePartition, turn: FetchTurn, max_bytes: int, *, committed: bool
+) -> Delivered:
+    """Look until the turn has what it may have, or the log has no more for it."""
+    delivered = NOTHING
+    for _ in range(MAX_LOOKS):
+        if delivered.offsets >= turn.max_records or not machine.can_acquire:
+            break
+        if delivered.size and delivered.size >= max_bytes:
+            break
+        before = machine.next_fetch_offset
+        more = _look(
+            log,
+            machine,
+            turn._replace(max_records=turn.max_records - delivered.offsets),
+            min(READ_BYTES, max(1, max_bytes - delivered.size)),
+            committed=committed,
+        )
+        delivered = Delivered(
+            delivered.ranges + more.ranges,
+            delivered.records + more.records,
+            delivered.size + more.size,
+            delivered.offsets + more.offsets,
+        )
+        if machine.next_fetch_offset == before:
+            break
+    return delivered
+
+
+def _look(
+    log: PartitionLog, machine: SharePartition, turn: FetchTurn, max_bytes: int, *, committed: bool
+) -> Delivered:
+    """Read once, and let the machine take from it."""
+    bound = log.last_stable_offset if committed else log.high_watermark
+    offset = machine.next_fetch_offset
+    try:
+        chunks, _ = log.read(offset, max_bytes, upper_bound_offset=bound, min_one_message=True)
+    except OffsetOutOfRange:
+        machine.log_start_moved(log.log_start_offset)
+        return NOTHING
+    read = batches_before(max(offset, machine.end_offset) + turn.max_records, chunks)
+    batches = [batch for _, some in read for batch in some]
+    if not batches:
+        return NOTHING
+    hidden = _hidden(log, batches, bound) if committed else frozenset()
+    found = machine.acquire(
+        turn,
+        offset,
+        [
+            LogBatch(
+                batch.base_offset,
+                batch.last_offset,
+                has_data=not batch.is_control
+                and batch.record_count > 0
+                and batch.base_offset not in hidden,
+            )
+            for batch in batches
+        ],
+        now_ms(),
+    )
+    records = slices(read, found.batches)
+    return Delivered(list(found.ranges), records, sum(map(len, records)), found.records)
+
+
+def _hidden(log: PartitionLog, batches: Sequence[RecordBatch], bound: int) -> frozenset[int]:
+    """Base offsets of the batches that belong to aborted transactions."""
+    aborted = log.aborted_transactions(batches[0].base_offset, bound)
+    return frozenset(
+        batch.base_offset
+        for batch in batches
+        if batch.is_transactional
+        and any(
+            entry.producer_id == batch.producer_id
+            and entry.first_offset <= batch.base_offset <= entry.last_offset
+            for entry in aborted
+        )
+    )
 
 
 def batches_before(stop: int, chunks: Iterable[bytes | memoryview]) -> list[Chunk]:

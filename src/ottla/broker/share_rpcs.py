@@ -1,12 +1,15 @@
-"""The share coordinator's questions as RPCs: how one is sent to another node, and read from it.
+"""The share coordinator's questions as RPCs: how they are sent to another node, and answered.
 
-Each question is about one share-partition; an RPC could carry many, and those that come in are
-taken apart by the handlers. A response without our partition is an error, not an empty state.
+One RPC of a kind is under way to a node at a time. What is asked meanwhile waits, and goes out
+together: all that is about the same group, each share-partition once, so that the questions about
+one share-partition arrive in the order in which they were asked. A response without a
+share-partition that was asked about is an error, not an empty state.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from ottla.broker.peers import PeerUnreachable
 from ottla.coordination.share import state_messages as m
@@ -19,42 +22,126 @@ from ottla.wire.schema import read_share_group_state_summary as summary
 from ottla.wire.schema import write_share_group_state as write
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ottla.broker.peers import Peers
+    from ottla.coordination.share.state_records import ShareKey
 
 ReplyT = TypeVar("ReplyT", m.StateResponse, m.ReadStateResponse, m.StateSummaryResponse)
+Place: TypeAlias = "tuple[int, type[m.KeyedRequest]]"
+
+MAX_TOGETHER: Final = 1000  # share-partitions in one RPC: its answer is worked out in one go
 
 
-async def ask_remotely(
-    peers: Peers, node_id: int, question: m.KeyedRequest, expect: type[ReplyT]
-) -> ReplyT:
-    """Ask the coordinator on another node."""
-    request, version = _request(question)
-    response = await peers.ask(node_id, request, version)
-    topic_id = question.key.topic_id.bytes
-    for topic in response.results:
-        for partition in topic.partitions:
-            if (topic.topic_id, partition.partition) == (topic_id, question.key.partition):
-                answer = _answer(partition)
-                assert isinstance(answer, expect)
-                return answer
-    raise PeerUnreachable(f"node {node_id} answered without {question.key}")
+class _Asked(NamedTuple):
+    question: m.KeyedRequest
+    answered: asyncio.Future[m.StateReply]
 
 
-def _request(question: m.KeyedRequest) -> tuple[Any, int]:
-    """The RPC of a question, and the version it is sent in."""
-    group, topic_id, partition = question.key
-    data: Any
+class RemoteCoordinators:
+    """The share coordinators on other nodes."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._waiting: dict[Place, list[_Asked]] = {}
+        self._sending: dict[Place, asyncio.Task[None]] = {}
+
+    async def ask(self, node_id: int, question: m.KeyedRequest, expect: type[ReplyT]) -> ReplyT:
+        """The answer of the coordinator there, or `PeerUnreachable`."""
+        place = node_id, type(question)
+        asked = _Asked(question, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(place, []).append(asked)
+        if place not in self._sending:
+            self._sending[place] = asyncio.ensure_future(self._send_all(place))
+        answer = await asked.answered
+        assert isinstance(answer, expect)
+        return answer
+
+    async def _send_all(self, place: Place) -> None:
+        try:
+            while waiting := self._waiting.pop(place, None):
+                together, later = _together(waiting)
+                if later:
+                    self._waiting[place] = later
+                await self._send(place[0], together)
+        finally:
+            del self._sending[place]
+
+    async def _send(self, node_id: int, together: Sequence[_Asked]) -> None:
+        failure = PeerUnreachable(f"node {node_id} was not asked to the end")
+        try:
+            request, version = _request([asked.question for asked in together])
+            response = await self._peers.ask(node_id, request, version)
+            answers = {
+                (topic.topic_id, partition.partition): _answer(partition)
+                for topic in response.results
+                for partition in topic.partitions
+            }
+            for question, answered in together:
+                found = answers.get((question.key.topic_id.bytes, question.key.partition))
+                if found is not None and not answered.done():
+                    answered.set_result(found)
+            failure = PeerUnreachable(f"node {node_id} answered without a share-partition")
+        except PeerUnreachable as error:
+            failure = error
+        finally:
+            for _, answered in together:
+                if not answered.done():
+                    answered.set_exception(failure)
+
+
+def _together(waiting: Sequence[_Asked]) -> tuple[list[_Asked], list[_Asked]]:
+    """What goes out with the first of those that wait, and what waits on, in their order."""
+    group = waiting[0].question.key.group_id
+    keys: set[ShareKey] = set()
+    together: list[_Asked] = []
+    later: list[_Asked] = []
+    for asked in waiting:
+        key = asked.question.key
+        if key.group_id == group and key not in keys and len(together) < MAX_TOGETHER:
+            keys.add(key)
+            together.append(asked)
+        else:
+            later.append(asked)
+    return together, later
+
+
+def _request(questions: Sequence[m.KeyedRequest]) -> tuple[Any, int]:
+    """One RPC for questions of one kind about one group, and the version it is sent in."""
+    topics: dict[bytes, list[Any]] = {}
+    for question in questions:
+        topics.setdefault(question.key.topic_id.bytes, []).append(_data(question))
+    request, topic, version = _KINDS[type(questions[0])]
+    group = questions[0].key.group_id
+    return request(group, [topic(topic_id, data) for topic_id, data in topics.items()]), version
+
+
+_KINDS: Final[dict[type[m.KeyedRequest], tuple[Any, Any, int]]] = {
+    m.InitializeState: (
+        initialize.InitializeShareGroupStateRequest,
+        initialize.InitializeStateData,
+        0,
+    ),
+    m.ReadState: (read.ReadShareGroupStateRequest, read.ReadStateData, 0),
+    m.WriteState: (write.WriteShareGroupStateRequest, write.WriteStateData, 1),
+    m.DeleteState: (delete.DeleteShareGroupStateRequest, delete.DeleteStateData, 0),
+    m.ReadStateSummary: (
+        summary.ReadShareGroupStateSummaryRequest,
+        summary.ReadStateSummaryData,
+        1,
+    ),
+}
+
+
+def _data(question: m.KeyedRequest) -> Any:
+    partition = question.key.partition
     match question:
         case m.InitializeState():
-            data = initialize.PartitionData(partition, question.state_epoch, question.start_offset)
-            topics = [initialize.InitializeStateData(topic_id.bytes, [data])]
-            return initialize.InitializeShareGroupStateRequest(group, topics), 0
+            return initialize.PartitionData(partition, question.state_epoch, question.start_offset)
         case m.ReadState():
-            data = read.PartitionData(partition, question.leader_epoch)
-            asked = [read.ReadStateData(topic_id.bytes, [data])]
-            return read.ReadShareGroupStateRequest(group, asked), 0
+            return read.PartitionData(partition, question.leader_epoch)
         case m.WriteState():
-            data = write.PartitionData(
+            return write.PartitionData(
                 partition,
                 question.state_epoch,
                 question.leader_epoch,
@@ -62,16 +149,10 @@ def _request(question: m.KeyedRequest) -> tuple[Any, int]:
                 question.delivery_complete_count,
                 [write.StateBatch(*batch) for batch in question.batches],
             )
-            written = [write.WriteStateData(topic_id.bytes, [data])]
-            return write.WriteShareGroupStateRequest(group, written), 1
         case m.DeleteState():
-            data = delete.PartitionData(partition)
-            deleted = [delete.DeleteStateData(topic_id.bytes, [data])]
-            return delete.DeleteShareGroupStateRequest(group, deleted), 0
+            return delete.PartitionData(partition)
         case m.ReadStateSummary():
-            data = summary.PartitionData(partition, m.NO_EPOCH)
-            summed = [summary.ReadStateSummaryData(topic_id.bytes, [data])]
-            return summary.ReadShareGroupStateSummaryRequest(group, summed), 1
+            return summary.PartitionData(partition, m.NO_EPOCH)
 
 
 def _answer(result: Any) -> m.StateReply:

@@ -20,12 +20,20 @@ MAX_KNOWN: Final = 10_000  # groups remembered at once; a client may make up nam
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([0-9.]+)S)?)?")
 
 
+class DeadLetterTopic(NamedTuple):
+    """Where a group's dead letters go, and whether they carry the records."""
+
+    name: str
+    copy_records: bool
+
+
 class ShareGroupConfig(NamedTuple):
     """What fetching for a group looks at."""
 
     settings: ShareSettings
     reads_committed: bool
     reset: str
+    dead_letters: DeadLetterTopic | None
 
 
 class ShareGroupConfigs:
@@ -49,6 +57,8 @@ class ShareGroupConfigs:
 
 def _resolve(image: MetadataImage, group: str, broker: BrokerConfig) -> ShareGroupConfig:
     config = resolve_group_config(image, group, broker)
+    dead_letters = config.get_str("errors.deadletterqueue.topic.name")
+    copy = config.get_bool("errors.deadletterqueue.copy.record.enable")
     return ShareGroupConfig(
         ShareSettings(
             lock_duration_ms=config.get_int("share.record.lock.duration.ms"),
@@ -58,6 +68,7 @@ def _resolve(image: MetadataImage, group: str, broker: BrokerConfig) -> ShareGro
         ),
         config.get_str("share.isolation.level") == READ_COMMITTED,
         config.get_str("share.auto.offset.reset"),
+        DeadLetterTopic(dead_letters, copy) if dead_letters else None,
     )
 
 

@@ -12,11 +12,15 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli import group, share_group, topic
+from ottla.cli import group, offsets, share_group, topic
 from ottla.cli.broker import EXAMPLES as BROKER_EXAMPLES
 from ottla.cli.broker import broker
 from ottla.cli.consume import EXAMPLES as CONSUME_EXAMPLES
 from ottla.cli.consume import consume
+from ottla.cli.produce import EXAMPLES as PRODUCE_EXAMPLES
+from ottla.cli.produce import produce
+from ottla.cli.share_consume import EXAMPLES as SHARE_CONSUME_EXAMPLES
+from ottla.cli.share_consume import share_consume
 
 app = typer.Typer(
     name="ottla",
@@ -27,10 +31,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(epilog=BROKER_EXAMPLES)(broker)
+app.command(epilog=PRODUCE_EXAMPLES)(produce)
 app.command(epilog=CONSUME_EXAMPLES)(consume)
+app.command(epilog=SHARE_CONSUME_EXAMPLES)(share_consume)
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(share_group.app, name="share-group")
+app.add_typer(offsets.app, name="offsets")
 
 
 def _print_version(wanted: bool) -> None:

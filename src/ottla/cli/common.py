@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, NoReturn, TypeAlias, TypeVar
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from ottla.cli.output import print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
     from ottla.client.admin import Admin
     from ottla.client.errors import ClientError
@@ -18,12 +19,16 @@ T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_TIMEOUT = 10.0
+SCHEME = "kafka://"
 
 Bootstrap: TypeAlias = Annotated[
     str, typer.Option("--bootstrap", metavar="HOST:PORT,...", help="Brokers to ask first.")
 ]
 Timeout: TypeAlias = Annotated[
     float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="When to give up.")
+]
+Source: TypeAlias = Annotated[
+    str, typer.Argument(metavar="TOPIC|URL", help="A topic, or kafka://HOST:PORT,.../TOPIC.")
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -44,8 +49,6 @@ def with_admin(bootstrap: str, within: float, command: Callable[[Admin], Awaitab
     import asyncio
 
     from ottla.client.admin import Admin
-    from ottla.client.bootstrap import BadBootstrap
-    from ottla.client.errors import BrokerUnreachable, ClientError
 
     async def run() -> T:
         async with Admin(bootstrap, api_timeout=within) as admin:
@@ -53,19 +56,39 @@ def with_admin(bootstrap: str, within: float, command: Callable[[Admin], Awaitab
             await admin.connect()
             return await command(admin)
 
-    try:
+    with sentences():
         return asyncio.run(run())
+
+
+@contextmanager
+def sentences() -> Iterator[None]:
+    """What goes wrong with a cluster ends the program with a sentence."""
+    from ottla.client.bootstrap import BadBootstrap
+    from ottla.client.errors import BrokerUnreachable, ClientError
+
+    try:
+        yield
     except BadBootstrap as error:
         raise typer.BadParameter(str(error), param_hint="--bootstrap") from None
     except BrokerUnreachable as error:
         fail(f"{error}; is a broker running there? --bootstrap names another")
+    except BrokenPipeError:
+        raise  # the command line's own way to end when nobody reads on
     except (ClientError, ValueError, OSError) as error:
         # ValueError: what no field of a request can carry, such as a name of 40,000 characters.
         fail(error)
 
 
-def report_deleted(kind: str, outcome: Mapping[str, ClientError | None], *, as_json: bool) -> None:
-    """What was deleted, and why the rest was not; status 1 if there is such a rest."""
+def delete_named(
+    kind: str,
+    bootstrap: str,
+    within: float,
+    command: Callable[[Admin], Awaitable[Mapping[str, ClientError | None]]],
+    *,
+    as_json: bool,
+) -> None:
+    """Delete, say what is gone and why the rest is not; status 1 if there is such a rest."""
+    outcome = with_admin(bootstrap, within, command)
     if as_json:
         print_json([{"name": name, "deleted": error is None} for name, error in outcome.items()])
     for name, error in outcome.items():
@@ -86,3 +109,13 @@ def key_values(pairs: Iterable[str], option: str) -> dict[str, str]:
             raise typer.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint=option)
         found[key.strip()] = value.strip()
     return found
+
+
+def parse_source(source: str, bootstrap: str) -> tuple[str, str]:
+    """The brokers and the topic that an argument names."""
+    if not source.startswith(SCHEME):
+        return bootstrap, source
+    brokers, _, topic = source.removeprefix(SCHEME).partition("/")
+    if not brokers or not topic:
+        raise typer.BadParameter(f"{source!r} is not {SCHEME}HOST:PORT/TOPIC", param_hint="URL")
+    return brokers, topic

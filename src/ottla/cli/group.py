@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -12,10 +12,10 @@ from ottla.cli.common import (
     Bootstrap,
     Json,
     Timeout,
-    report_deleted,
+    delete_named,
     with_admin,
 )
-from ottla.cli.output import print_json, print_table
+from ottla.cli.output import print_each, print_list, print_table
 from ottla.cli.resets import (
     Execute,
     ShiftBy,
@@ -24,15 +24,16 @@ from ottla.cli.resets import (
     ToLatest,
     ToOffset,
     Topics,
-    print_moves,
+    reset_offsets,
     reset_target,
 )
 
 if TYPE_CHECKING:
     from ottla.cli.output import Cell, Value
     from ottla.client.admin import Admin
-    from ottla.client.admin_resets import OffsetMove
     from ottla.client.admin_types import GroupDescription, GroupOffset
+
+    Described: TypeAlias = tuple[GroupDescription, list[GroupOffset]]
 
 app = typer.Typer(help="List, describe, reset and delete groups.", no_args_is_help=True)
 
@@ -74,12 +75,7 @@ def list_(
         {"name": one.id, "type": one.type, "state": one.state, "protocol": one.protocol_type}
         for one in found
     ]
-    if as_json:
-        print_json(rows)
-    elif rows:
-        print_table(rows, ("name", "type", "state", "protocol"))
-    else:
-        typer.echo("no groups")
+    print_list("groups", rows, ("name", "type", "state", "protocol"), as_json=as_json)
 
 
 @app.command()
@@ -97,25 +93,13 @@ def describe(
         ottla group describe billing --json
     """
 
-    async def command(admin: Admin) -> list[tuple[GroupDescription, list[GroupOffset]]]:
+    async def command(admin: Admin) -> list[Described]:
         return [
             (one, await admin.list_group_offsets(one.id))
             for one in await admin.describe_groups(names)
         ]
 
-    found = with_admin(bootstrap, timeout, command)
-    if as_json:
-        print_json([_as_value(group, offsets) for group, offsets in found])
-        return
-    for number, (group, offsets) in enumerate(found):
-        typer.echo("" if number == 0 else "\n", nl=False)
-        typer.echo(
-            f"{group.id}  {group.type}  {group.state}  {len(group.members)} member(s)  "
-            f"coordinator {group.coordinator_id}"
-        )
-        rows = _offset_rows(group, offsets)
-        if rows:
-            print_table(rows, ("topic", "partition", "offset", "end", "lag", "member", "host"))
+    print_each(with_admin(bootstrap, timeout, command), _as_value, _show, as_json=as_json)
 
 
 @app.command()
@@ -147,15 +131,15 @@ def reset(
         earliest=to_earliest, latest=to_latest, offset=to_offset, time=to_datetime, shift=shift_by
     )
 
-    async def command(admin: Admin) -> list[OffsetMove]:
-        moves = await admin.plan_offset_reset(name, target, topic or ())
-        if execute:
-            offsets = {(one.topic, one.partition): one.after for one in moves}
-            await admin.alter_group_offsets(name, offsets)
-        return moves
-
-    moves = with_admin(bootstrap, timeout, command)
-    print_moves(name, moves, executed=execute, as_json=as_json)
+    reset_offsets(
+        name,
+        bootstrap,
+        timeout,
+        lambda admin: admin.plan_offset_reset(name, target, topic or ()),
+        lambda admin, offsets: admin.alter_group_offsets(name, offsets),
+        execute=execute,
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -172,8 +156,19 @@ def delete(
         ottla group delete billing
         ottla group delete billing reports
     """
-    outcome = with_admin(bootstrap, timeout, lambda admin: admin.delete_groups(names))
-    report_deleted("group", outcome, as_json=as_json)
+    delete_named(
+        "group", bootstrap, timeout, lambda admin: admin.delete_groups(names), as_json=as_json
+    )
+
+
+def _show(described: Described) -> None:
+    group, offsets = described
+    typer.echo(
+        f"{group.id}  {group.type}  {group.state}  {len(group.members)} member(s)  "
+        f"coordinator {group.coordinator_id}"
+    )
+    if rows := _offset_rows(group, offsets):
+        print_table(rows, ("topic", "partition", "offset", "end", "lag", "member", "host"))
 
 
 def _offset_rows(group: GroupDescription, offsets: list[GroupOffset]) -> list[dict[str, Cell]]:
@@ -198,7 +193,8 @@ def _offset_rows(group: GroupDescription, offsets: list[GroupOffset]) -> list[di
     return rows
 
 
-def _as_value(group: GroupDescription, offsets: list[GroupOffset]) -> Value:
+def _as_value(described: Described) -> Value:
+    group, offsets = described
     return {
         "name": group.id,
         "type": group.type,

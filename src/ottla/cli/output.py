@@ -9,10 +9,12 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+T = TypeVar("T")
 
 Cell: TypeAlias = str | int | bool | None
 Value: TypeAlias = "Cell | Sequence[Value] | Mapping[str, Value]"
@@ -42,6 +44,31 @@ def print_table(rows: Sequence[Mapping[str, Cell]], columns: Sequence[str]) -> N
         table.add_row(*(Text(_cell(row[column])) for column in columns))
     console = Console(width=None if sys.stdout.isatty() else UNBOUNDED)
     console.print(table)
+
+
+def print_list(
+    kind: str, rows: Sequence[Mapping[str, Cell]], columns: Sequence[str], *, as_json: bool
+) -> None:
+    """What there is of a kind: all fields for programs, these columns for people."""
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table(rows, columns)
+    else:
+        print(f"no {kind}")
+
+
+def print_each(
+    found: Sequence[T], value: Callable[[T], Value], show: Callable[[T], None], *, as_json: bool
+) -> None:
+    """Several things: their values for programs, one shown after the other for people."""
+    if as_json:
+        print_json([value(one) for one in found])
+        return
+    for number, one in enumerate(found):
+        if number:
+            print()
+        show(one)
 
 
 def _cell(value: Cell) -> str:

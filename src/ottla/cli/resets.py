@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from ottla.cli.common import with_admin
 from ottla.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ottla.cli.output import Cell
+    from ottla.client.admin import Admin
     from ottla.client.admin_resets import OffsetMove, ResetTarget
 
 Topics: TypeAlias = Annotated[
@@ -83,7 +85,28 @@ def _time(text: str) -> ResetTarget:
         ) from None
 
 
-def print_moves(name: str, moves: Sequence[OffsetMove], *, executed: bool, as_json: bool) -> None:
+def reset_offsets(
+    name: str,
+    bootstrap: str,
+    within: float,
+    plan: Callable[[Admin], Awaitable[Sequence[OffsetMove]]],
+    alter: Callable[[Admin, dict[tuple[str, int], int]], Awaitable[None]],
+    *,
+    execute: bool,
+    as_json: bool,
+) -> None:
+    """Plan, carry out if that is wanted, and show it."""
+
+    async def command(admin: Admin) -> Sequence[OffsetMove]:
+        moves = await plan(admin)
+        if execute:
+            await alter(admin, {(one.topic, one.partition): one.after for one in moves})
+        return moves
+
+    _print_moves(name, with_admin(bootstrap, within, command), executed=execute, as_json=as_json)
+
+
+def _print_moves(name: str, moves: Sequence[OffsetMove], *, executed: bool, as_json: bool) -> None:
     """The plan, and whether it was carried out."""
     rows: list[dict[str, Cell]] = [
         {

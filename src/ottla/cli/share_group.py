@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -12,10 +12,10 @@ from ottla.cli.common import (
     Bootstrap,
     Json,
     Timeout,
-    report_deleted,
+    delete_named,
     with_admin,
 )
-from ottla.cli.output import print_json, print_table
+from ottla.cli.output import print_each, print_list, print_table
 from ottla.cli.resets import (
     Execute,
     ShiftBy,
@@ -24,17 +24,22 @@ from ottla.cli.resets import (
     ToLatest,
     ToOffset,
     Topics,
-    print_moves,
+    reset_offsets,
     reset_target,
 )
 
 if TYPE_CHECKING:
     from ottla.cli.output import Cell, Value
     from ottla.client.admin import Admin
-    from ottla.client.admin_resets import OffsetMove
     from ottla.client.admin_types import ShareGroupDescription, ShareGroupOffset
 
+    Described: TypeAlias = tuple[ShareGroupDescription, list[ShareGroupOffset]]
+
 app = typer.Typer(help="List, describe, reset and delete share groups.", no_args_is_help=True)
+
+_PARTITION_COLUMNS = (
+    "topic", "partition", "start", "in_flight", "delivered", "lag", "members",
+)  # fmt: skip
 
 Name = Annotated[str, typer.Argument(help="The share group.")]
 Names = Annotated[list[str], typer.Argument(help="The share groups.")]
@@ -63,12 +68,7 @@ def list_(
         bootstrap, timeout, lambda admin: admin.list_groups(states=state or (), types=["share"])
     )
     rows: list[dict[str, Cell]] = [{"name": one.id, "state": one.state} for one in found]
-    if as_json:
-        print_json(rows)
-    elif rows:
-        print_table(rows, ("name", "state"))
-    else:
-        typer.echo("no share groups")
+    print_list("share groups", rows, ("name", "state"), as_json=as_json)
 
 
 @app.command()
@@ -80,9 +80,9 @@ def describe(
 ) -> None:
     """Show members, start offsets and how far behind they are.
 
-    Below the start offset, as it was last stored, every record is settled. The lag counts the
-    records that still have to be delivered for good, also those that members hold at the moment.
-    How many they hold is known to the broker alone: see ottla_share_... in its metrics.
+    Below the start offset, as it was last stored, every record is settled; beyond it as many as
+    "delivered" says. Members hold "in_flight" records at the moment. The lag counts the records
+    that still have to be delivered for good, those that members hold included.
 
     \b
     Examples:
@@ -90,28 +90,13 @@ def describe(
         ottla share-group describe orders-workers --json
     """
 
-    async def command(admin: Admin) -> list[tuple[ShareGroupDescription, list[ShareGroupOffset]]]:
+    async def command(admin: Admin) -> list[Described]:
         return [
             (one, await admin.list_share_group_offsets(one.id))
             for one in await admin.describe_share_groups(names)
         ]
 
-    found = with_admin(bootstrap, timeout, command)
-    if as_json:
-        print_json([_as_value(group, offsets) for group, offsets in found])
-        return
-    for number, (group, offsets) in enumerate(found):
-        typer.echo("" if number == 0 else "\n", nl=False)
-        typer.echo(
-            f"{group.id}  share  {group.state}  {len(group.members)} member(s)  "
-            f"coordinator {group.coordinator_id}"
-        )
-        partitions = _partition_rows(group, offsets)
-        if partitions:
-            print_table(partitions, ("topic", "partition", "start", "lag", "members"))
-        members = _member_rows(group)
-        if members:
-            print_table(members, ("member", "client", "host", "epoch", "partitions"))
+    print_each(with_admin(bootstrap, timeout, command), _as_value, _show, as_json=as_json)
 
 
 @app.command()
@@ -144,15 +129,15 @@ def reset(
         earliest=to_earliest, latest=to_latest, offset=to_offset, time=to_datetime, shift=shift_by
     )
 
-    async def command(admin: Admin) -> list[OffsetMove]:
-        moves = await admin.plan_share_offset_reset(name, target, topic or ())
-        if execute:
-            offsets = {(one.topic, one.partition): one.after for one in moves}
-            await admin.alter_share_group_offsets(name, offsets)
-        return moves
-
-    moves = with_admin(bootstrap, timeout, command)
-    print_moves(name, moves, executed=execute, as_json=as_json)
+    reset_offsets(
+        name,
+        bootstrap,
+        timeout,
+        lambda admin: admin.plan_share_offset_reset(name, target, topic or ()),
+        lambda admin, offsets: admin.alter_share_group_offsets(name, offsets),
+        execute=execute,
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -169,8 +154,25 @@ def delete(
         ottla share-group delete orders-workers
         ottla share-group delete orders-workers audit-workers
     """
-    outcome = with_admin(bootstrap, timeout, lambda admin: admin.delete_share_groups(names))
-    report_deleted("share group", outcome, as_json=as_json)
+    delete_named(
+        "share group",
+        bootstrap,
+        timeout,
+        lambda admin: admin.delete_share_groups(names),
+        as_json=as_json,
+    )
+
+
+def _show(described: Described) -> None:
+    group, offsets = described
+    typer.echo(
+        f"{group.id}  share  {group.state}  {len(group.members)} member(s)  "
+        f"coordinator {group.coordinator_id}"
+    )
+    if partitions := _partition_rows(group, offsets):
+        print_table(partitions, _PARTITION_COLUMNS)
+    if members := _member_rows(group):
+        print_table(members, ("member", "client", "host", "epoch", "partitions"))
 
 
 def _partition_rows(
@@ -190,6 +192,8 @@ def _partition_rows(
                 "topic": place[0],
                 "partition": place[1],
                 "start": offset.start_offset if offset else None,
+                "in_flight": offset.in_flight if offset else None,
+                "delivered": offset.delivered if offset else None,
                 "lag": offset.lag if offset else None,
                 "members": sharing.get(place, 0),
             }
@@ -210,7 +214,8 @@ def _member_rows(group: ShareGroupDescription) -> list[dict[str, Cell]]:
     ]
 
 
-def _as_value(group: ShareGroupDescription, offsets: list[ShareGroupOffset]) -> Value:
+def _as_value(described: Described) -> Value:
+    group, offsets = described
     return {
         "name": group.id,
         "state": group.state,
@@ -237,6 +242,8 @@ def _as_value(group: ShareGroupDescription, offsets: list[ShareGroupOffset]) -> 
                 "topic": one.topic,
                 "partition": one.partition,
                 "start_offset": one.start_offset,
+                "in_flight": one.in_flight,
+                "delivered": one.delivered,
                 "lag": one.lag,
             }
             for one in offsets

@@ -12,11 +12,11 @@ from ottla.cli.common import (
     Bootstrap,
     Json,
     Timeout,
+    delete_named,
     key_values,
-    report_deleted,
     with_admin,
 )
-from ottla.cli.output import print_json, print_table, topic_id_text
+from ottla.cli.output import print_each, print_json, print_list, print_table, topic_id_text
 
 if TYPE_CHECKING:
     from ottla.cli.output import Cell, Value
@@ -124,12 +124,7 @@ def list_(
         }
         for one in found
     ]
-    if as_json:
-        print_json(rows)
-    elif rows:
-        print_table(rows, ("name", "partitions", "internal"))
-    else:
-        typer.echo("no topics")
+    print_list("topics", rows, ("name", "partitions", "internal"), as_json=as_json)
 
 
 @app.command()
@@ -147,15 +142,7 @@ def describe(
         ottla topic describe orders audit --json
     """
     found = with_admin(bootstrap, timeout, lambda admin: admin.describe_topics(names, configs=True))
-    if as_json:
-        print_json([_as_value(one) for one in found])
-        return
-    for number, one in enumerate(found):
-        settings = _own_settings(one)
-        written = ", ".join(f"{key}={value}" for key, value in settings.items()) or "defaults"
-        typer.echo("" if number == 0 else "\n", nl=False)
-        typer.echo(f"{one.name}  id {topic_id_text(one.id)}  configs: {written}")
-        print_table(_partition_rows(one), ("partition", "leader", "replicas", "isr"))
+    print_each(found, _as_value, _show, as_json=as_json)
 
 
 @app.command()
@@ -215,8 +202,16 @@ def delete(
         ottla topic delete orders
         ottla topic delete orders audit
     """
-    outcome = with_admin(bootstrap, timeout, lambda admin: admin.delete_topics(names))
-    report_deleted("topic", outcome, as_json=as_json)
+    delete_named(
+        "topic", bootstrap, timeout, lambda admin: admin.delete_topics(names), as_json=as_json
+    )
+
+
+def _show(topic: TopicDescription) -> None:
+    settings = _own_settings(topic)
+    written = ", ".join(f"{key}={value}" for key, value in settings.items()) or "defaults"
+    typer.echo(f"{topic.name}  id {topic_id_text(topic.id)}  configs: {written}")
+    print_table(_partition_rows(topic), ("partition", "leader", "replicas", "isr"))
 
 
 def _own_settings(topic: TopicDescription) -> dict[str, str | None]:

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 
 
 class Admin(TopicCalls, ShareGroupCalls):
-    """An async context manager; `bootstrap` is "host:port,..." or a sequence of "host:port"."""
+    """An async context manager; `bootstrap` is "host:port,..." or a sequence of "host:port".
+
+    >>> from ottla import Admin
+    >>> async with Admin("127.0.0.1:9092") as admin:
+    ...     made = await admin.create_topic("invoices", partitions=6)
+    ...     print(made.partitions, [topic.name for topic in await admin.list_topics()])
+    6 ['invoices', 'orders']
+    """
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.client.admin_base import AdminBase
 from ottla.client.admin_types import ConfigEntry, ConfigSource
-from ottla.client.errors import check
+from ottla.client.errors import BadArgument, check
 from ottla.wire.schema.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -68,7 +68,15 @@ class ConfigCalls(AdminBase):
         *,
         validate_only: bool = False,
     ) -> None:
-        """Set these keys and leave the others alone; None takes a key back to its default."""
+        """Set these keys and leave the others alone; None takes a key back to its default.
+
+        >>> from ottla import Admin
+        >>> async with Admin("127.0.0.1:9092") as admin:
+        ...     await admin.alter_configs("topic", "orders", {"retention.ms": "86400000"})
+        ...     [found] = await admin.describe_configs("topic", "orders", ["retention.ms"])
+        ...     print(found.value, found.is_default)
+        86400000 False
+        """
         changes = [
             AlterableConfig(key, _DELETE if value is None else _SET, value)
             for key, value in configs.items()
@@ -92,7 +100,7 @@ def _served_by(kind: ConfigKind, name: str) -> Target:
     """A broker answers for itself; whatever else is configured is known to all."""
     if kind == "broker" and name:
         if not name.isdigit():
-            raise ValueError(f"a broker is named by its id, a number, not {name!r}")
+            raise BadArgument(f"a broker is named by its id, a number, not {name!r}")
         return int(name)
     return "any"
 

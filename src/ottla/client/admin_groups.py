@@ -100,7 +100,15 @@ class GroupCalls(OffsetCalls):
         ]
 
     async def alter_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Set the offsets of a group that has no members at the moment."""
+        """Set the offsets of a group that has no members at the moment.
+
+        >>> from ottla import Admin
+        >>> async with Admin("127.0.0.1:9092") as admin:
+        ...     await admin.alter_group_offsets("billing", {("orders", 0): 2})
+        ...     [found] = await admin.list_group_offsets("billing")
+        ...     print(found.offset, found.lag)
+        2 1
+        """
         named = {TopicPartition(*key): offset for key, offset in offsets.items()}
         request = OffsetCommitRequest(
             group_id=group,

@@ -61,6 +61,11 @@ class ResetCalls(GroupCalls):
 
         Without topics: in the partitions it has offsets for. Give the result to
         `alter_group_offsets` as {(move.topic, move.partition): move.after, ...}.
+
+        >>> from ottla import Admin
+        >>> async with Admin("127.0.0.1:9092") as admin:
+        ...     await admin.plan_offset_reset("billing", "earliest", ["orders"])
+        [OffsetMove(topic='orders', partition=0, before=None, after=0)]
         """
         committed = await self._client.retry(lambda: self._committed(group))
         return await self._moves(group, {key: one[0] for key, one in committed.items()}, to, topics)

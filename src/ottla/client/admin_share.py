@@ -79,7 +79,13 @@ class ShareGroupCalls(ResetCalls):
                     key = TopicPartition(topic.topic_name, one.partition_index)
                     check(one.error_code, f"{what} in {key}", one.error_message)
                     offsets.append(
-                        ShareGroupOffset(*key, _known(one.start_offset), _known(one.lag))
+                        ShareGroupOffset(
+                            *key,
+                            _known(one.start_offset),
+                            _known(one.lag),
+                            _known(one.in_flight),
+                            _known(one.delivery_complete_count),
+                        )
                     )
             return sorted(offsets, key=lambda one: (one.topic, one.partition))
 

@@ -44,7 +44,13 @@ class TopicCalls(ConfigCalls):
         *,
         validate_only: bool = False,
     ) -> CreatedTopic:
-        """Create a topic; -1 leaves a number to the broker's defaults."""
+        """Create a topic; -1 leaves a number to the broker's defaults.
+
+        >>> from ottla import Admin
+        >>> async with Admin("127.0.0.1:9092") as admin:
+        ...     await admin.create_topic("users", 3, configs={"cleanup.policy": "compact"})
+        CreatedTopic(name='users', id=..., partitions=3, replication_factor=1)
+        """
         settings = [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()]
         topic = CreatableTopic(name, partitions, replication_factor, (), settings)
         request = CreateTopicsRequest([topic], self._timeout_ms, validate_only)

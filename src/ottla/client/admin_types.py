@@ -179,9 +179,13 @@ class ShareGroupOffset:
 
     The start offset is the last one stored, which may trail what is settled; the lag is exact.
     Both are None until somebody fetches; the lag also where an old broker does not tell.
+    `in_flight` records are held by members at the moment, `delivered` ones are settled although
+    they lie beyond the start offset. Only Ottla tells these two.
     """
 
     topic: str
     partition: int
     start_offset: int | None
     lag: int | None
+    in_flight: int | None = None
+    delivered: int | None = None

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from ottla.client.cluster import Client
 from ottla.client.cluster_view import NO_LEADER, Topic, TopicPartition
-from ottla.client.errors import BrokerUnreachable, KafkaError
+from ottla.client.errors import UnknownTopic
 from ottla.client.partitioner import StickyPartitioner, partition_of_key
 from ottla.client.producer_sender import Sender, Waiter
 from ottla.client.producer_types import (
@@ -59,6 +59,12 @@ class Producer:
 
     Settings have Kafka's names and mostly its defaults: `batch_size` is larger, since a request
     costs more in Python; `linger_ms` is 0, since calls that run at the same time meet anyway.
+
+    >>> from ottla import Producer
+    >>> async with Producer("127.0.0.1:9092", compression_type="zstd") as producer:
+    ...     sent = await producer.send("payments", b"42 EUR", key=b"alice")
+    ...     print(sent.topic, sent.partition, sent.offset)
+    payments 0 0
     """
 
     def __init__(
@@ -132,7 +138,13 @@ class Producer:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """Send one record and wait until it is acknowledged."""
+        """Send one record and wait until it is acknowledged.
+
+        >>> from ottla import Producer
+        >>> async with Producer("127.0.0.1:9092") as producer:
+        ...     await producer.send("orders", b"v", headers=[("h", b"1")], timestamp_ms=1000)
+        RecordMetadata(topic='orders', partition=0, offset=3, timestamp_ms=1000)
+        """
         record = ProducerRecord(value, key, tuple(headers), timestamp_ms, partition)
         batch, index, timestamp = await self._accept(topic, record)
         delivered = await self._sender.waiter(batch)
@@ -141,7 +153,16 @@ class Producer:
     async def send_many(
         self, topic: str, records: Iterable[ProducerRecord]
     ) -> list[RecordMetadata]:
-        """Send records and wait for all of them; if some fail, the first failure is raised."""
+        """Send records and wait for all of them; if some fail, the first failure is raised.
+
+        >>> from ottla import Producer
+        >>> from ottla import ProducerRecord
+        >>> records = [ProducerRecord(b"a"), ProducerRecord(b"b", key=b"k")]
+        >>> async with Producer("127.0.0.1:9092") as producer:
+        ...     sent = await producer.send_many("orders", records)
+        ...     print([one.offset for one in sent])
+        [3, 4]
+        """
         accepted = []
         waiters: dict[Batch[Waiter], Waiter] = {}
         try:
@@ -175,6 +196,13 @@ class Producer:
 
         Columns are given by name; `key` and `headers` are the columns of these names where there
         are such. Rows with the same key, or for the same partition, stay in order.
+
+        >>> import pyarrow as pa
+        >>> from ottla import Producer
+        >>> rows = pa.table({"key": [b"a", b"b"], "value": [b"1", b"2"]})
+        >>> async with Producer("127.0.0.1:9092") as producer:
+        ...     await producer.send_arrow("orders", rows)
+        [DeliveredRange(topic='orders', partition=0, base_offset=3, records=2)]
         """
         from ottla.client.producer_arrow import ArrowSending, Columns
 
@@ -257,13 +285,9 @@ class Producer:
         for _ in range(MISSING_TOPIC_ROUNDS):
             try:
                 return await self._client.retry(attempt)
-            except BrokerUnreachable as error:
-                fix = "see that a Kafka broker is up there, and that bootstrap names its address"
-                raise BrokerUnreachable(f"{error}; {fix}") from error
-            except KafkaError as error:
-                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise
-        raise KafkaError(
+            except UnknownTopic:
+                continue
+        raise UnknownTopic(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"send to {name!r}",
             "there is no such topic, and the broker does not make it; create it first",
@@ -280,7 +304,7 @@ class Producer:
 
 def _check_partition(topic: Topic, partition: int) -> None:
     if not 0 <= partition < len(topic.partitions):
-        raise KafkaError(
+        raise UnknownTopic(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"send to {topic.name}-{partition}",
             f"its partitions are 0 to {len(topic.partitions) - 1}",

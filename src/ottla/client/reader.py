@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Self, get_args
 from ottla.client.admin_offsets import OffsetCalls
 from ottla.client.cluster import API_TIMEOUT, METADATA_MAX_AGE, Client
 from ottla.client.connection import REQUEST_TIMEOUT
-from ottla.client.errors import ClientClosed
+from ottla.client.errors import BadArgument, ClientClosed
 from ottla.client.fetching import Planner
 from ottla.client.reader_buffer import Buffer
 from ottla.client.reader_decode import ALL_COLUMNS, DEFAULT_COLUMNS, to_records
@@ -58,6 +58,12 @@ class Reader:
     of partitions to these; a mapping names the partitions to read. `columns` are names of Spark's
     Kafka source. `topic_id` says which topic of the name is meant. A `Client` given in place of a
     bootstrap list stays open; settings of connections are then its own.
+
+    >>> from ottla import Reader
+    >>> async with Reader("127.0.0.1:9092", "orders", stop="latest") as reader:
+    ...     async for batch in reader:
+    ...         print(batch.column("value").to_pylist())
+    [b'one', b'two', b'three']
     """
 
     def __init__(
@@ -90,7 +96,7 @@ class Reader:
             prefetch=prefetch, max_batch_rows=max_batch_rows, max_batch_bytes=max_batch_bytes
         )
         self.topic = topic
-        self.columns = DEFAULT_COLUMNS if columns is None else tuple(columns)
+        self.columns: tuple[str, ...] = DEFAULT_COLUMNS if columns is None else tuple(columns)
         unknown = [name for name in self.columns if name not in ALL_COLUMNS]
         if unknown:
             known = ", ".join(ALL_COLUMNS)
@@ -173,11 +179,20 @@ class Reader:
         return rows if rows.schema.names == list(self.columns) else rows.select(self.columns)
 
     async def records(self) -> AsyncIterator[Record]:
-        """The records one by one; `positions` move with each. Needs the default `columns`."""
+        """The records one by one; `positions` move with each. Needs the default `columns`.
+
+        >>> from ottla import Reader
+        >>> async with Reader("127.0.0.1:9092", "orders", stop="latest") as reader:
+        ...     async for record in reader.records():
+        ...         print(record.offset, record.value)
+        0 b'one'
+        1 b'two'
+        2 b'three'
+        """
         pump = self._running()
         if pump.columns != ALL_COLUMNS:
             if not self._may_add_columns and self.columns != ALL_COLUMNS:
-                raise ValueError("records() needs all columns; leave `columns` out")
+                raise BadArgument("records() needs all columns; leave `columns` out")
             pump.columns = ALL_COLUMNS
             # What was read ahead has no headers, and is read once more.
             for number, offset in self.positions.items():
@@ -209,12 +224,19 @@ class Reader:
         return self._buffer.nbytes
 
     async def seek(self, to: Positions) -> None:
-        """Go on elsewhere, in all partitions or in those of a mapping; stops stay."""
+        """Go on elsewhere, in all partitions or in those of a mapping; stops stay.
+
+        >>> from ottla import Reader
+        >>> async with Reader("127.0.0.1:9092", "orders", stop="latest") as reader:
+        ...     await reader.seek({0: 2})
+        ...     print(reader.positions, await reader.lag())
+        {0: 2} {0: 1}
+        """
         self._running()
         numbers = list(to) if isinstance(to, Mapping) else self.partitions
         unknown = sorted(set(numbers) - self._planner.tracks.keys())
         if unknown:
-            raise ValueError(f"partitions {unknown} are not read; {self.partitions} are")
+            raise BadArgument(f"partitions {unknown} are not read; {self.partitions} are")
         place = _places(to)
         for number, found in [(number, place(number)) for number in numbers]:
             self._seek(number, found)
@@ -281,7 +303,7 @@ class Reader:
 
     def _running(self) -> Pump:
         if self._pump is None:
-            raise ClientClosed("the reader is not open; use it in an async with block")
+            raise ClientClosed("the reader is not open; use it in an (async) with block")
         return self._pump
 
     def _rows_at_once(self, head: Rows) -> int:
@@ -317,18 +339,18 @@ def _partitions(
     wanted = sorted(set(named[0]))
     for other in named[1:]:
         if sorted(set(other)) != wanted:
-            raise ValueError(f"partitions {wanted} and {sorted(set(other))} are not the same")
+            raise BadArgument(f"partitions {wanted} and {sorted(set(other))} are not the same")
     if not wanted or wanted[0] < 0:
-        raise ValueError(f"partitions {wanted} cannot be read; give at least one, from 0 on")
+        raise BadArgument(f"partitions {wanted} cannot be read; give at least one, from 0 on")
     return wanted
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+        raise BadArgument(f"{name} is one of {', '.join(choices)}, not {value!r}")
 
 
 def _check_at_least_one(**limits: int | None) -> None:
     for name, value in limits.items():
         if value is not None and value < 1:
-            raise ValueError(f"{name} is at least 1, not {value}")
+            raise BadArgument(f"{name} is at least 1, not {value}")

@@ -18,8 +18,8 @@ from ottla.metadata.configs import (
     resolve_topic_overrides,
     validate,
 )
-from ottla.metadata.errors import InvalidConfig
-from ottla.metadata.names import REMOTE_LOG_METADATA_TOPIC, is_internal
+from ottla.metadata.errors import InvalidConfig, InvalidTopicName
+from ottla.metadata.names import REMOTE_LOG_METADATA_TOPIC, check_topic_name, is_internal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +71,27 @@ def check_group_configs(
         check_heartbeat(
             after, f"{protocol}.heartbeat.interval.ms", f"{protocol}.session.timeout.ms"
         )
+    _check_dead_letter_topic(after, broker)
+
+
+def _check_dead_letter_topic(after: TypedConfig, broker: BrokerConfig) -> None:
+    """A group must not be a way to write where its owner may not: hence the prefix."""
+    key = "errors.deadletterqueue.topic.name"
+    name = after.get_str(key)
+    if not name:
+        return
+    prefix = broker.get_str("errors.deadletterqueue.topic.name.prefix")
+    if not name.startswith(prefix) or name.startswith("__"):
+        raise InvalidConfig(
+            f"a name that begins with {prefix!r} (errors.deadletterqueue.topic.name.prefix) "
+            "and not with '__'",
+            name,
+            key,
+        )
+    try:
+        check_topic_name(name)
+    except InvalidTopicName as error:
+        raise InvalidConfig("a legal topic name", name, key) from error
 
 
 def check_broker_configs(overrides: Mapping[str, str]) -> None:

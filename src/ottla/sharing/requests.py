@@ -36,9 +36,12 @@ FENCING: Final = frozenset(
         ErrorCode.FENCED_STATE_EPOCH,
         ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_REQUEST,
     }
 )
-"""Answers of the persister after which a share partition is to be dropped and loaded anew."""
+"""Answers of the persister after which a share partition is to be dropped and loaded anew.
+
+INVALID_REQUEST is what a write meets when the state has been deleted."""
 
 
 class AckBatch(Protocol):

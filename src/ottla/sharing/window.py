@@ -211,24 +211,21 @@ class Window:
 
     def _splice(self, low: int, high: int, runs: list[Run]) -> None:
         """Replaces the runs low:high, and joins what has become one, the neighbours included."""
-        if low > 0:
+        before = self._runs
+        if low > 0 and runs and _continues(before[low - 1], runs[0]):
             low -= 1
-            runs = [self._runs[low], *runs]
-        if high < len(self._runs):
-            runs = [*runs, self._runs[high]]
+            runs = [before[low], *runs]
+        if runs and high < len(before) and _continues(runs[-1], before[high]):
+            runs = [*runs, before[high]]
             high += 1
-        joined: list[Run] = []
-        for run in runs:
-            if joined and joined[-1][2:] == run[2:]:
-                joined[-1] = Run(joined[-1].first, run.last, run.condition, run.batch)
-            else:
-                joined.append(run)
-        for run in self._runs[low:high]:
+        if len(runs) > 1:
+            runs = _joined(runs)
+        for run in before[low:high]:
             self._count(run, -run.size)
-        for run in joined:
+        for run in runs:
             self._count(run, run.size)
-        self._runs[low:high] = joined
-        self._firsts[low:high] = [run.first for run in joined]
+        before[low:high] = runs
+        self._firsts[low:high] = [run.first for run in runs]
 
     def _count(self, run: Run, records: int) -> None:
         condition = run.condition
@@ -245,3 +242,19 @@ class Window:
             lock.records += records
             lock.first = min(lock.first, run.first)
             lock.last = max(lock.last, run.last)
+
+
+def _continues(before: Run, after: Run) -> bool:
+    """Whether two neighbours are one run."""
+    return before.batch == after.batch and before.condition == after.condition
+
+
+def _joined(runs: Sequence[Run]) -> list[Run]:
+    joined = [runs[0]]
+    for run in runs[1:]:
+        last = joined[-1]
+        if _continues(last, run):
+            joined[-1] = Run(last.first, run.last, run.condition, run.batch)
+        else:
+            joined.append(run)
+    return joined

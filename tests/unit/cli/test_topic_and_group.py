@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import ShareConsumer
+from confluent_kafka import Producer, ShareConsumer
 from typer.testing import CliRunner
 
 from ottla.cli import app
@@ -180,9 +180,10 @@ def test_a_share_group_from_its_first_offsets_to_its_end(ottla: Ottla, topic: st
     assert [group, "share", "Empty", "share"] in rows(ottla.ok("group", "list"))
     described = ottla.ok("share-group", "describe", group)
     assert described.startswith(f"{group}  share  Empty  0 member(s)")
-    assert rows(described) == [[topic, "0", "0", "0", "0"], [topic, "1", "0", "0", "0"]]
+    assert rows(described) == [[topic, str(index), *"00000"] for index in (0, 1)]
     [value] = ottla.value("share-group", "describe", group)
-    assert value["offsets"][1] == {"topic": topic, "partition": 1, "start_offset": 0, "lag": 0}
+    nothing = {"start_offset": 0, "in_flight": 0, "delivered": 0, "lag": 0}
+    assert value["offsets"][1] == {"topic": topic, "partition": 1, **nothing}
 
     assert ottla.ok("share-group", "delete", group) == f"deleted share group {group}\n"
     assert "GROUP_ID_NOT_FOUND" in ottla.failure("share-group", "describe", group)
@@ -203,6 +204,37 @@ def test_a_share_group_s_members_are_shown(ottla: Ottla, topic: str) -> None:
     assert member["client_id"] == "worker"
     assert member["topics"] == [topic]
     assert f"{topic}-0, {topic}-1" in described.splitlines()[-1]
+
+
+def test_what_members_hold_and_what_is_delivered_are_shown(ottla: Ottla, topic: str) -> None:
+    group = f"group-of-{topic}"
+    ottla.ok("share-group", "reset", group, "--topic", topic, "--to-earliest", "--execute")
+    producer = Producer({"bootstrap.servers": ottla.bootstrap})
+    for number in range(5):
+        producer.produce(topic, str(number), partition=0)
+    producer.flush(30.0)
+    settings = {
+        "bootstrap.servers": ottla.bootstrap,
+        "group.id": group,
+        "share.acknowledgement.mode": "explicit",
+    }
+    with ShareConsumer(settings) as consumer:
+        consumer.subscribe([topic])
+        held: list[Any] = []
+        deadline = time.monotonic() + 30.0
+        while len(held) < 5:
+            assert time.monotonic() < deadline
+            held += consumer.poll(0.1)
+        for message in held[2:4]:
+            consumer.acknowledge(message)
+        consumer.commit_sync(30.0)
+        [value] = ottla.value("share-group", "describe", group)
+        shown = rows(ottla.ok("share-group", "describe", group))[0]
+        for message in (*held[:2], held[4]):
+            consumer.acknowledge(message)
+    counts = {"start_offset": 0, "in_flight": 3, "delivered": 2, "lag": 3}
+    assert value["offsets"][0] == {"topic": topic, "partition": 0, **counts}
+    assert shown == [topic, *"003231"]
 
 
 def members_of(ottla: Ottla, group: str) -> list[Any]:

@@ -60,11 +60,11 @@ def listed(
 
 
 @pytest.mark.parametrize("metadata", ["", None, "note", "\u20ac"])
-def test_metadata_comes_back_as_it_went_also_after_a_restart(metadata: str | None) -> None:
+def test_metadata_comes_back_and_null_as_empty_also_after_a_restart(metadata: str | None) -> None:
     driver = Driver()
     assert simple_commit(driver, metadata=metadata) == [OK]
     for _ in range(2):
-        assert fetched(driver) == (FetchedOffset("t", 0, 5, 2, metadata),)
+        assert fetched(driver) == (FetchedOffset("t", 0, 5, 2, metadata or ""),)
         driver.restart()
 
 

@@ -34,6 +34,7 @@ from ottla.metadata.image import CLUSTER_DEFAULT, MetadataImage, ResourceType, r
 ALL = [*TOPIC_CONFIGS.values(), *BROKER_CONFIGS.values(), *GROUP_CONFIGS.values()]
 # As in Kafka: these have no default at the broker.
 WITHOUT_BROKER_KEY = {
+    "errors.deadletterqueue.group.enable",
     "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas",
     "remote.log.copy.disable",
@@ -79,7 +80,7 @@ def test_every_definition_is_sound(definition: ConfigDef) -> None:
 def test_every_topic_key_has_its_broker_key_where_kafka_has_one() -> None:
     lacking = {name for name, each in TOPIC_CONFIGS.items() if not each.synonyms}
     assert lacking == WITHOUT_BROKER_KEY
-    assert len(TOPIC_CONFIGS) == 33
+    assert len(TOPIC_CONFIGS) == 34
 
 
 def test_nothing_set_gives_the_defaults_of_the_table() -> None:
@@ -364,3 +365,20 @@ def test_only_dynamic_broker_keys_can_be_altered() -> None:
 
 def test_types_are_the_protocols() -> None:
     assert [kind.value for kind in ConfigType] == [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"),
+    [("", True), ("dlq.orders", True), ("orders", False), ("dlq.or ders", False), ("__x", False)],
+)
+def test_dead_letter_topics_have_names_of_their_own(name: str, fits: bool) -> None:
+    overrides = {"errors.deadletterqueue.topic.name": name}
+    if fits:
+        check_group_configs(MetadataImage(), overrides, PLAIN)
+    else:
+        with pytest.raises(InvalidConfig):
+            check_group_configs(MetadataImage(), overrides, PLAIN)
+    anything = BrokerConfig({"errors.deadletterqueue.topic.name.prefix": ""})
+    check_group_configs(MetadataImage(), {"errors.deadletterqueue.topic.name": "x"}, anything)
+    with pytest.raises(InvalidConfig):
+        check_group_configs(MetadataImage(), {"errors.deadletterqueue.topic.name": "__x"}, anything)

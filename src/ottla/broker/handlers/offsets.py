@@ -1,7 +1,7 @@
 """OffsetCommit (8), OffsetFetch (9) and OffsetDelete (47).
 
 - OffsetCommit: topics that do not exist are refused one by one with error 3, the others go to the
-  group's coordinator. Null metadata and "" are kept apart.
+  group's coordinator. Null metadata is answered as "", as Kafka does.
 - OffsetFetch: one group up to v7, several from v8; null topics ask for all the group has. A
   partition without a committed offset is answered with -1, not with an error.
 - OffsetDelete answers every partition it was asked about.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.broker.errors import ApiError
@@ -53,6 +53,10 @@ NOT_LED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_E
 NO_LEADER = LeaderIdAndEpoch(-1, -1)
 
 
+Begun: TypeAlias = "ErrorCode | asyncio.Future[ErrorCode]"
+"""An acknowledgement's result, or the write that it depends on."""
+
+
 class Got(NamedTuple):
     """What a fetch found in one partition."""
 
@@ -82,13 +86,11 @@ async def share_fetch(context: RequestContext, request: ShareFetchRequest) -> Sh
             # Clients open a session again at once; that must not become a busy loop.
             await asyncio.sleep(request.max_wait_ms / 1000)
         return ShareFetchResponse(error_code=error.code, error_message=str(error))
-    acked = asyncio.ensure_future(
-        _acknowledge(context, turn, named, is_renew_ack=request.is_renew_ack)
-    )
+    begun = _acknowledge(context, turn, named, is_renew_ack=request.is_renew_ack)
     got: dict[Key, Got] = {}
     if not turn.is_final and not request.is_renew_ack and request.max_records and request.max_bytes:
         got = await _fetch(context, request, turn, mode)
-    acknowledged = await asyncio.shield(acked)
+    acknowledged = await _settled(context, turn, begun)
     if not turn.is_final and not turn.is_current:
         return ShareFetchResponse(
             error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH,
@@ -109,9 +111,8 @@ async def share_acknowledge(
     except ShareError as error:
         return acknowledge.ShareAcknowledgeResponse(error_code=error.code, error_message=str(error))
     named = acks_by_partition(request.topics)
-    acknowledged = await asyncio.shield(
-        _acknowledge(context, turn, named, is_renew_ack=request.is_renew_ack)
-    )
+    begun = _acknowledge(context, turn, named, is_renew_ack=request.is_renew_ack)
+    acknowledged = await _settled(context, turn, begun)
     topics: dict[bytes, list[acknowledge.PartitionData]] = {}
     for (topic_id, index), error_code in acknowledged.items():
         leader = acknowledge.LeaderIdAndEpoch(*_leader(context, (topic_id, index), error_code))
@@ -133,41 +134,30 @@ async def share_acknowledge(
 # -- acknowledging --------------------------------------------------------------------------------
 
 
-async def _acknowledge(
+def _acknowledge(
     context: RequestContext,
     turn: SessionTurn,
     named: dict[Key, list[AckBatch]],
     *,
     is_renew_ack: bool,
-) -> dict[Key, ErrorCode]:
-    """The result for each partition that was named with acknowledgements.
-
-    After a session's last request the rest is released. That is done to the end even for a client
-    that hangs up: its session is gone, so nobody else would.
-    """
-    group, member = turn.session.group, turn.session.member
-    asked = {key: batches for key, batches in named.items() if batches}
-    results = await asyncio.gather(
-        *(
-            _acknowledge_one(context, group, member, key, batches, is_renew_ack=is_renew_ack)
-            for key, batches in asked.items()
-        )
-    )
-    if turn.is_final:
-        for topic_id, index in turn.session.partitions:
-            context.node.shares.release(group, member, topic_id, index)
-    return dict(zip(asked, results, strict=True))
+) -> dict[Key, Begun]:
+    """The result for each partition that was named with acknowledgements, or what leads to it."""
+    return {
+        key: _acknowledge_one(context, turn, key, batches, is_renew_ack=is_renew_ack)
+        for key, batches in named.items()
+        if batches
+    }
 
 
-async def _acknowledge_one(
+def _acknowledge_one(
     context: RequestContext,
-    group: str,
-    member: str,
+    turn: SessionTurn,
     key: Key,
     batches: list[AckBatch],
     *,
     is_renew_ack: bool,
-) -> ErrorCode:
+) -> Begun:
+    group, member = turn.session.group, turn.session.member
     try:
         acks = checked_acks(batches, version=context.version, is_renew_ack=is_renew_ack)
         led = context.node.shares.loaded(group, *key)
@@ -175,7 +165,37 @@ async def _acknowledge_one(
         return error.code
     except LogError as error:
         return ErrorCode(error.code)
-    return await led.acknowledge(member, acks)
+    return led.acknowledge(member, acks)
+
+
+async def _settled(
+    context: RequestContext, turn: SessionTurn, begun: dict[Key, Begun]
+) -> dict[Key, ErrorCode]:
+    """The results, when they are durable.
+
+    After a session's last request the rest is released. That is done to the end even for a client
+    that hangs up: its session is gone, so nobody else would.
+    """
+    if turn.is_final:
+        return await asyncio.shield(_released(context, turn, begun))
+    return await _results(begun)
+
+
+async def _released(
+    context: RequestContext, turn: SessionTurn, begun: dict[Key, Begun]
+) -> dict[Key, ErrorCode]:
+    results = await _results(begun)
+    for topic_id, index in turn.session.partitions:
+        context.node.shares.release(turn.session.group, turn.session.member, topic_id, index)
+    return results
+
+
+async def _results(begun: dict[Key, Begun]) -> dict[Key, ErrorCode]:
+    # A client that hangs up does not end its writes: the machine waits to be told of their end.
+    return {
+        key: found if isinstance(found, ErrorCode) else await asyncio.shield(found)
+        for key, found in begun.items()
+    }
 
 
 # -- fetching -------------------------------------------------------------------------------------

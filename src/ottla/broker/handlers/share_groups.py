@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
@@ -83,16 +84,11 @@ async def _with_state(
     if effects is None or answer.assignment:
         return answer
     await asyncio.wait([effects], timeout=answer.heartbeat_interval_ms / 2000)
-    again = m.ShareHeartbeat(
-        group_id=heartbeat.group_id,
+    again = replace(
+        heartbeat,
         member_id=answer.member_id or heartbeat.member_id,
-        member_epoch=JOIN,
         topics=groups.topics,
-        rack_id=heartbeat.rack_id,
-        topic_names=heartbeat.topic_names,
-        client_id=heartbeat.client_id,
-        client_host=heartbeat.client_host,
-        settings=heartbeat.settings,
+        fresh_id="",
     )
     return await groups.ask(heartbeat.group_id, again, m.ShareHeartbeatResponse)
 

@@ -1,8 +1,10 @@
 """DescribeShareGroupOffsets (90), AlterShareGroupOffsets (91) and DeleteShareGroupOffsets (92).
 
 Describe sums up what the share coordinator knows: start offset, and from v1 the lag (KIP-1226),
-the records below the high watermark that still have to be delivered for good. Alter and delete
-need an empty group; altering makes a share-partition's state anew at the given offset.
+the records below the high watermark that still have to be delivered for good. How many records
+members hold is known to the partition's leader alone: the coordinator asks it by the same API, with
+a tagged field that says so, and tells it in another (both are Ottla's own). Alter and delete need
+an empty group; altering makes a share-partition's state anew at the given offset.
 """
 
 from __future__ import annotations
@@ -41,9 +43,33 @@ LATEST = -1  # as a timestamp: the end
 async def describe_share_group_offsets(
     context: RequestContext, request: describe.DescribeShareGroupOffsetsRequest
 ) -> describe.DescribeShareGroupOffsetsResponse:
-    return describe.DescribeShareGroupOffsetsResponse(
-        groups=[await _describe(context, group) for group in request.groups]
-    )
+    if request.from_leader:
+        groups = [_held_here(context.node, group) for group in request.groups]
+    else:
+        groups = [await _describe(context, group) for group in request.groups]
+    return describe.DescribeShareGroupOffsetsResponse(groups=groups)
+
+
+def _held_here(
+    node: Node, asked: describe.DescribeShareGroupOffsetsRequestGroup
+) -> describe.DescribeShareGroupOffsetsResponseGroup:
+    """What a leader is asked by the coordinator: how many records members hold."""
+    topics = []
+    for topic in asked.topics or ():
+        found = node.image.topic(topic.topic_name)
+        topic_id = _id_bytes(None if found is None else found.topic_id)
+        rows = [
+            describe.DescribeShareGroupOffsetsResponsePartition(
+                index,
+                UNKNOWN,
+                in_flight=node.shares.in_flight(asked.group_id, topic_id, index),
+            )
+            for index in topic.partitions
+        ]
+        topics.append(
+            describe.DescribeShareGroupOffsetsResponseTopic(topic.topic_name, topic_id, rows)
+        )
+    return describe.DescribeShareGroupOffsetsResponseGroup(asked.group_id, topics)
 
 
 async def _describe(
@@ -95,7 +121,30 @@ async def _summed_up(
         end = await _end_offset(context.node, partition.topic, partition.partition)
     except (ApiError, LogError) as error:
         return row(partition.partition, UNKNOWN, 0, UNKNOWN, error.code, str(error))
-    return row(partition.partition, answer.start_offset, answer.leader_epoch, answer.lag(end))
+    return row(
+        partition.partition,
+        answer.start_offset,
+        answer.leader_epoch,
+        answer.lag(end),
+        in_flight=await _in_flight(context.node, key, partition.topic),
+        delivery_complete_count=answer.delivery_complete_count,
+    )
+
+
+async def _in_flight(node: Node, key: ShareKey, topic: str) -> int:
+    """The records that members hold; -1 if the leader cannot be asked."""
+    leader = node.image.topics_by_name[topic].partitions[key.partition].leader
+    if leader == node.node_id:
+        return node.shares.in_flight(key.group_id, key.topic_id.bytes, key.partition)
+    asked = describe.DescribeShareGroupOffsetsRequestTopic(topic, [key.partition])
+    group = describe.DescribeShareGroupOffsetsRequestGroup(key.group_id, [asked])
+    request = describe.DescribeShareGroupOffsetsRequest([group], from_leader=True)
+    try:
+        answer = await node.peers.ask(leader, request, 1)
+    except PeerUnreachable:
+        return UNKNOWN
+    held: int = answer.groups[0].topics[0].partitions[0].in_flight
+    return held
 
 
 async def _end_offset(node: Node, topic: str, index: int) -> int:

@@ -170,7 +170,7 @@ class FetchedOffset(NamedTuple):
     partition: int
     offset: int = NO_OFFSET
     leader_epoch: int = -1
-    metadata: str | None = ""
+    metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """Committed offsets: what a group wrote down, and when it is forgotten.
 
-Rules: metadata longer than the limit is refused for that partition alone (12); null and "" metadata
-stay distinct. An offset expires `offsets_retention_ms` after the later of its commit and the moment
-given by its group (when it became Empty), unless the group still reads the topic; a commit that
-brought its own retention time expires by that alone. Deletion and expiry are tombstones.
+Rules: metadata longer than the limit is refused for that partition alone (12); null metadata is ""
+from then on, as in Kafka. An offset expires `offsets_retention_ms` after the later of its commit
+and the moment given by its group (when it became Empty), unless the group still reads the topic; a
+commit that brought its own retention time expires by that alone. Deletion and expiry are
+tombstones.
 """
 
 from __future__ import annotations
@@ -50,9 +51,10 @@ class Offsets:
         )
 
     def _commit(self, group_id: str, item: OffsetToCommit, expire_ms: int, turn: Turn) -> ErrorCode:
-        if len((item.metadata or "").encode()) > self._config.offset_metadata_max_bytes:
+        metadata = item.metadata or ""
+        if len(metadata.encode()) > self._config.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        value = OffsetValue(item.offset, item.leader_epoch, item.metadata, turn.now_ms, expire_ms)
+        value = OffsetValue(item.offset, item.leader_epoch, metadata, turn.now_ms, expire_ms)
         turn.emit(OffsetKey(group_id, item.topic, item.partition), value)
         return ErrorCode.NONE
 

@@ -7,6 +7,8 @@ number of partitions.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 
 def java_string_hash(text: str) -> int:
     """String.hashCode as a signed 32-bit int."""
@@ -17,6 +19,7 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
+@lru_cache(maxsize=10_000)
 def partition_for(identifier: str, partitions: int) -> int:
     """The partition of `__consumer_offsets` or `__transaction_state` that owns an id."""
     value = java_string_hash(identifier)

@@ -2,10 +2,6 @@
 
 A value is int16 version plus fields; a null value is a tombstone. A record whose key is of a type
 not folded here decodes to None and stays in the log untouched.
-
-One extension, readable by Kafka: a commit whose metadata is null is written as the flexible version
-4 with the tag `NULL_METADATA_TAG`, because the plain layout cannot tell null from "". Other readers
-skip the tag and see "".
 """
 
 from __future__ import annotations
@@ -44,9 +40,6 @@ from ottla.coordination.share.group_records import (
 if TYPE_CHECKING:
     from ottla.coordination.groups.partitions import Partitions
 
-NULL_METADATA_TAG = 9000
-"""Far above the tags Kafka gives out, so that a future field of Kafka's own will not collide."""
-
 
 @dataclass(frozen=True, slots=True)
 class OffsetValue:
@@ -56,32 +49,27 @@ class OffsetValue:
     versions: ClassVar[int] = 4
     offset: int
     leader_epoch: int
-    metadata: str | None
+    metadata: str
     commit_ms: int
     expire_ms: int = -1
 
     def encode(self) -> bytes:
         if self.expire_ms != -1:
-            writer = Writer().int16(1).int64(self.offset).string(self.metadata or "")
+            writer = Writer().int16(1).int64(self.offset).string(self.metadata)
             return writer.int64(self.commit_ms).int64(self.expire_ms).done()
-        flexible = self.metadata is None
-        writer = Writer(flexible=flexible).int16(4 if flexible else 3)
-        writer.int64(self.offset).int32(self.leader_epoch)
-        writer.string(self.metadata or "").int64(self.commit_ms)
-        if flexible:
-            writer.tags({NULL_METADATA_TAG: Writer()})
-        return writer.done()
+        writer = Writer().int16(3).int64(self.offset).int32(self.leader_epoch)
+        return writer.string(self.metadata).int64(self.commit_ms).done()
 
     @classmethod
     def read(cls, reader: Reader, version: int) -> OffsetValue:
         reader.flexible = version >= 4
         offset = reader.int64()
         leader_epoch = reader.int32() if version >= 3 else -1
-        metadata: str | None = reader.string()
+        metadata = reader.string()
         commit_ms = reader.int64()
         expire_ms = reader.int64() if version == 1 else -1
-        if version >= 4 and NULL_METADATA_TAG in reader.tags():
-            metadata = None
+        if version >= 4:
+            reader.tags()
         return cls(offset, leader_epoch, metadata, commit_ms, expire_ms)
 
 

@@ -26,6 +26,9 @@ class DeliveryState(IntEnum):
     ARCHIVED = 4
 
 
+_STATES = frozenset(DeliveryState)
+
+
 class StateBatch(NamedTuple):
     first: int
     last: int
@@ -41,11 +44,7 @@ StateBatches: TypeAlias = tuple[StateBatch, ...]
 
 
 def is_valid(batch: StateBatch) -> bool:
-    return (
-        0 <= batch.first <= batch.last
-        and batch.state in tuple(DeliveryState)
-        and batch.delivery_count >= 0
-    )
+    return 0 <= batch.first <= batch.last and batch.state in _STATES and batch.delivery_count >= 0
 
 
 def combine(stored: StateBatches, new: Iterable[StateBatch], start: int) -> StateBatches:
@@ -80,6 +79,9 @@ def _from(batch: StateBatch, start: int) -> StateBatch:
 
 def _put(result: list[StateBatch], new: StateBatch) -> None:
     """Lays one range into the list."""
+    if not result or result[-1].last + 1 < new.first:
+        result.append(new)
+        return
     low = bisect_left(result, new.first - 1, key=_last)
     high = bisect_right(result, new.last + 1, key=_first)
     result[low:high] = _merged(_resolved(result[low:high], new))

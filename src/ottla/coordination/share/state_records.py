@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -23,6 +24,14 @@ VERSION = 0
 
 UNKNOWN_COUNT = -1
 _COUNT_TAG = 0
+_NO_TAGS = 0
+
+_KEY_HEAD = Struct(">hh")
+_PARTITION = Struct(">i")
+_SNAPSHOT_HEAD = Struct(">hiiiqqq")
+_UPDATE_HEAD = Struct(">hiiq")
+_BATCH = Struct(">qqbhB")
+_COUNT = Struct(">BBBi")  # how many tags, this one, its size, its value
 
 
 class InvalidShareKey(WireError):
@@ -76,10 +85,16 @@ class Snapshot:
     delivery_complete_count: int = UNKNOWN_COUNT
 
     def encode(self) -> bytes:
-        writer = Writer(flexible=True).int16(VERSION).int32(self.snapshot_epoch)
-        writer.int32(self.state_epoch).int32(self.leader_epoch).int64(self.start_offset)
-        writer.int64(self.create_ms).int64(self.write_ms)
-        return _end(writer, self.batches, self.delivery_complete_count)
+        head = _SNAPSHOT_HEAD.pack(
+            VERSION,
+            self.snapshot_epoch,
+            self.state_epoch,
+            self.leader_epoch,
+            self.start_offset,
+            self.create_ms,
+            self.write_ms,
+        )
+        return head + _tail(self.batches, self.delivery_complete_count)
 
     @classmethod
     def read(cls, reader: Reader) -> Snapshot:
@@ -107,9 +122,8 @@ class Update:
     delivery_complete_count: int = UNKNOWN_COUNT
 
     def encode(self) -> bytes:
-        writer = Writer(flexible=True).int16(VERSION).int32(self.snapshot_epoch)
-        writer.int32(self.leader_epoch).int64(self.start_offset)
-        return _end(writer, self.batches, self.delivery_complete_count)
+        head = _UPDATE_HEAD.pack(VERSION, self.snapshot_epoch, self.leader_epoch, self.start_offset)
+        return head + _tail(self.batches, self.delivery_complete_count)
 
     @classmethod
     def read(cls, reader: Reader) -> Update:
@@ -122,13 +136,12 @@ class Update:
         )
 
 
-def _end(writer: Writer, batches: StateBatches, count: int) -> bytes:
-    def batch(item: StateBatch) -> None:
-        writer.int64(item.first).int64(item.last)
-        writer.int8(item.state).int16(item.delivery_count).tags()
-
-    tagged = {} if count == UNKNOWN_COUNT else {_COUNT_TAG: Writer().int32(count)}
-    return writer.array(batches, batch).tags(tagged).done()
+def _tail(batches: StateBatches, count: int) -> bytes:
+    """Every acknowledgement is written: the batches and the count as they lie in a value."""
+    size = Writer().uvarint(len(batches) + 1).done()
+    body = b"".join([_BATCH.pack(*batch, _NO_TAGS) for batch in batches])
+    tags = b"\0" if count == UNKNOWN_COUNT else _COUNT.pack(1, _COUNT_TAG, 4, count)
+    return size + body + tags
 
 
 def _read_batches(reader: Reader) -> StateBatches:
@@ -157,7 +170,8 @@ class StateRecord(NamedTuple):
     def encode(self) -> tuple[bytes, bytes | None]:
         kind = UPDATE if isinstance(self.value, Update) else SNAPSHOT
         group_id, topic_id, partition = self.key
-        key = Writer().int16(kind).string(group_id).uuid(topic_id).int32(partition).done()
+        group = group_id.encode()
+        key = _KEY_HEAD.pack(kind, len(group)) + group + topic_id.bytes + _PARTITION.pack(partition)
         return key, None if self.value is None else self.value.encode()
 
 

@@ -18,6 +18,7 @@ class DescribeShareGroupOffsetsRequestGroup(NamedTuple):
 
 class DescribeShareGroupOffsetsRequest(NamedTuple):
     groups: Sequence[DescribeShareGroupOffsetsRequestGroup] = ()
+    from_leader: bool = False
 
 
 DESCRIBE_SHARE_GROUP_OFFSETS_REQUEST = Message(
@@ -37,6 +38,7 @@ DESCRIBE_SHARE_GROUP_OFFSETS_REQUEST = Message(
         ),
         DescribeShareGroupOffsetsRequest: (
             Field("groups", DescribeShareGroupOffsetsRequestGroup, array=True),
+            Field("from_leader", "bool", tag=10000),
         ),
     },
 )
@@ -49,6 +51,8 @@ class DescribeShareGroupOffsetsResponsePartition(NamedTuple):
     lag: int = -1
     error_code: int = 0
     error_message: str | None = None
+    in_flight: int = -1
+    delivery_complete_count: int = -1
 
 
 class DescribeShareGroupOffsetsResponseTopic(NamedTuple):
@@ -83,6 +87,8 @@ DESCRIBE_SHARE_GROUP_OFFSETS_RESPONSE = Message(
             Field("lag", "int64", versions=(1, 1)),
             Field("error_code", "int16"),
             Field("error_message", "string", nullable=ALWAYS),
+            Field("in_flight", "int64", tag=10000),
+            Field("delivery_complete_count", "int64", tag=10001),
         ),
         DescribeShareGroupOffsetsResponseTopic: (
             Field("topic_name", "string"),

@@ -1,0 +1,141 @@
+"""`ottla share-consume`: take records of a topic as a member of a share group, and print them.
+
+A record is acknowledged after it was printed: if the output ends early, what was not printed goes
+back to the group.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ottla.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    DEFAULT_TIMEOUT,
+    Bootstrap,
+    Source,
+    complain,
+    parse_source,
+    sentences,
+)
+from ottla.cli.records import JsonLines, Key, Printer, Raw, ShowHeaders
+
+if TYPE_CHECKING:
+    from ottla.client.share_consumer import ShareConsumer
+    from ottla.client.share_types import Acknowledged, ShareRecord
+
+# Records that are locked, printed and acknowledged at a time.
+RECORDS_AT_ONCE = 500
+
+EXAMPLES = """\b
+Examples:
+    ottla share-consume orders --group workers --from earliest
+    ottla share-consume orders --group workers --follow --json
+    ottla share-consume orders --group workers --max 1 --ack reject
+"""
+
+
+def share_consume(
+    source: Source,
+    group: Annotated[str, typer.Option("--group", metavar="NAME", help="The share group.")],
+    start: Annotated[
+        Literal["earliest", "latest"] | None,
+        typer.Option(
+            "--from", help="Where the group starts, if it is not set yet. [default: the broker's]"
+        ),
+    ] = None,
+    ack: Annotated[
+        Literal["accept", "release", "reject"],
+        typer.Option(
+            "--ack",
+            help="accept: done. release: for another attempt; each counts. reject: never again.",
+        ),
+    ] = "accept",
+    max_records: Annotated[
+        int | None, typer.Option("--max", metavar="N", min=1, help="Stop after so many.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for more, until Ctrl-C.")] = False,
+    key: Key = False,
+    headers: ShowHeaders = False,
+    as_json: JsonLines = False,
+    raw: Raw = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout",
+            min=0.1,
+            metavar="SECONDS",
+            help="When to give up on a broker; without --follow, on the next record, too.",
+        ),
+    ] = DEFAULT_TIMEOUT,
+) -> None:
+    """Take records as a member of a share group, and print them."""
+    if not group:
+        raise typer.BadParameter("a share group has a name", param_hint="--group")
+    if ack == "release" and max_records is None:
+        raise typer.BadParameter(
+            "what is released comes again at once; say how many with --max", param_hint="--ack"
+        )
+    printer: Printer[ShareRecord] = Printer(
+        as_json=as_json,
+        raw=raw,
+        key=key,
+        headers=headers,
+        extra={"delivery_count": lambda record: record.delivery_count},
+    )
+    where, topic = parse_source(source, bootstrap)
+    refused: list[Acknowledged] = []
+
+    def heard(one: Acknowledged) -> None:
+        if one.error is not None:
+            refused.append(one)
+
+    async def run() -> None:
+        from ottla.client.admin import Admin
+        from ottla.client.share_consumer import ShareConsumer
+
+        async with Admin(where, api_timeout=timeout) as admin:
+            # Whoever has forgotten to start a broker is told so at once.
+            await admin.connect()
+        printer.title()
+        async with ShareConsumer(
+            where,
+            group=group,
+            topics=[topic],
+            ack_mode="explicit",
+            acquire_mode="batch_optimized" if max_records is None else "record_limit",
+            auto_offset_reset=start,
+            max_poll_records=min(max_records or RECORDS_AT_ONCE, RECORDS_AT_ONCE),
+            on_acknowledge=heard,
+            api_timeout=timeout,
+        ) as consumer:
+            await _take(consumer, printer, ack, max_records, math.inf if follow else timeout)
+
+    with sentences(), suppress(KeyboardInterrupt):
+        import asyncio
+
+        asyncio.run(run())
+    for one in refused:
+        complain(f"offsets {one.first_offset} to {one.last_offset}: {one.error}")
+    if refused:
+        raise typer.Exit(1)
+
+
+async def _take(
+    consumer: ShareConsumer,
+    printer: Printer[ShareRecord],
+    ack: Literal["accept", "release", "reject"],
+    max_records: int | None,
+    patience: float,
+) -> None:
+    left = sys.maxsize if max_records is None else max_records
+    while left > 0 and (records := await consumer.poll(patience)):
+        printer.records(records[:left])
+        for number, record in enumerate(records):
+            consumer.acknowledge(record, ack if number < left else "release")
+        left -= len(records)

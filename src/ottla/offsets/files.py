@@ -1,0 +1,169 @@
+"""The file operations of the lock-file store, each of them durable or not at all.
+
+A lock is `flock` on a file that is never deleted: whoever deleted it would let a second process
+hold "the" lock on a new file of the same name. Waiting is by asking again, because a blocking
+`flock` cannot time out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from ottla.offsets.errors import OffsetLockTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+    from typing import Self
+
+FIRST_WAIT_SECONDS: Final = 0.0005
+LONGEST_WAIT_SECONDS: Final = 0.005
+"""About as long as a save takes: whoever asks less often than others save is starved by them."""
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
+
+
+class Durability(Enum):
+    """What a save survives."""
+
+    FSYNC = "fsync"
+    """A power cut."""
+    RENAME = "rename"
+    """The end of the process, not a power cut; for tests."""
+
+
+def read(path: str, limit: int, directory: int | None = None) -> bytes | None:
+    """Up to one byte more than the limit, so that too much shows; None if there is no file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    except FileNotFoundError:
+        return None
+    try:
+        return os.read(descriptor, limit + 1)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(path: Path, durability: Durability) -> None:
+    """Create it and its missing parents, each recorded in its own parent."""
+    if path.is_dir():
+        return
+    make_directory(path.parent, durability)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(DIRECTORY_MODE)
+    with OpenDirectory(path.parent, durability) as parent:
+        parent.sync()
+
+
+class OpenDirectory:
+    """One directory, held open: its files by name, its changes whole and durable."""
+
+    def __init__(self, path: Path, durability: Durability) -> None:
+        self.path = path
+        self._sync = durability is Durability.FSYNC
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        os.close(self._descriptor)
+
+    def lock(self, name: str, timeout: float) -> int:
+        """The descriptor that holds the lock; closing it gives the lock back."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(name, flags, FILE_MODE, dir_fd=self._descriptor)
+        try:
+            deadline = time.monotonic() + timeout
+            wait = FIRST_WAIT_SECONDS
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return descriptor
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        raise OffsetLockTimeout(self.path / name, timeout) from None
+                time.sleep(wait)
+                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        return read(name, limit, self._descriptor)
+
+    def read_many(self, names: Iterable[str], limit: int) -> dict[str, bytes | None]:
+        """The content of each; what is one file under several names is read once."""
+        found: dict[str, bytes | None] = {}
+        by_inode: dict[int, bytes | None] = {}
+        for name in names:
+            try:
+                inode = os.stat(name, dir_fd=self._descriptor).st_ino
+            except FileNotFoundError:
+                found[name] = None
+                continue
+            if inode not in by_inode:
+                by_inode[inode] = self.read(name, limit)
+            found[name] = by_inode[inode]
+        return found
+
+    def names(self) -> list[str]:
+        with os.scandir(self._descriptor) as entries:
+            return [entry.name for entry in entries]
+
+    def stage(self, names: Sequence[str], data: bytes) -> None:
+        """Write the data under all these names; they are one file where links are possible."""
+        first, *others = names
+        self._write(first, data)
+        here = self._descriptor
+        for name in others:
+            try:
+                os.link(first, name, src_dir_fd=here, dst_dir_fd=here)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                self._write(name, data)
+
+    def replace(self, temporary: str, name: str) -> None:
+        here = self._descriptor
+        os.replace(temporary, name, src_dir_fd=here, dst_dir_fd=here)
+
+    def remove(self, name: str) -> bool:
+        """True if it was there."""
+        try:
+            os.unlink(name, dir_fd=self._descriptor)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def sync(self) -> None:
+        """Make renames and removals durable."""
+        if self._sync:
+            os.fsync(self._descriptor)
+
+    def _write(self, name: str, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(name, flags, FILE_MODE, dir_fd=self._descriptor)
+        try:
+            if os.write(descriptor, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path / name))
+            if self._sync:
+                _sync_data(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _sync_data(descriptor: int) -> None:
+    # On macOS fsync leaves the data in the drive's cache.
+    full_sync = getattr(fcntl, "F_FULLFSYNC", None)
+    if full_sync is None:
+        os.fsync(descriptor)
+    else:
+        fcntl.fcntl(descriptor, full_sync)

@@ -1,0 +1,90 @@
+"""The rules every store keeps, as one pure function.
+
+A store brings what it holds for the key, read under its own exclusion; `decide` answers with what
+is to be written, or raises. The order of the checks matters: a worker that has lost its key hears
+that first (`OffsetConflict`), whatever else is wrong with its position.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.offsets.errors import OffsetConflict, OffsetRegression, StaleOffset
+from ottla.offsets.types import UNSET, CommitInfo, check_epoch, check_position
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.offsets.types import Expected, OffsetKey
+
+
+class Stored(NamedTuple):
+    """What a store holds for a key."""
+
+    position: int
+    epoch: str | None = None
+
+
+class Wish(NamedTuple):
+    """What a caller wants saved; made by `wishes`, so checked."""
+
+    position: int
+    expected: Expected = UNSET
+    rewind: bool = False
+    epoch: str | None = None
+
+
+def wish(position: int, expected: Expected, rewind: bool, epoch: str | None) -> Wish:
+    """The arguments of a `save`, checked."""
+    check_position(position)
+    check_epoch(epoch)
+    return Wish(position, expected, rewind, epoch)
+
+
+def wishes(
+    items: Mapping[OffsetKey, int],
+    expected: Mapping[OffsetKey, int | None] | None,
+    rewind: bool,
+    epoch: str | None,
+) -> dict[OffsetKey, Wish]:
+    """The arguments of a `save_many`, checked."""
+    known = expected or {}
+    if unknown := known.keys() - items.keys():
+        raise ValueError(f"expected names {min(unknown)}, which is not among the items")
+    return {
+        key: wish(position, known.get(key, UNSET), rewind, epoch) for key, position in items.items()
+    }
+
+
+def decide(key: OffsetKey, stored: Stored | None, wanted: Wish) -> Stored | None:
+    """What to write for the wish; None if it is stored already."""
+    position = None if stored is None else stored.position
+    if wanted.expected is not UNSET and wanted.expected != position:
+        raise OffsetConflict(key, wanted.expected, position)
+    if stored is None:
+        return Stored(wanted.position, wanted.epoch)
+    if not wanted.rewind:
+        current(key, stored, wanted.epoch)
+        if wanted.position < stored.position:
+            raise OffsetRegression(key, stored.position, wanted.position)
+    # A caller that knows no epoch keeps the one that is known.
+    new = Stored(wanted.position, wanted.epoch or stored.epoch)
+    return None if new == stored else new
+
+
+def current(key: OffsetKey, stored: Stored | None, epoch: str | None) -> int | None:
+    """The stored position, if it is of this life of the stream."""
+    if stored is None:
+        return None
+    if epoch is not None and stored.epoch is not None and epoch != stored.epoch:
+        raise StaleOffset(key, stored.epoch, epoch)
+    return stored.position
+
+
+def saved(key: OffsetKey, stored: Stored | None, new: Stored | None) -> CommitInfo:
+    """What to tell about a decision that has been carried out."""
+    previous = None if stored is None else stored.position
+    position = previous if new is None else new.position
+    assert position is not None
+    return CommitInfo(key, position, previous, datetime.now(UTC), changed=new is not None)

@@ -1,0 +1,102 @@
+"""What the SQL stores share: the operations on a connection of the store's own.
+
+That connection is for tools and for readers; exactly-once is made with `bind` or `transaction` on
+the connection that also writes the business data.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.offsets import sql
+from ottla.offsets.bound import drive
+from ottla.offsets.rules import wish, wishes
+from ottla.offsets.types import UNSET
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from typing import Self
+
+    from ottla.offsets.hooks import HookRunner
+    from ottla.offsets.sql import Dialect, Row, Statement, Steps
+    from ottla.offsets.types import CommitInfo, Expected, OffsetKey
+
+T = TypeVar("T")
+
+
+class SyncSqlOffsetStore(ABC):
+    """Positions in a table."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def bind(self, connection: Any, *, hooks: HookRunner | None = None) -> Any:
+        """The operations on the caller's connection, in its transaction."""
+
+    @abstractmethod
+    def transaction(self, connection: Any, *, hooks: HookRunner | None = None) -> Any:
+        """Begin; commit at the end and tell the hooks, or roll back if anything is raised."""
+
+    @abstractmethod
+    def _own_transaction(
+        self,
+    ) -> AbstractContextManager[Callable[[Statement], Sequence[Row]]]:
+        """A transaction on the store's own connection, and how to execute in it."""
+
+    @abstractmethod
+    def _own_executor(self) -> Callable[[Statement], Sequence[Row]]:
+        """How to read on the store's own connection, without holding up any writer."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the store's own connection."""
+
+    def load(self, key: OffsetKey, *, epoch: str | None = None) -> int | None:
+        return self._read(sql.load(self._dialect, key, epoch))
+
+    def save(
+        self,
+        key: OffsetKey,
+        position: int,
+        *,
+        expected: Expected = UNSET,
+        rewind: bool = False,
+        epoch: str | None = None,
+    ) -> CommitInfo:
+        return self._write(sql.save(self._dialect, key, wish(position, expected, rewind, epoch)))
+
+    def save_many(
+        self,
+        items: Mapping[OffsetKey, int],
+        *,
+        expected: Mapping[OffsetKey, int | None] | None = None,
+        rewind: bool = False,
+        epoch: str | None = None,
+    ) -> list[CommitInfo]:
+        """All keys or none, in one transaction."""
+        return self._write(sql.save_many(self._dialect, wishes(items, expected, rewind, epoch)))
+
+    def delete(self, key: OffsetKey) -> bool:
+        return self._write(sql.delete(self._dialect, key))
+
+    def list_all(self, consumer: str | None = None) -> dict[OffsetKey, int]:
+        return self._read(sql.list_all(self._dialect, consumer))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _read(self, steps: Steps[T]) -> T:
+        with self._lock:
+            return drive(steps, self._own_executor())
+
+    def _write(self, steps: Steps[T]) -> T:
+        with self._lock, self._own_transaction() as execute:
+            return drive(steps, execute)

@@ -1,0 +1,100 @@
+"""The values of this room: keys, positions, and what a save has done.
+
+A position is the smallest sequence that is not known to be processed, so the next one to read.
+`None` says that there has never been one, `0` is the start of the stream; neither stands for the
+other anywhere. Wrong arguments are `ValueError`s: they are mistakes of a program, not of a store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+MAX_POSITION: Final = 2**128 - 1
+"""Redis ids are 128 bits wide; every other backend's sequences are narrower."""
+MAX_SHARD: Final = 2**64 - 1
+MAX_NAME_BYTES: Final = 1024
+"""Names become parts of file lines and of index keys; no backend has longer ones."""
+MAX_EPOCH_CHARS: Final = 128
+
+
+class Unset(Enum):
+    """The type of `UNSET`."""
+
+    UNSET = "UNSET"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+UNSET: Final = Unset.UNSET
+"""Given for `expected`: whatever is stored may be replaced. `None` means "nothing is stored"."""
+
+Expected: TypeAlias = int | Unset | None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetKey:
+    """Whose position in what. `consumer` is the name of the group, never of one of its workers."""
+
+    consumer: str
+    stream: str
+    shard: int = 0
+
+    def __post_init__(self) -> None:
+        _check_name("consumer", self.consumer)
+        _check_name("stream", self.stream)
+        if not 0 <= self.shard <= MAX_SHARD:
+            raise ValueError(f"shard is {self.shard}, it must be between 0 and 2^64-1")
+
+    def __str__(self) -> str:
+        return f"{self.consumer!r} in {self.stream!r} shard {self.shard}"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitInfo:
+    """One successful save."""
+
+    key: OffsetKey
+    position: int
+    previous: int | None
+    """What was stored before, also by another process; None if nothing was."""
+    timestamp: datetime
+    """When it was saved; aware, UTC."""
+    changed: bool
+    """False if the position was stored already: nothing was written and no hook runs."""
+
+
+def check_position(position: int) -> None:
+    """Refuse what is no position."""
+    if not 0 <= position <= MAX_POSITION:
+        raise ValueError(f"position is {position}, it must be between 0 and 2^128-1")
+
+
+def check_epoch(epoch: str | None) -> None:
+    """An epoch is one printable ASCII word: it is stored as it is, between spaces."""
+    if epoch is None:
+        return
+    word = epoch.isascii() and epoch.isprintable() and epoch.split() == [epoch]
+    if not word or epoch == "-" or len(epoch) > MAX_EPOCH_CHARS:
+        raise ValueError(
+            f"epoch is {epoch!r}, it must be one word of up to {MAX_EPOCH_CHARS} "
+            "printable ASCII characters other than '-'"
+        )
+
+
+def _check_name(what: str, name: str) -> None:
+    if not name:
+        raise ValueError(f"{what} is empty, give it a name")
+    if "\0" in name:
+        raise ValueError(f"{what} is {name!r}, it must not contain a NUL character")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} is {name!r}, it must be valid Unicode text") from None
+    if size > MAX_NAME_BYTES:
+        raise ValueError(f"{what} has {size} bytes in UTF-8, it may have {MAX_NAME_BYTES}")

@@ -1,0 +1,258 @@
+"""Admin without async. Made by scripts/generate_sync.py; do not edit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.client.admin import Admin as AsyncAdmin
+from ottla.client.cluster import API_TIMEOUT
+from ottla.client.connection import REQUEST_TIMEOUT
+from ottla.client.security import PLAINTEXT
+from ottla.sync.twin import Twin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ottla.client.admin_resets import OffsetMove, ResetTarget
+    from ottla.client.admin_types import (
+        ClusterDescription,
+        ConfigEntry,
+        ConfigKind,
+        CreatedTopic,
+        GroupDescription,
+        GroupListing,
+        GroupOffset,
+        ListedOffset,
+        Position,
+        ShareGroupDescription,
+        ShareGroupOffset,
+        TopicDescription,
+        TopicListing,
+    )
+    from ottla.client.cluster_view import TopicPartition
+    from ottla.client.errors import KafkaError
+    from ottla.client.security import Security
+
+
+class Admin(Twin[AsyncAdmin]):
+    """A context manager; `bootstrap` is "host:port,..." or a sequence of "host:port".
+
+    >>> from ottla.sync import Admin
+    >>> with Admin("127.0.0.1:9092") as admin:
+    ...     made = admin.create_topic("invoices", partitions=6)
+    ...     print(made.partitions, [topic.name for topic in admin.list_topics()])
+    6 ['invoices', 'orders']
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str | None = "ottla-admin",
+        security: Security = PLAINTEXT,
+        request_timeout: float = REQUEST_TIMEOUT,
+        api_timeout: float = API_TIMEOUT,
+        max_versions: Mapping[int, int] | None = None,
+    ) -> None:
+        super().__init__(
+            lambda: AsyncAdmin(
+                bootstrap,
+                client_id=client_id,
+                security=security,
+                request_timeout=request_timeout,
+                api_timeout=api_timeout,
+                max_versions=max_versions,
+            )
+        )
+
+    def connect(self) -> None:
+        """Reach a broker now, in one attempt. Calls do this themselves, and are more patient."""
+        self._run(self._async.connect())
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._run(self._async.close())
+
+    def describe_cluster(self) -> ClusterDescription:
+        """The cluster's id, its brokers and its controller."""
+        return self._run(self._async.describe_cluster())
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> CreatedTopic:
+        """Create a topic; -1 leaves a number to the broker's defaults.
+
+        >>> from ottla.sync import Admin
+        >>> with Admin("127.0.0.1:9092") as admin:
+        ...     admin.create_topic("users", 3, configs={"cleanup.policy": "compact"})
+        CreatedTopic(name='users', id=..., partitions=3, replication_factor=1)
+        """
+        return self._run(
+            self._async.create_topic(
+                name, partitions, replication_factor, configs, validate_only=validate_only
+            )
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records."""
+        self._run(self._async.delete_topic(name))
+
+    def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
+        """Delete several topics; what could not be deleted has its error."""
+        return self._run(self._async.delete_topics(names))
+
+    def create_partitions(self, topic: str, total: int) -> None:
+        """Let a topic grow to this many partitions."""
+        self._run(self._async.create_partitions(topic, total))
+
+    def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
+        """All topics by name, Kafka's own only if asked for."""
+        return self._run(self._async.list_topics(internal=internal))
+
+    def describe_topics(
+        self, names: Iterable[str], *, configs: bool = False
+    ) -> list[TopicDescription]:
+        """Topics with their partitions, in the order asked for, and their settings if asked for."""
+        return self._run(self._async.describe_topics(names, configs=configs))
+
+    def describe_configs(
+        self, kind: ConfigKind, name: str, keys: Iterable[str] | None = None
+    ) -> list[ConfigEntry]:
+        """The settings of a topic, a broker (by its id) or a group, by name."""
+        return self._run(self._async.describe_configs(kind, name, keys))
+
+    def alter_configs(
+        self,
+        kind: ConfigKind,
+        name: str,
+        configs: Mapping[str, str | None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set these keys and leave the others alone; None takes a key back to its default.
+
+        >>> from ottla.sync import Admin
+        >>> with Admin("127.0.0.1:9092") as admin:
+        ...     admin.alter_configs("topic", "orders", {"retention.ms": "86400000"})
+        ...     [found] = admin.describe_configs("topic", "orders", ["retention.ms"])
+        ...     print(found.value, found.is_default)
+        86400000 False
+        """
+        self._run(self._async.alter_configs(kind, name, configs, validate_only=validate_only))
+
+    def describe_share_groups(self, names: Iterable[str]) -> list[ShareGroupDescription]:
+        """Share groups with their members, in the order asked for."""
+        return self._run(self._async.describe_share_groups(names))
+
+    def delete_share_group(self, name: str) -> None:
+        """Delete a share group without members, and its state; a group of another type stays."""
+        self._run(self._async.delete_share_group(name))
+
+    def delete_share_groups(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
+        """Delete several share groups; what could not be deleted has its error."""
+        return self._run(self._async.delete_share_groups(names))
+
+    def list_share_group_offsets(self, group: str) -> list[ShareGroupOffset]:
+        """Where a share group is in its partitions, by topic and partition."""
+        return self._run(self._async.list_share_group_offsets(group))
+
+    def alter_share_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Set the start offsets of a share group that has no members at the moment.
+
+        What was settled or delivered beyond them is forgotten. A group that is not there is made.
+        """
+        self._run(self._async.alter_share_group_offsets(group, offsets))
+
+    def delete_share_group_offsets(self, group: str, topics: Iterable[str]) -> None:
+        """Forget where a share group without members is in these topics.
+
+        It then starts there as its setting share.auto.offset.reset says.
+        """
+        self._run(self._async.delete_share_group_offsets(group, topics))
+
+    def plan_share_offset_reset(
+        self, group: str, to: ResetTarget, topics: Iterable[str] = ()
+    ) -> list[OffsetMove]:
+        """As `plan_offset_reset`, for `alter_share_group_offsets`.
+
+        A group that does not exist can be given start offsets, so there is a plan for it too.
+        """
+        return self._run(self._async.plan_share_offset_reset(group, to, topics))
+
+    def plan_offset_reset(
+        self, group: str, to: ResetTarget, topics: Iterable[str] = ()
+    ) -> list[OffsetMove]:
+        """Where the group would go on in all partitions of these topics.
+
+        Without topics: in the partitions it has offsets for. Give the result to
+        `alter_group_offsets` as {(move.topic, move.partition): move.after, ...}.
+
+        >>> from ottla.sync import Admin
+        >>> with Admin("127.0.0.1:9092") as admin:
+        ...     admin.plan_offset_reset("billing", "earliest", ["orders"])
+        [OffsetMove(topic='orders', partition=0, before=None, after=0)]
+        """
+        return self._run(self._async.plan_offset_reset(group, to, topics))
+
+    def list_groups(
+        self, *, states: Iterable[str] = (), types: Iterable[str] = ()
+    ) -> list[GroupListing]:
+        """The groups of all brokers by name, only those in these states or of these types."""
+        return self._run(self._async.list_groups(states=states, types=types))
+
+    def describe_groups(self, names: Iterable[str]) -> list[GroupDescription]:
+        """Classic and consumer groups with their members, in the order asked for."""
+        return self._run(self._async.describe_groups(names))
+
+    def delete_group(self, name: str) -> None:
+        """Delete a group without members, and its offsets."""
+        self._run(self._async.delete_group(name))
+
+    def delete_groups(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
+        """Delete several groups; what could not be deleted has its error."""
+        return self._run(self._async.delete_groups(names))
+
+    def list_group_offsets(self, group: str) -> list[GroupOffset]:
+        """What a group has committed, by topic and partition, with the ends of the logs."""
+        return self._run(self._async.list_group_offsets(group))
+
+    def alter_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Set the offsets of a group that has no members at the moment.
+
+        >>> from ottla.sync import Admin
+        >>> with Admin("127.0.0.1:9092") as admin:
+        ...     admin.alter_group_offsets("billing", {("orders", 0): 2})
+        ...     [found] = admin.list_group_offsets("billing")
+        ...     print(found.offset, found.lag)
+        2 1
+        """
+        self._run(self._async.alter_group_offsets(group, offsets))
+
+    def delete_group_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
+        """Forget what a group has committed in partitions none of its members subscribes to."""
+        self._run(self._async.delete_group_offsets(group, partitions))
+
+    def list_offsets(
+        self, of: Iterable[str | tuple[str, int]], at: Position = "latest"
+    ) -> dict[TopicPartition, ListedOffset]:
+        """The offset at this position in each partition; a topic's name stands for all of its own.
+
+        The latest position is the end of what has been written, open transactions included.
+
+        >>> from ottla.sync import Admin
+        >>> with Admin("127.0.0.1:9092") as admin:
+        ...     for partition, found in (admin.list_offsets(["orders"])).items():
+        ...         print(partition.topic, partition.partition, found.offset)
+        orders 0 3
+        """
+        return self._run(self._async.list_offsets(of, at))
+
+    def delete_records(self, before: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
+        """Delete the records below these offsets (-1: all); answers with the new log starts."""
+        return self._run(self._async.delete_records(before))

@@ -1,0 +1,44 @@
+"""Every example runs: those of the public classes, and the Python blocks of the pages."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.examples import examples_of, run_docstring, run_page
+
+if TYPE_CHECKING:
+    import doctest
+
+MODULES = (
+    "ottla.client.admin",
+    "ottla.client.admin_configs",
+    "ottla.client.admin_groups",
+    "ottla.client.admin_offsets",
+    "ottla.client.admin_resets",
+    "ottla.client.admin_topics",
+    "ottla.client.producer",
+    "ottla.client.reader",
+    "ottla.client.share_consumer",
+    "ottla.sync",
+    "ottla.sync.admin",
+    "ottla.sync.producer",
+    "ottla.sync.reader",
+    "ottla.sync.share_consumer",
+)
+EXAMPLES = [one for name in MODULES for one in examples_of(import_module(name))]
+PAGES = ("clients", "migrating-clients")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda one: one.name)
+def test_docstring(example: doctest.DocTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_docstring(example, monkeypatch) == ""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page(page: str) -> None:
+    path = Path(__file__).parents[2] / "docs" / f"{page}.md"
+    assert run_page(path) > 0
