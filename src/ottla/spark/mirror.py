@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.errors import ClientError
+from ottla.offsets.errors import OffsetError
 from ottla.spark.options import LOG
 
 if TYPE_CHECKING:
@@ -56,5 +57,5 @@ class Mirror:
                 return
             try:
                 self._save(offsets)
-            except ClientError as error:
+            except (ClientError, OffsetError, OSError) as error:
                 LOG.warning("offsets are not saved in %s: %s", self._name, error)

@@ -385,3 +385,24 @@ def test_case_09_a_broken_batch_is_named_by_its_place(tmp_path: Path) -> None:
         careless = backend(broker, "batch", subscribe=topic, verifyCrc="false")
         assert len(everything(careless)) == 10
         careless.close()
+
+
+@pytest.mark.parametrize("kind", ["", "sqlite:///"])
+def test_case_47_a_store_mirrors_the_query_and_seeds_another(
+    broker: EmbeddedBroker, tmp_path: Path, kind: str
+) -> None:
+    topic = new_topic(broker, 2)
+    fill(broker, topic, {0: 5, 1: 5})
+    url = f"{kind}{tmp_path}/offsets"
+    source = backend(broker, subscribe=topic, offsetStore=url, offsetStoreKey="totals")
+    source.settle({topic: {"0": 4}})
+    source.settle({topic: {"0": 3}})
+    source.close()
+    options = {"subscribe": topic, "startingOffsets": "store:totals"}
+    seeded = backend(broker, **options, offsetStore=url)
+    assert seeded.bounds().first == {topic: {"0": 3, "1": 0}}
+    seeded.close()
+    with pytest.raises(BadOption, match="offsetStore: 'ftp' names no offset store"):
+        backend(broker, **options, offsetStore="ftp://x").bounds()
+    with pytest.raises(BadOption, match="needs the option offsetStore"):
+        backend(broker, **options)
