@@ -131,9 +131,11 @@ class SqliteOffsetStore(ThreadedOffsetStore[SyncSqliteOffsetStore]):
 
 def _executor(connection: sqlite3.Connection) -> Callable[[Statement], Sequence[Row]]:
     def execute(statement: Statement) -> Sequence[Row]:
-        cursor = connection.cursor()
+        cursor = connection.execute(statement.text, statement.values)
+        if statement.writes:
+            return [()] * cursor.rowcount
         cursor.row_factory = None  # the caller's connection may make dictionaries of rows
-        return cursor.execute(statement.text, statement.values).fetchall()
+        return cursor.fetchall()
 
     return execute
 

@@ -2,7 +2,8 @@
 
 Time is cut into windows; the rate is what was recorded in the current window and the full ones
 before it, over their length. A quota gates before a piece of work and records all of it at once, so
-it is passed by at most one piece.
+in any row of that many windows it is passed by at most one piece. (A stretch of time that begins
+inside a window touches one window more: the oldest goes all at once, as in Kafka.)
 """
 
 from __future__ import annotations
