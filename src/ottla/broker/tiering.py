@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.errors import ApiError
 from ottla.broker.partitions import topic_uuid
 from ottla.broker.tiering_partition import TieredPartition
 from ottla.broker.tiering_pool import Pool, now_ms
@@ -33,6 +34,7 @@ from ottla.tier.quota import RateQuota
 from ottla.tier.rlmm import NotReadyRlmm, SwappableRlmm
 from ottla.tier.segments import TopicIdPartition
 from ottla.tier.storage_manager import RemoteStorageManager
+from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -284,6 +286,15 @@ class Tiering:
         if found is None:
             raise NotReady(f"{hosted!r} is not known as a tiered partition yet; try again")
         return found
+
+    def highest_remote(self, hosted: HostedPartition) -> int:
+        """The last offset in the remote tier, -1 if none; `ApiError` while nobody knows."""
+        try:
+            found = self.find(hosted)
+            found.seed(hosted.log)
+        except NotReady as error:
+            raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, str(error)) from error
+        return found.highest_remote
 
     def retain_locally(self, hosted: HostedPartition, at_ms: int) -> bool:
         """Let go of local segments by local.retention.*; whether any went."""
