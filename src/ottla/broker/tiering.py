@@ -37,7 +37,6 @@ from ottla.tier.storage_manager import RemoteStorageManager
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from pathlib import Path
     from uuid import UUID
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from ottla.broker.partitions import HostedPartition
     from ottla.metadata.config_types import TypedConfig
     from ottla.metadata.image import MetadataImage
-    from ottla.tier.event_log import MetadataEventLog
+    from ottla.tier.kafka_event_log import KafkaMetadataEventLog
     from ottla.tier.topic_rlmm import TopicBasedRemoteLogMetadataManager
 
 RECONCILE_SECONDS: Final = 30.0
@@ -95,7 +94,6 @@ class Tiering:
         self.sweeps = Sweeps(self)
         self.alarm: str | None = None
         """What keeps the catalogue from being read, if it has been so for long."""
-        self._event_log: MetadataEventLog | None = None
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -130,7 +128,7 @@ class Tiering:
 
     def start(self) -> None:
         """The node serves: begin to read the metadata topic, through its listener."""
-        self._tasks.append(asyncio.create_task(self._run()))
+        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._work())]
 
     async def stop(self) -> None:
         """End copies and reads where they are; leave a catalogue snapshot for the next start."""
@@ -138,25 +136,47 @@ class Tiering:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.reads.close()
-        with suppress(OSError):
-            await self.catalogue.close()
-        if self._event_log is not None:
-            await self._event_log.close()
 
     async def _run(self) -> None:
         await self.indexes.load()
-        manager = await self._load_catalogue()
-        await self._reconcile(manager)
-        self.catalogue.swap(manager)
-        self._tasks.append(asyncio.create_task(self._work()))
+        while True:
+            event_log, manager = await self._load_catalogue()
+            try:
+                await self._reconcile(event_log, manager)
+                self.catalogue.swap(manager)
+                self.alarm = None
+                await self._follow(event_log, manager)
+            finally:
+                self.catalogue.swap(NotReadyRlmm())
+                self.sweeps.manager = None
+                with suppress(OSError):
+                    await manager.close()
+                await event_log.close()
+            self.alarm = f"{REMOTE_LOG_METADATA_TOPIC} is not the topic it was; starting anew"
+            logger.error("%s", self.alarm)
+            for one in self.partitions.values():
+                one.forget()
+
+    async def _follow(
+        self, event_log: KafkaMetadataEventLog, manager: TopicBasedRemoteLogMetadataManager
+    ) -> None:
+        """Until the metadata topic is gone, or another one of the name."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(RECONCILE_SECONDS):
                     await self._changed.wait()
             self._changed.clear()
-            await self._attempt(lambda: self._reconcile(manager))
+            topic = self.node.image.topic(REMOTE_LOG_METADATA_TOPIC)
+            if topic is None or topic.topic_id != event_log.topic_id:
+                return
+            try:
+                await self._reconcile(event_log, manager)
+            except Exception:
+                logger.exception("tiered storage does not follow the cluster's changes")
 
-    async def _load_catalogue(self) -> TopicBasedRemoteLogMetadataManager:
+    async def _load_catalogue(
+        self,
+    ) -> tuple[KafkaMetadataEventLog, TopicBasedRemoteLogMetadataManager]:
         """The catalogue; tried again and again until the cluster's own topic can be read."""
         from ottla.tier.topic_rlmm import TopicBasedRemoteLogMetadataManager
 
@@ -167,9 +187,9 @@ class Tiering:
         begun = loop.time()
         while True:
             try:
-                self._event_log = await self._open_event_log()
-                return await TopicBasedRemoteLogMetadataManager.start(
-                    self._event_log,
+                event_log = await self._open_event_log()
+                manager = await TopicBasedRemoteLogMetadataManager.start(
+                    event_log,
                     self.catalogue_directory,
                     node.image.cluster_id,
                     consume_wait=node.config.get_int(
@@ -177,6 +197,7 @@ class Tiering:
                     )
                     / 1000,
                 )
+                return event_log, manager
             except (RemoteStorageError, OSError) as error:
                 if loop.time() - begun > patience:
                     self.alarm = f"the catalogue of remote segments cannot be read: {error}"
@@ -184,7 +205,7 @@ class Tiering:
                     delay = min(2 * delay, MAX_BACKOFF_SECONDS)
             await asyncio.sleep(delay)
 
-    async def _open_event_log(self) -> MetadataEventLog:
+    async def _open_event_log(self) -> KafkaMetadataEventLog:
         from ottla.tier.kafka_event_log import KafkaMetadataEventLog, KafkaMetadataEventLogConfig
 
         host, port = next(iter(self.node.addresses.values()))
@@ -217,7 +238,9 @@ class Tiering:
                 self.node.data.log_start_moved(hosted.topic, hosted.index, log.log_start_offset)
         self._changed.set()
 
-    async def _reconcile(self, manager: TopicBasedRemoteLogMetadataManager) -> None:
+    async def _reconcile(
+        self, event_log: KafkaMetadataEventLog, manager: TopicBasedRemoteLogMetadataManager
+    ) -> None:
         image = self.node.image
         led = {
             (topic.topic_id, index): TopicIdPartition(topic.topic_id, name, index)
@@ -230,7 +253,7 @@ class Tiering:
         manager.on_stop_partitions(gone)
         manager.on_partition_leadership_changes(list(led.values()), ())
         await manager.reconcile_assignment(
-            manager.wanted_partitions(await self._led_metadata_partitions())
+            manager.wanted_partitions(await self._led_metadata_partitions(event_log))
         )
         for tip in gone:
             self.partitions.pop(tip.identity).stop()
@@ -239,14 +262,13 @@ class Tiering:
                 self.partitions[key] = TieredPartition(self, tip)
         self.sweeps.manager = manager
 
-    async def _led_metadata_partitions(self) -> list[int]:
+    async def _led_metadata_partitions(self, event_log: KafkaMetadataEventLog) -> list[int]:
         """Those with events: what they say of topics that are gone is this node's to clean up."""
         topic = self.node.image.topic(REMOTE_LOG_METADATA_TOPIC)
-        assert self._event_log is not None
         if topic is None:
             return []
         try:
-            marks = await self._event_log.high_water_marks()
+            marks = await event_log.high_water_marks()
         except RemoteStorageError:
             return []
         return [
@@ -271,12 +293,6 @@ class Tiering:
             for task in rounds:
                 task.cancel()
             await asyncio.gather(*rounds, return_exceptions=True)
-
-    async def _attempt(self, work: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await work()
-        except Exception:
-            logger.exception("tiered storage")
 
     # -- for those who serve requests -------------------------------------------------------------
 

@@ -165,11 +165,14 @@ class RemoteReads:
     async def _read(self, key: ReadKey, hosted: HostedPartition) -> RemoteRecords:
         log = hosted.log
         tiering = self._tiering
+        tiered = tiering.find(hosted)
+        if not tiered.is_whole:
+            raise NotReady(f"{tiered.tip} is not compared with the store yet; try again")
         found = await read_remote(
             tiering.catalogue,
             tiering.storage,
             tiering.indexes,
-            tiering.find(hosted).tip,
+            tiered.tip,
             tuple(log.epochs.entries),
             key.offset,
             max_bytes=key.max_bytes,

@@ -128,6 +128,8 @@ class Sweeps:
         if now_ms() - last < tiering.setting("remote.scrub.interval.ms"):
             return
         for one in tuple(tiering.partitions.values()):
+            if not one.is_whole:
+                return
             await self._scrub_partition(one.tip)
         storage.write_file(mark, b"")
 
