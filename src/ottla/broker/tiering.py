@@ -92,6 +92,8 @@ class Tiering:
         self.partitions: dict[tuple[UUID, int], TieredPartition] = {}
         self.reads = RemoteReads(self)
         self.sweeps = Sweeps(self)
+        self.manager: TopicBasedRemoteLogMetadataManager | None = None
+        """Behind `catalogue`, once it is loaded."""
         self.alarm: str | None = None
         """What keeps the catalogue from being read, if it has been so for long."""
         self._changed = asyncio.Event()
@@ -144,11 +146,11 @@ class Tiering:
             try:
                 await self._reconcile(event_log, manager)
                 self.catalogue.swap(manager)
-                self.alarm = None
+                self.manager, self.alarm = manager, None
                 await self._follow(event_log, manager)
             finally:
                 self.catalogue.swap(NotReadyRlmm())
-                self.sweeps.manager = None
+                self.manager = None
                 with suppress(OSError):
                     await manager.close()
                 await event_log.close()
@@ -260,7 +262,6 @@ class Tiering:
         for key, tip in led.items():
             if key not in self.partitions:
                 self.partitions[key] = TieredPartition(self, tip)
-        self.sweeps.manager = manager
 
     async def _led_metadata_partitions(self, event_log: KafkaMetadataEventLog) -> list[int]:
         """Those with events: what they say of topics that are gone is this node's to clean up."""
@@ -325,6 +326,13 @@ class Tiering:
     @property
     def catalogue_directory(self) -> Path:
         return self.node.data.path / CATALOGUE_DIRECTORY
+
+    def errors(self) -> dict[str, str]:
+        """What is wrong at the moment, by where."""
+        found = {"catalogue": self.alarm, "sweep": self.sweeps.error}
+        for one in self.partitions.values():
+            found[f"{one.tip.topic}-{one.tip.partition}"] = one.error
+        return {where: error for where, error in found.items() if error is not None}
 
     def count(self, what: str, topic: str, number: int = 1) -> None:
         self.counted[what, topic] += number

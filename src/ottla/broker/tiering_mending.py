@@ -6,7 +6,6 @@ does not know beyond that was deleted, or was never finished.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ottla.tier.layout import META_SUFFIX, partition_prefix, segment_id_of
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from ottla.log.epochs import LeaderEpochs
     from ottla.log.partition import PartitionLog
     from ottla.tier.lineage import RemoteLogMetadataCache
-    from ottla.tier.rlmm import RemoteLogMetadataManager
     from ottla.tier.segments import RemoteLogSegmentMetadata, TopicIdPartition
 
 
@@ -53,18 +51,3 @@ async def missing_segments(
         ):
             found.append(metadata)
     return sorted(found, key=lambda one: (one.event_timestamp_ms, one.start_offset))
-
-
-async def publish_finished(
-    catalogue: RemoteLogMetadataManager, metadata: RemoteLogSegmentMetadata
-) -> None:
-    """Both events of a copy that is done."""
-    started = replace(metadata, state=SegmentState.COPY_SEGMENT_STARTED, custom_metadata=None)
-    await catalogue.add_remote_log_segment_metadata(started)
-    await catalogue.update_remote_log_segment_metadata(
-        metadata.update(
-            SegmentState.COPY_SEGMENT_FINISHED,
-            broker_id=metadata.broker_id,
-            now_ms=metadata.event_timestamp_ms,
-        )
-    )

@@ -17,7 +17,6 @@ from ottla.broker.tiering_mending import (
     covered_until,
     finished_segments,
     missing_segments,
-    publish_finished,
 )
 from ottla.broker.tiering_pool import Work, now_ms
 from ottla.log.epochs import LeaderEpochs
@@ -34,6 +33,7 @@ from ottla.tier.copying import (
     LocalSegment,
     clip_epochs,
     copy_metadata,
+    events_of_copy,
     highest_copied,
     segments_to_copy,
 )
@@ -72,8 +72,8 @@ class TieredPartition:
         self.tip = tip
         self.highest_remote = -1
         self.in_flight: set[UUID] = set()
-        self.error: str | None = None
-        """Why the last round of copies or deletions ended early; None if it did not."""
+        self._errors: dict[str, str] = {}
+        """Why the last rounds of copies and deletions ended early, if they did."""
         self.copier = Work(tiering.copiers, self._copy_round)
         self.expirer = Work(tiering.expirers, self._expire_round)
         self._tiering = tiering
@@ -86,6 +86,10 @@ class TieredPartition:
     def stop(self) -> None:
         self.copier.stop()
         self.expirer.stop()
+
+    @property
+    def error(self) -> str | None:
+        return "; ".join(self._errors.values()) or None
 
     def forget(self) -> None:
         """The catalogue is another one: learn anew."""
@@ -137,7 +141,8 @@ class TieredPartition:
         if self._known_until(log) < log.local_start_offset:
             found = await missing_segments(self._tiering, self.tip, log)
             for one in found:
-                await publish_finished(self._tiering.catalogue, one)
+                for event in events_of_copy(one):
+                    await self._tiering.catalogue.publish(event)
             start = self._first_known(log)
             logger.warning(
                 "%s: %d segments of the store were not in the catalogue; the log starts at %d",
@@ -184,7 +189,7 @@ class TieredPartition:
             ):
                 await self._quota(candidate.segment.size)
                 await self._copy(hosted, candidate)
-            self.error = None
+            self._errors.pop("copy", None)
         except NotReady:
             return
         except (ApiError, LogError, RemoteStorageError, OSError) as error:
@@ -232,7 +237,7 @@ class TieredPartition:
 
     def _failed(self, what: str, error: Exception) -> None:
         self._is_seeded = False
-        self.error = f"{what}: {error}"
+        self._errors[what] = f"{what}: {error}"
         self._tiering.count(f"{what}_errors", self.tip.topic)
         logger.warning("%s of %s: %s", what, self.tip, error)
 
@@ -247,6 +252,7 @@ class TieredPartition:
             self.seed(hosted.log)
             await self._expire(hosted)
             await self._sweep_orphans()
+            self._errors.pop("delete", None)
         except NotReady:
             return
         except (ApiError, LogError, RemoteStorageError, OSError) as error:
