@@ -10,6 +10,7 @@ from tests.support.tiered_broker import (
     eventually,
     local_logs,
     produce,
+    share,
     stored,
     tiered_broker,
     values,
@@ -32,3 +33,13 @@ def test_case_34_43_what_left_the_disk_is_read_from_the_store(tmp_path: Path) ->
         assert consume(broker.bootstrap, TOPIC, len(sent)) == sent
     with tiered_broker(store, data) as broker:
         assert consume(broker.bootstrap, TOPIC, len(sent)) == sent
+
+
+def test_a_share_group_reads_what_left_the_disk(tmp_path: Path) -> None:
+    data, store = tmp_path / "data", tmp_path / "store"
+    sent = values(5000)
+    with tiered_broker(store, data) as broker:
+        broker.create_topic(TOPIC, configs=TIERED)
+        produce(broker.bootstrap, TOPIC, sent)
+        eventually(lambda: local_logs(data, TOPIC)[0] > 3000, "local segments go")
+        assert share(broker.bootstrap, TOPIC, len(sent)) == sent

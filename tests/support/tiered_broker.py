@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from ottla.sync import ShareConsumer
 from ottla.testing.embedded import EmbeddedBroker
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def consume(bootstrap: str, topic: str, count: int, *, partition: int = 0) -> li
             for message in consumer.consume(min(10_000, count - len(got)), timeout=1):
                 assert message.error() is None, message.error()
                 assert message.offset() == len(got)
-                got.append(message.value())
+                got.append(message.value() or b"")
     finally:
         consumer.close()
     return got
@@ -96,3 +97,17 @@ def local_logs(data_dir: Path, topic: str, partition: int = 0) -> list[int]:
 
 def stored(store: Path, suffix: str) -> list[Path]:
     return sorted(store.rglob(f"*{suffix}"))
+
+
+def share(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    """Everything from the start of a topic of one partition, through a share group, by offset."""
+    got: dict[int, bytes] = {}
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    with ShareConsumer(
+        bootstrap, group="workers", topics=[topic], auto_offset_reset="earliest"
+    ) as consumer:
+        while len(got) < count and time.monotonic() < deadline:
+            for record in consumer.poll(timeout=1):
+                assert record.offset not in got
+                got[record.offset] = record.value or b""
+    return [got[offset] for offset in sorted(got)]

@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.errors import ApiError
 from ottla.broker.partitions import topic_uuid
 from ottla.broker.tiering_partition import TieredPartition
 from ottla.broker.tiering_pool import Pool, now_ms
@@ -33,9 +34,9 @@ from ottla.tier.quota import RateQuota
 from ottla.tier.rlmm import NotReadyRlmm, SwappableRlmm
 from ottla.tier.segments import TopicIdPartition
 from ottla.tier.storage_manager import RemoteStorageManager
+from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from pathlib import Path
     from uuid import UUID
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from ottla.broker.partitions import HostedPartition
     from ottla.metadata.config_types import TypedConfig
     from ottla.metadata.image import MetadataImage
-    from ottla.tier.event_log import MetadataEventLog
+    from ottla.tier.kafka_event_log import KafkaMetadataEventLog
     from ottla.tier.topic_rlmm import TopicBasedRemoteLogMetadataManager
 
 RECONCILE_SECONDS: Final = 30.0
@@ -91,9 +92,10 @@ class Tiering:
         self.partitions: dict[tuple[UUID, int], TieredPartition] = {}
         self.reads = RemoteReads(self)
         self.sweeps = Sweeps(self)
+        self.manager: TopicBasedRemoteLogMetadataManager | None = None
+        """Behind `catalogue`, once it is loaded."""
         self.alarm: str | None = None
         """What keeps the catalogue from being read, if it has been so for long."""
-        self._event_log: MetadataEventLog | None = None
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -128,7 +130,7 @@ class Tiering:
 
     def start(self) -> None:
         """The node serves: begin to read the metadata topic, through its listener."""
-        self._tasks.append(asyncio.create_task(self._run()))
+        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._work())]
 
     async def stop(self) -> None:
         """End copies and reads where they are; leave a catalogue snapshot for the next start."""
@@ -136,25 +138,47 @@ class Tiering:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.reads.close()
-        with suppress(OSError):
-            await self.catalogue.close()
-        if self._event_log is not None:
-            await self._event_log.close()
 
     async def _run(self) -> None:
         await self.indexes.load()
-        manager = await self._load_catalogue()
-        await self._reconcile(manager)
-        self.catalogue.swap(manager)
-        self._tasks.append(asyncio.create_task(self._work()))
+        while True:
+            event_log, manager = await self._load_catalogue()
+            try:
+                await self._reconcile(event_log, manager)
+                self.catalogue.swap(manager)
+                self.manager, self.alarm = manager, None
+                await self._follow(event_log, manager)
+            finally:
+                self.catalogue.swap(NotReadyRlmm())
+                self.manager = None
+                with suppress(OSError):
+                    await manager.close()
+                await event_log.close()
+            self.alarm = f"{REMOTE_LOG_METADATA_TOPIC} is not the topic it was; starting anew"
+            logger.error("%s", self.alarm)
+            for one in self.partitions.values():
+                one.forget()
+
+    async def _follow(
+        self, event_log: KafkaMetadataEventLog, manager: TopicBasedRemoteLogMetadataManager
+    ) -> None:
+        """Until the metadata topic is gone, or another one of the name."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(RECONCILE_SECONDS):
                     await self._changed.wait()
             self._changed.clear()
-            await self._attempt(lambda: self._reconcile(manager))
+            topic = self.node.image.topic(REMOTE_LOG_METADATA_TOPIC)
+            if topic is None or topic.topic_id != event_log.topic_id:
+                return
+            try:
+                await self._reconcile(event_log, manager)
+            except Exception:
+                logger.exception("tiered storage does not follow the cluster's changes")
 
-    async def _load_catalogue(self) -> TopicBasedRemoteLogMetadataManager:
+    async def _load_catalogue(
+        self,
+    ) -> tuple[KafkaMetadataEventLog, TopicBasedRemoteLogMetadataManager]:
         """The catalogue; tried again and again until the cluster's own topic can be read."""
         from ottla.tier.topic_rlmm import TopicBasedRemoteLogMetadataManager
 
@@ -165,9 +189,9 @@ class Tiering:
         begun = loop.time()
         while True:
             try:
-                self._event_log = await self._open_event_log()
-                return await TopicBasedRemoteLogMetadataManager.start(
-                    self._event_log,
+                event_log = await self._open_event_log()
+                manager = await TopicBasedRemoteLogMetadataManager.start(
+                    event_log,
                     self.catalogue_directory,
                     node.image.cluster_id,
                     consume_wait=node.config.get_int(
@@ -175,6 +199,7 @@ class Tiering:
                     )
                     / 1000,
                 )
+                return event_log, manager
             except (RemoteStorageError, OSError) as error:
                 if loop.time() - begun > patience:
                     self.alarm = f"the catalogue of remote segments cannot be read: {error}"
@@ -182,7 +207,7 @@ class Tiering:
                     delay = min(2 * delay, MAX_BACKOFF_SECONDS)
             await asyncio.sleep(delay)
 
-    async def _open_event_log(self) -> MetadataEventLog:
+    async def _open_event_log(self) -> KafkaMetadataEventLog:
         from ottla.tier.kafka_event_log import KafkaMetadataEventLog, KafkaMetadataEventLogConfig
 
         host, port = next(iter(self.node.addresses.values()))
@@ -215,7 +240,9 @@ class Tiering:
                 self.node.data.log_start_moved(hosted.topic, hosted.index, log.log_start_offset)
         self._changed.set()
 
-    async def _reconcile(self, manager: TopicBasedRemoteLogMetadataManager) -> None:
+    async def _reconcile(
+        self, event_log: KafkaMetadataEventLog, manager: TopicBasedRemoteLogMetadataManager
+    ) -> None:
         image = self.node.image
         led = {
             (topic.topic_id, index): TopicIdPartition(topic.topic_id, name, index)
@@ -228,23 +255,21 @@ class Tiering:
         manager.on_stop_partitions(gone)
         manager.on_partition_leadership_changes(list(led.values()), ())
         await manager.reconcile_assignment(
-            manager.wanted_partitions(await self._led_metadata_partitions())
+            manager.wanted_partitions(await self._led_metadata_partitions(event_log))
         )
         for tip in gone:
             self.partitions.pop(tip.identity).stop()
         for key, tip in led.items():
             if key not in self.partitions:
                 self.partitions[key] = TieredPartition(self, tip)
-        self.sweeps.manager = manager
 
-    async def _led_metadata_partitions(self) -> list[int]:
+    async def _led_metadata_partitions(self, event_log: KafkaMetadataEventLog) -> list[int]:
         """Those with events: what they say of topics that are gone is this node's to clean up."""
         topic = self.node.image.topic(REMOTE_LOG_METADATA_TOPIC)
-        assert self._event_log is not None
         if topic is None:
             return []
         try:
-            marks = await self._event_log.high_water_marks()
+            marks = await event_log.high_water_marks()
         except RemoteStorageError:
             return []
         return [
@@ -270,12 +295,6 @@ class Tiering:
                 task.cancel()
             await asyncio.gather(*rounds, return_exceptions=True)
 
-    async def _attempt(self, work: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await work()
-        except Exception:
-            logger.exception("tiered storage")
-
     # -- for those who serve requests -------------------------------------------------------------
 
     def find(self, hosted: HostedPartition) -> TieredPartition:
@@ -284,6 +303,15 @@ class Tiering:
         if found is None:
             raise NotReady(f"{hosted!r} is not known as a tiered partition yet; try again")
         return found
+
+    def highest_remote(self, hosted: HostedPartition) -> int:
+        """The last offset in the remote tier, -1 if none; `ApiError` while nobody knows."""
+        try:
+            found = self.find(hosted)
+            found.seed(hosted.log)
+        except NotReady as error:
+            raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, str(error)) from error
+        return found.highest_remote
 
     def retain_locally(self, hosted: HostedPartition, at_ms: int) -> bool:
         """Let go of local segments by local.retention.*; whether any went."""
@@ -298,6 +326,13 @@ class Tiering:
     @property
     def catalogue_directory(self) -> Path:
         return self.node.data.path / CATALOGUE_DIRECTORY
+
+    def errors(self) -> dict[str, str]:
+        """What is wrong at the moment, by where."""
+        found = {"catalogue": self.alarm, "sweep": self.sweeps.error}
+        for one in self.partitions.values():
+            found[f"{one.tip.topic}-{one.tip.partition}"] = one.error
+        return {where: error for where, error in found.items() if error is not None}
 
     def count(self, what: str, topic: str, number: int = 1) -> None:
         self.counted[what, topic] += number

@@ -13,6 +13,11 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.errors import ApiError
+from ottla.broker.tiering_mending import (
+    covered_until,
+    finished_segments,
+    missing_segments,
+)
 from ottla.broker.tiering_pool import Work, now_ms
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.errors import LogError
@@ -28,6 +33,7 @@ from ottla.tier.copying import (
     LocalSegment,
     clip_epochs,
     copy_metadata,
+    events_of_copy,
     highest_copied,
     segments_to_copy,
 )
@@ -39,7 +45,7 @@ from ottla.tier.expiring import (
     decide_local_retention,
     orphans,
 )
-from ottla.tier.segments import SegmentState, random_segment_id
+from ottla.tier.segments import random_segment_id
 from ottla.tier.storage_manager import LogSegmentData
 
 if TYPE_CHECKING:
@@ -66,11 +72,13 @@ class TieredPartition:
         self.tip = tip
         self.highest_remote = -1
         self.in_flight: set[UUID] = set()
-        self.error: str | None = None
-        """Why the last round of copies or deletions ended early; None if it did not."""
+        self._errors: dict[str, str] = {}
+        """Why the last rounds of copies and deletions ended early, if they did."""
         self.copier = Work(tiering.copiers, self._copy_round)
         self.expirer = Work(tiering.expirers, self._expire_round)
         self._tiering = tiering
+        self.is_whole = False
+        """Whether all that the log has in the remote tier alone is known to be there, or gone."""
         self._is_seeded = False
         self._is_stopped = False
         """Copies would fail for ever: the store asks for more than the catalogue may keep."""
@@ -78,6 +86,14 @@ class TieredPartition:
     def stop(self) -> None:
         self.copier.stop()
         self.expirer.stop()
+
+    @property
+    def error(self) -> str | None:
+        return "; ".join(self._errors.values()) or None
+
+    def forget(self) -> None:
+        """The catalogue is another one: learn anew."""
+        self._is_seeded = self.is_whole = False
 
     def _hosted(self) -> HostedPartition:
         return self._tiering.node.partitions.find(self.tip.topic, self.tip.partition)
@@ -94,7 +110,7 @@ class TieredPartition:
             return
         cache = self.cache()
         lineage = tuple(log.epochs.entries)
-        covered = _covered_until(cache, log.epochs, log.local_start_offset)
+        covered = covered_until(cache, log.epochs, log.local_start_offset)
         self.highest_remote = min(highest_copied(lineage, cache.highest_offset), covered - 1)
         self._is_seeded = True
 
@@ -113,11 +129,55 @@ class TieredPartition:
         waiting = [one for one in log.segments[:-1] if one.next_offset - 1 > self.highest_remote]
         return len(waiting), sum(one.size for one in waiting)
 
+    async def _mend(self, hosted: HostedPartition) -> None:
+        """Before anything else: find in the store what the catalogue should know and does not.
+
+        That is so after the metadata topic was lost. What is not in the store either is gone; if it
+        is the beginning of the log, the log begins later now.
+        """
+        log = hosted.log
+        if self.is_whole:
+            return
+        if self._known_until(log) < log.local_start_offset:
+            found = await missing_segments(self._tiering, self.tip, log)
+            for one in found:
+                for event in events_of_copy(one):
+                    await self._tiering.catalogue.publish(event)
+            start = self._first_known(log)
+            logger.warning(
+                "%s: %d segments of the store were not in the catalogue; the log starts at %d",
+                self.tip,
+                len(found),
+                start,
+            )
+            if start > log.log_start_offset:
+                log.raise_log_start(start)
+                self._tiering.node.data.log_start_moved(hosted.topic, hosted.index, start)
+                hosted.wake()
+        self._is_seeded = False
+        self.is_whole = True
+
+    def _known_until(self, log: PartitionLog) -> int:
+        return covered_until(self.cache(), log.epochs, log.log_start_offset)
+
+    def _first_known(self, log: PartitionLog) -> int:
+        """Where the log starts, if the catalogue is right."""
+        start = log.log_start_offset
+        if self._known_until(log) > start:
+            return start
+        later = [
+            one.start_offset
+            for one in finished_segments(self.cache())
+            if start < one.start_offset < log.local_start_offset
+        ]
+        return min(later, default=log.local_start_offset)
+
     # -- copying ----------------------------------------------------------------------------------
 
     async def _copy_round(self) -> None:
         try:
             hosted = self._hosted()
+            await self._mend(hosted)
             if self._is_stopped or hosted.log.config.remote_log_copy_disable:
                 return
             self.seed(hosted.log)
@@ -129,7 +189,7 @@ class TieredPartition:
             ):
                 await self._quota(candidate.segment.size)
                 await self._copy(hosted, candidate)
-            self.error = None
+            self._errors.pop("copy", None)
         except NotReady:
             return
         except (ApiError, LogError, RemoteStorageError, OSError) as error:
@@ -177,7 +237,7 @@ class TieredPartition:
 
     def _failed(self, what: str, error: Exception) -> None:
         self._is_seeded = False
-        self.error = f"{what}: {error}"
+        self._errors[what] = f"{what}: {error}"
         self._tiering.count(f"{what}_errors", self.tip.topic)
         logger.warning("%s of %s: %s", what, self.tip, error)
 
@@ -187,9 +247,12 @@ class TieredPartition:
         """Remote retention, deletions that somebody began, and copies that nobody finished."""
         try:
             hosted = self._hosted()
+            if not self.is_whole:
+                return
             self.seed(hosted.log)
             await self._expire(hosted)
             await self._sweep_orphans()
+            self._errors.pop("delete", None)
         except NotReady:
             return
         except (ApiError, LogError, RemoteStorageError, OSError) as error:
@@ -282,18 +345,6 @@ def local_segment(segment: Segment) -> LocalSegment:
         newest if newest >= 0 else segment.storage.mtime_ms(segment.path(LOG)),
         has_aborted=bool(segment.aborted),
     )
-
-
-def finished_segments(cache: RemoteLogMetadataCache) -> list[RemoteLogSegmentMetadata]:
-    finished = SegmentState.COPY_SEGMENT_FINISHED
-    return [one for one in cache.segments.values() if one.state is finished]
-
-
-def _covered_until(cache: RemoteLogMetadataCache, epochs: LeaderEpochs, offset: int) -> int:
-    """The first offset from here on that cannot be read from the remote tier."""
-    while (segment := cache.find(epochs.epoch_at(offset), offset)) is not None:
-        offset = segment.end_offset + 1
-    return offset
 
 
 def _files(log: PartitionLog, candidate: Candidate) -> LogSegmentData:

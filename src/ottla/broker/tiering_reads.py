@@ -30,7 +30,7 @@ from ottla.wire.error_codes import ErrorCode
 from ottla.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ottla.broker.partitions import HostedPartition
     from ottla.broker.tiering import Tiering
@@ -59,6 +59,16 @@ class RemoteRead:
         self.error: ErrorCode | None = None
         self.ended = asyncio.Event()
         self.waiting = 0
+        """How many will look at the outcome; without any it is kept for the retry."""
+        self._callbacks: list[Callable[[], None]] = []
+
+    def when_ended(self, callback: Callable[[], None]) -> None:
+        """Call this soon after the end, for somebody who comes back for the outcome."""
+        self.waiting += 1
+        if self.ended.is_set():
+            asyncio.get_running_loop().call_soon(callback)
+        else:
+            self._callbacks.append(callback)
 
     def end(self, result: RemoteRecords | ErrorCode) -> None:
         if isinstance(result, ErrorCode):
@@ -66,6 +76,8 @@ class RemoteRead:
         else:
             self.records = result
         self.ended.set()
+        for callback in self._callbacks:
+            callback()
 
 
 class RemoteReads:
@@ -149,17 +161,18 @@ class RemoteReads:
             read.end(records)
         finally:
             self._under_way.pop(read.key, None)
-            # Share groups look again when they are woken.
-            hosted.wake()
 
     async def _read(self, key: ReadKey, hosted: HostedPartition) -> RemoteRecords:
         log = hosted.log
         tiering = self._tiering
+        tiered = tiering.find(hosted)
+        if not tiered.is_whole:
+            raise NotReady(f"{tiered.tip} is not compared with the store yet; try again")
         found = await read_remote(
             tiering.catalogue,
             tiering.storage,
             tiering.indexes,
-            tiering.find(hosted).tip,
+            tiered.tip,
             tuple(log.epochs.entries),
             key.offset,
             max_bytes=key.max_bytes,
@@ -185,6 +198,10 @@ class RemoteReads:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def time_lookup_limit_ms(self) -> int:
+        return self._tiering.setting("remote.list.offsets.request.timeout.ms")
 
     # -- times ------------------------------------------------------------------------------------
 

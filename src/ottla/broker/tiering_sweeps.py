@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ottla.broker.tiering import Tiering
     from ottla.metadata.image import Topic
     from ottla.tier.catalogue import Catalogue
-    from ottla.tier.topic_rlmm import TopicBasedRemoteLogMetadataManager
 
 ABSENT_MS: Final = 5 * 60_000
 SCRUB_AGE_MS: Final = 7 * 86_400_000
@@ -40,7 +39,6 @@ class Sweeps:
     """One round at a time; what fails is tried again in the next."""
 
     def __init__(self, tiering: Tiering) -> None:
-        self.manager: TopicBasedRemoteLogMetadataManager | None = None
         self.work = Work(Pool(lambda: 1), self._round)
         self.error: str | None = None
         self._tiering = tiering
@@ -92,7 +90,8 @@ class Sweeps:
         """With each, whether its topic is gone, or only not tiered any more."""
         image, now = self._tiering.node.image, now_ms()
         found = [(tip, True) for tip in self._deleted.values()]
-        catalogues = {} if self.manager is None else self.manager.catalogues()
+        manager = self._tiering.manager
+        catalogues = {} if manager is None else manager.catalogues()
         for catalogue in catalogues.values():
             for tip in catalogue.tips():
                 if tip.identity in self._deleted or tip.identity in self._tiering.partitions:
@@ -128,6 +127,8 @@ class Sweeps:
         if now_ms() - last < tiering.setting("remote.scrub.interval.ms"):
             return
         for one in tuple(tiering.partitions.values()):
+            if not one.is_whole:
+                return
             await self._scrub_partition(one.tip)
         storage.write_file(mark, b"")
 
