@@ -116,11 +116,12 @@ def highest_copied(
     The newest epoch that has anything decides. What the tier has beyond the end of the epoch in
     this log was truncated away here, and does not count.
     """
-    ends = [*(start for _, start in lineage[1:]), None]
-    for (epoch, _), end in zip(reversed(lineage), reversed(ends), strict=True):
+    end: int | None = None
+    for epoch, start in reversed(lineage):
         highest = highest_offset_for_epoch(epoch)
         if highest is not None:
             return highest if end is None or highest < end else end - 1
+        end = start
     return -1
 
 
