@@ -6,11 +6,12 @@ A commit that fails by timer is told to whoever calls the consumer next, and tri
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import TYPE_CHECKING
 
 from ottla.offsets.errors import OffsetError
-from ottla.streams.errors import StreamError
+from ottla.streams.errors import Evicted, StreamError
 from ottla.streams.types import AutoCommit, Mode
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ottla.streams.positions import StoredPositions
     from ottla.streams.tracker import Tracker
     from ottla.streams.types import ConsumerOptions, ShardKey
+
+_log = logging.getLogger(__name__)
 
 COMMIT_INTERVAL = 1.0
 STORE_INTERVAL = 5.0
@@ -89,6 +92,13 @@ class Committer:
         """Commit; returns the positions that are durable. Goes on if its caller is cancelled."""
         return await asyncio.shield(asyncio.ensure_future(self._commit()))
 
+    async def unasked(self) -> None:
+        """A commit of the policy's own; an eviction costs its user nothing but a repetition."""
+        try:
+            await self.now()
+        except Evicted as error:
+            _log.warning("%s", error)
+
     async def _commit(self) -> dict[ShardKey, int]:
         async with self._one:
             progress = self._tracker.progress()
@@ -118,6 +128,6 @@ class Committer:
             self._tracker.ripen(time.monotonic())
             if self.refusal is None:
                 try:
-                    await self.now()
+                    await self.unasked()
                 except FAILURES as error:
                     self._failed(error)

@@ -192,7 +192,7 @@ class Consumer:
             await self._commits.stop()
             if self._commits.automatic:
                 self._tracker.ripen(time.monotonic(), moved_past=True)
-                await self._commits.now()
+                await self._commits.unasked()
             await self._source.give_back(unread)
             await self._source.release(self._tracker.unsettled())
         finally:
