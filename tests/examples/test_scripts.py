@@ -61,3 +61,10 @@ def test_spark_format() -> None:
     *shops, result = run("spark_format.py", quiet=False)
     assert shops == [f"shop-{number}: 1250 orders" for number in range(4)]
     assert result == "every order is in the table once"
+
+
+def test_moving_clients() -> None:
+    assert run("moving_clients.py") == [
+        "50 customers, 150 orders of three clients",
+        "each customer's orders are in one partition, in order",
+    ]
