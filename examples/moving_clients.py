@@ -2,8 +2,8 @@
 
     python examples/moving_clients.py
 
-confluent-kafka, aiokafka and Ottla write orders of the same customers; each customer's orders stay in
-one partition and in order, whoever wrote them.
+confluent-kafka, aiokafka and Ottla write orders of the same customers; each customer's orders
+stay in one partition and in order, whoever wrote them.
 """
 
 # %%
