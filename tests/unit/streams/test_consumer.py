@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.streams.consumer import Consumer, ConsumerState
+from ottla.streams.consumer import Consumer
 from ottla.streams.errors import (
     AckNotAllowed,
     CommitNotAllowed,
@@ -24,6 +24,7 @@ from ottla.streams.errors import (
     StreamKeyEmpty,
     StreamKeyNotFound,
 )
+from ottla.streams.life import ConsumerState
 from ottla.streams.producer import Producer, make_pipe
 from ottla.streams.types import (
     At,
