@@ -71,12 +71,13 @@ class Consumer:
             self._tracker, options, driver.unsupported, dead_letters, self._returned
         )
         self._tracked = options.mode is not Mode.REAL_TIME or self._tracker.by_user
-        on_demand = options.auto_commit is AutoCommit.IMMEDIATE
-        self._pump = Pump(source, options.prefetch, on_demand=on_demand)
+        self._immediate = options.auto_commit is AutoCommit.IMMEDIATE
+        self._commits = Committer(source, self._tracker, options, stored, self._fail_late)
+        settle = self._commits.first if self._immediate else None
+        self._pump = Pump(source, options.prefetch, settle)
         self._queue = self._pump.queue
         self._life = Life(self._pump, self._again)
         self._hands = Hands(self._tracker, options.auto_commit)
-        self._commits = Committer(source, self._tracker, options, stored, self._life.fail_late)
         self._assigned: set[ShardKey] = set()
         self._closer: asyncio.Task[None] | None = None
 
@@ -193,7 +194,7 @@ class Consumer:
             self._tracker.redeliver(taken[0])
         else:
             taken = self._pump.pop(limit)
-            if self._tracked:
+            if self._tracked and not self._immediate:
                 self._tracker.deliver(taken, time.monotonic())
         if self._tracked:
             self._hands.taken()
@@ -254,13 +255,21 @@ class Consumer:
     async def commit(self) -> dict[ShardKey, int]:
         """Make what is done durable; returns the positions that are."""
         self._life.check_open(draining=True)
-        reason = self._commits.refusal
-        if reason is not None:
-            raise CommitNotAllowed(reason)
+        self.check_committing()
         await self._life.moved()
         self._life.raise_late()
         self._tracker.ripen(time.monotonic())
         return await self._commits.now()
+
+    def check_committing(self) -> None:
+        """For producers too: refuse where there is nothing to commit to."""
+        reason = self._commits.refusal
+        if reason is not None:
+            raise CommitNotAllowed(reason)
+
+    def transaction_failed(self) -> None:
+        """For producers: what was acknowledged has not taken effect, and is not to."""
+        self._commits.spoiled = True
 
     def _noticed(self) -> None:
         """Something is done: a drain may go on, a commit by count may be due."""
@@ -270,8 +279,12 @@ class Consumer:
     def _returned(self, error: Exception | None) -> None:
         """A message is ready to be delivered again, or has been buried, or could not be."""
         if error is not None:
-            self._life.late_error = error
+            self._fail_late(error)
         self._noticed()
+        self._pump.arrived.set()
+
+    def _fail_late(self, error: Exception) -> None:
+        self._life.late_error = error
         self._pump.arrived.set()
 
     def _by_user(self, message: Message | MessageId, verb: str) -> MessageId:
@@ -327,6 +340,7 @@ class Consumer:
                 await action()
                 self._discard(None)
                 self._commits.rewound = True
+                self._commits.spoiled = False
                 self._pump.start()
         finally:
             self._life.moving = None

@@ -102,11 +102,6 @@ class Life:
         if self.moving is not None:
             await asyncio.wait([self.moving])
 
-    def fail_late(self, error: Exception) -> None:
-        """Something failed while nobody was calling."""
-        self.late_error = error
-        self._pump.arrived.set()
-
     def raise_late(self) -> None:
         """Tell the caller what failed in the background, once."""
         if self.late_error is not None:
