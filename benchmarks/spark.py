@@ -136,6 +136,8 @@ def spark_rows(spark: SparkSession, bootstrap: str) -> list[Row]:
             2.0,
             SMALL_PARTITIONS * SMALL_RECORDS,
             lambda name: stream(spark, bootstrap, name, "small", "noop"),
+            # The peer takes a task, and half a second of waiting, for each partition.
+            rounds=1 if QUICK else ROUNDS,
         ),
         compared(
             "streaming write, key and value",
@@ -163,12 +165,14 @@ def stream(
         shutil.rmtree(checkpoint)
 
 
-def compared(what: str, target: float, rows: int, action: Callable[[str], None]) -> Row:
+def compared(
+    what: str, target: float, rows: int, action: Callable[[str], None], rounds: int = ROUNDS
+) -> Row:
     """CPU of the two formats for the same action, in turns."""
     costs: dict[str, list[Cost]] = {name: [] for name in FORMATS}
     for name in FORMATS:
         action(name)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name in FORMATS:
             cpu, wall = cpu_seconds(), time.perf_counter()
             action(name)
@@ -176,7 +180,9 @@ def compared(what: str, target: float, rows: int, action: Callable[[str], None])
     ours, theirs = (Timing(tuple(one.cpu for one in costs[name])) for name in FORMATS)
     walls = [statistics.median(one.wall for one in costs[name]) for name in FORMATS]
     row = faster(what, ours, theirs, target, lambda t: f"{t.median / rows * 1e6:.2f} CPU us/row")
-    return _with_wall(row, walls)
+    row = _with_wall(row, walls)
+    print(f"  {row.what}: {row.ours} | {row.peer} | {row.ratio:.2f}x", flush=True)
+    return row
 
 
 def _with_wall(row: Row, walls: Sequence[float]) -> Row:

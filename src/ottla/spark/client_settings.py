@@ -45,6 +45,7 @@ _NO_MATTER: Final = frozenset(
         *("allow.auto.create.topics", "exclude.internal.topics", "client.rack", "batch.size"),
         *("max.in.flight.requests.per.connection", "metadata.recovery.strategy"),
         *("auto.include.jmx.reporter", "enable.metrics.push", "group.protocol"),
+        *("fetch.max.bytes", "max.partition.fetch.bytes", "metadata.max.age.ms", "max.block.ms"),
     }
 )
 _SECURITY: Final = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password")
@@ -131,10 +132,9 @@ _KNOWN: Final = frozenset(
         *_SECURITY,
         *_NO_MATTER,
         *("bootstrap.servers", "client.id", "request.timeout.ms", "default.api.timeout.ms"),
-        *("isolation.level", "fetch.max.wait.ms", "check.crcs", "fetch.max.bytes"),
-        *("max.partition.fetch.bytes", "metadata.max.age.ms", "compression.type", "linger.ms"),
+        *("isolation.level", "fetch.max.wait.ms", "check.crcs", "compression.type", "linger.ms"),
         *("acks", "enable.idempotence", "buffer.memory", "max.request.size"),
-        *("delivery.timeout.ms", "max.block.ms"),
+        "delivery.timeout.ms",
     }
 )
 

@@ -87,20 +87,16 @@ def _divided(one: Range, parts: int) -> list[Range]:
 
 
 def _packed(pieces: Sequence[Range], split: Split) -> list[list[Range]]:
-    room = split.task_target
-    if split.max_records is not None:
-        room = min(room, split.max_records)
-    if split.min_partitions is not None and pieces:
-        # Packed by size alone there could be fewer tasks than were asked for.
-        return _spread(pieces, max(min(split.min_partitions, len(pieces)), _tasks(pieces, room)))
+    room = min(split.task_target, split.max_records or split.task_target)
     tasks = _first_fit(pieces, room)
-    if split.max_tasks is not None and split.max_records is None and len(tasks) > split.max_tasks:
-        return _spread(pieces, split.max_tasks)
+    least = min(split.min_partitions or 0, len(pieces))
+    if split.max_records is not None:
+        return tasks if len(tasks) >= least else [[piece] for piece in pieces]
+    if len(tasks) < least:
+        return _spread(pieces, least)
+    if split.max_tasks is not None and len(tasks) > max(split.max_tasks, least):
+        return _spread(pieces, max(split.max_tasks, least))
     return tasks
-
-
-def _tasks(pieces: Sequence[Range], room: int) -> int:
-    return len(_first_fit(pieces, room))
 
 
 def _first_fit(pieces: Sequence[Range], room: int) -> list[list[Range]]:
