@@ -1,0 +1,66 @@
+"""An error of a query as one sentence, and whether to try again would help.
+
+Spark wraps what a Python source raises into several layers of text; the sentence is in the last
+line of the innermost traceback.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+LONGEST: Final = 500
+
+# The query as it stands cannot run: an option, a name, a type, a plan.
+_FOR_GOOD_TYPES: Final = frozenset(
+    {"AnalysisException", "ParseException", "IllegalArgumentException", "DefinitionError"}
+)
+_FOR_GOOD_TEXTS: Final = (
+    *("BadOption", "BadSchema", "DataLoss", "PySparkTypeError", "PySparkAttributeError"),
+    *("STREAM_FAILED_TO_ANALYZE", "STREAMING_STATEFUL_OPERATOR_NOT_MATCH"),
+)
+_PYTHON: Final = re.compile(r"^((?:\w+\.)*([A-Z]\w+)): (.+)$", re.MULTILINE)
+_JVM_FRAME: Final = re.compile(r"^\s*(at |\.\.\. \d+ more)")
+_OF_OURS: Final = re.compile(r"^ottla\.")
+
+
+class Failure(NamedTuple):
+    """Why a flow does not run."""
+
+    sentence: str
+    for_good: bool
+
+
+def explain(error: BaseException) -> Failure:
+    """What to say about an error, and whether it is one that stays."""
+    text = str(error)
+    kind = type(error).__name__
+    for_good = kind in _FOR_GOOD_TYPES or any(one in text for one in _FOR_GOOD_TEXTS)
+    return Failure(_sentence(text, kind) + _hint(text), for_good)
+
+
+def _sentence(text: str, kind: str) -> str:
+    raised = [
+        one for one in _PYTHON.finditer(text) if one[2].endswith(_RAISED) or _OF_OURS.match(one[1])
+    ]
+    if raised:
+        ours = next((one for one in reversed(raised) if _OF_OURS.match(one[1])), None)
+        last = ours or raised[-1]
+        said = last[3] if ours else f"{last[2]}: {last[3]}"
+    else:
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        kept = [line for line in lines if not _JVM_FRAME.match(line)]
+        said = kept[0] if kept else kind
+    said = " ".join(said.split())
+    return said if len(said) <= LONGEST else said[: LONGEST - 3] + "..."
+
+
+_RAISED: Final = ("Error", "Exception", "Unreachable", "DataLoss", "NoProgress", "BadOption")
+
+
+def _hint(text: str) -> str:
+    if "UNSUPPORTED_STREAMING_OPERATOR" in text or "output mode" in text.lower():
+        return " (give the flow another mode=: append, update or complete)"
+    if "DATA_SOURCE_NOT_FOUND" in text and "ottla" in text:
+        return " (the Python of Spark's server or workers needs pip install 'ottla[spark]')"
+    return ""
