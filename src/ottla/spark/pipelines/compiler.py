@@ -7,7 +7,7 @@ topic, or raw records if the flow itself made those (it returned a column `value
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.spark.options import warn_unknown
 from ottla.spark.pipelines.errors import DefinitionError
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from ottla.spark.pipelines.load import Pipeline
     from ottla.spark.pipelines.outputs import Show
+
+# The column that a schema may have for values that are no such JSON.
+CORRUPT: Final = "_corrupt_record"
 
 
 class Compiler:
@@ -130,7 +133,9 @@ class Compiler:
             return frame
         from pyspark.sql import functions as f
 
-        row = f.from_json(f.col(VALUE).cast("string"), schema, JSON_OPTIONS)
+        # Other writers have other ways to write a time, most of which Spark's default knows.
+        how = {"columnNameOfCorruptRecord": CORRUPT} if isinstance(schema, str) else JSON_OPTIONS
+        row = f.from_json(f.col(VALUE).cast("string"), schema, how)
         return frame.select(row.alias("row")).select("row.*")
 
     def _start_note(self, query: Flow) -> dict[str, str]:

@@ -17,11 +17,10 @@ _FOR_GOOD_TYPES: Final = frozenset(
 )
 _FOR_GOOD_TEXTS: Final = (
     *("BadOption", "BadSchema", "DataLoss", "PySparkTypeError", "PySparkAttributeError"),
-    *("STREAM_FAILED_TO_ANALYZE", "STREAMING_STATEFUL_OPERATOR_NOT_MATCH"),
+    "STREAMING_STATEFUL_OPERATOR_NOT_MATCH",
 )
 _PYTHON: Final = re.compile(r"^((?:\w+\.)*([A-Z]\w+)): (.+)$", re.MULTILINE)
-_JVM_FRAME: Final = re.compile(r"^\s*(at |\.\.\. \d+ more)")
-_OF_OURS: Final = re.compile(r"^ottla\.")
+_JVM_NOISE: Final = re.compile(r"at |\.\.\. \d+ more|An error occurred while calling")
 
 
 class Failure(NamedTuple):
@@ -41,21 +40,19 @@ def explain(error: BaseException) -> Failure:
 
 def _sentence(text: str, kind: str) -> str:
     raised = [
-        one for one in _PYTHON.finditer(text) if one[2].endswith(_RAISED) or _OF_OURS.match(one[1])
+        one
+        for one in _PYTHON.finditer(text)
+        if one[1].startswith("ottla.") or one[2].endswith(("Error", "Exception"))
     ]
     if raised:
-        ours = next((one for one in reversed(raised) if _OF_OURS.match(one[1])), None)
-        last = ours or raised[-1]
-        said = last[3] if ours else f"{last[2]}: {last[3]}"
+        ours = [one for one in raised if one[1].startswith("ottla.")]
+        said = ours[-1][3] if ours else f"{raised[-1][2]}: {raised[-1][3]}"
     else:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        kept = [line for line in lines if not _JVM_FRAME.match(line)]
-        said = kept[0] if kept else kind
+        kept = [line for line in lines if not _JVM_NOISE.match(line)]
+        said = kept[0].removeprefix(": ") if kept else kind
     said = " ".join(said.split())
     return said if len(said) <= LONGEST else said[: LONGEST - 3] + "..."
-
-
-_RAISED: Final = ("Error", "Exception", "Unreachable", "DataLoss", "NoProgress", "BadOption")
 
 
 def _hint(text: str) -> str:

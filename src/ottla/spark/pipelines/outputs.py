@@ -30,11 +30,8 @@ if TYPE_CHECKING:
     from ottla.spark.pipelines.places import Places
 
 VALUE: Final = "value"
-# Spark's own default loses the microseconds.
-JSON_OPTIONS: Final = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "columnNameOfCorruptRecord": "_corrupt_record",
-}
+# Between flows; Spark's own default loses the microseconds.
+JSON_OPTIONS: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 
 # Prints a batch: flow, batch, columns, rows, and whether there are more rows than these.
 Show: TypeAlias = "Callable[[str, int, Sequence[str], Sequence[Sequence[object]], bool], object]"
@@ -120,7 +117,7 @@ def as_records(frame: DataFrame, target: ToTopic) -> DataFrame:
         return frame
     from pyspark.sql import functions as f
 
-    value = f.to_json(f.struct("*"), {"timestampFormat": JSON_OPTIONS["timestampFormat"]})
+    value = f.to_json(f.struct("*"), JSON_OPTIONS)
     if target.key is None:
         return frame.select(value.alias(VALUE))
     return frame.select(f.col(target.key).cast("string").alias("key"), value.alias(VALUE))

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 0.1
 # A job that is run by a timer should fail while somebody looks at it.
 RESTARTS_ONCE: Final = 3
+# What a query says of itself between the plan of a batch and its end.
+IN_A_BATCH: Final = frozenset(
+    {"Writing offsets to log", "Processing new data", "No new data but cleaning up state"}
+)
 ENDED: Final = ("done", "stopped", "failed")
 
 
@@ -177,9 +181,7 @@ class Runner:
             return True
         if run.batch_to_end is None:
             run.batch_to_end = batches
-        status = query.status
-        is_idle = not (status.get("isDataAvailable") and status.get("isTriggerActive"))
-        return is_idle or batches > run.batch_to_end
+        return batches > run.batch_to_end or query.status.get("message") not in IN_A_BATCH
 
     def _failed(self, run: _Run, error: BaseException, now: float) -> None:
         if self._on_failure is not None:

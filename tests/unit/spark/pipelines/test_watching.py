@@ -120,6 +120,14 @@ ottla.spark.errors.{error}: {said}
             "ZeroDivisionError: division by zero",
             False,
         ),
+        (
+            RuntimeError(
+                "An error occurred while calling o269.start.\n: java.io.IOException: no chmod\n"
+                "\tat java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1143)\n"
+            ),
+            "java.io.IOException: no chmod",
+            False,
+        ),
         (RuntimeError(""), "RuntimeError", False),
         (RuntimeError("x" * 5000), "xxx", False),
     ],
@@ -179,7 +187,7 @@ class FakeQuery:
     def __init__(self) -> None:
         self.isActive = True
         self.error: Exception | None = None
-        self.status: dict[str, Any] = {"isDataAvailable": True, "isTriggerActive": True}
+        self.status: dict[str, Any] = {"message": "Processing new data"}
         self.recentProgress: list[Report] = []
         self.stopped = False
 
@@ -285,7 +293,7 @@ def test_once_a_flow_is_not_tried_for_ever() -> None:
 def test_case_50_the_first_stop_lets_running_batches_end() -> None:
     stage = Stage()
     stage.step()
-    stage.last("second").status["isTriggerActive"] = False
+    stage.last("second").status["message"] = "Waiting for data to arrive"
     stage.runner.stop()
     assert not stage.step()
     assert stage.states() == ["running", "stopped"]
@@ -321,7 +329,7 @@ def test_a_run_for_some_time_ends_by_itself() -> None:
     stage.step(9)
     assert stage.states() == ["running", "running"]
     for one in ("first", "second"):
-        stage.last(one).status["isDataAvailable"] = False
+        stage.last(one).status["message"] = "Getting offsets from ottla"
     assert stage.step(1)
     assert stage.states() == ["stopped", "stopped"]
 
