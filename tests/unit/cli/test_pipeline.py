@@ -161,14 +161,13 @@ def test_the_table_of_a_run() -> None:
     from ottla.spark.pipelines.board import FlowView
     from ottla.spark.pipelines.progress import parse
 
-    report = {
+    report: dict[str, Any] = {
         "name": "copy",
         "batchId": 3,
-        "numInputRows": 1200,
-        "inputRowsPerSecond": 99.6,
         "durationMs": {"addBatch": 40, "queryPlanning": 7, "triggerExecution": 60},
     }
     end = {"ranges": {"t": {"0": [[0, 9, 1]]}}, "ghosts": {}}
+    report["sources"] = [{"numInputRows": 1200, "inputRowsPerSecond": 99.6}]
     queue = {**report, "sources": [{"endOffset": end}]}
     console = Console(width=200, record=True, file=StringIO())
     plain = FlowView("copy", "running", parse(report), rows=1200)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _PLAN: Final = ("latestOffset", "getBatch", "queryPlanning")
 _LOG: Final = ("walCommit", "commitOffsets", "commitBatch")
@@ -52,9 +52,9 @@ def parse(report: Mapping[str, Any]) -> Progress:
         flow=report.get("name") or report.get("id") or "",
         batch=int(report.get("batchId", -1)),
         timestamp=report.get("timestamp", ""),
-        rows=int(report.get("numInputRows") or 0),
-        rows_per_second=float(report.get("inputRowsPerSecond") or 0.0),
-        processed_per_second=float(report.get("processedRowsPerSecond") or 0.0),
+        rows=int(_sum(sources, "numInputRows")),
+        rows_per_second=_sum(sources, "inputRowsPerSecond"),
+        processed_per_second=_sum(sources, "processedRowsPerSecond"),
         lag=sum(lags) if lags else None,
         plan_ms=sum(int(took.get(part, 0)) for part in _PLAN),
         run_ms=int(took.get("addBatch", 0)),
@@ -65,6 +65,11 @@ def parse(report: Mapping[str, Any]) -> Progress:
         offsets=tuple(ends),
         run_id=report.get("runId", ""),
     )
+
+
+def _sum(sources: Sequence[Mapping[str, Any]], field: str) -> float:
+    """Over all sources: reports of a Connect session have no sums of their own."""
+    return sum(float(one.get(field) or 0.0) for one in sources)
 
 
 def _object(offset: object) -> dict[str, Any]:

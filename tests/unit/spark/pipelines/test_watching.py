@@ -26,9 +26,6 @@ REPORT: dict[str, Any] = {
     "name": "totals",
     "timestamp": "2026-01-01T00:00:00.000Z",
     "batchId": 7,
-    "numInputRows": 30,
-    "inputRowsPerSecond": 10.0,
-    "processedRowsPerSecond": 60.0,
     "durationMs": {
         "latestOffset": 3,
         "getBatch": 1,
@@ -41,6 +38,9 @@ REPORT: dict[str, Any] = {
     "sources": [
         {
             "startOffset": None,
+            "numInputRows": 30,
+            "inputRowsPerSecond": 10.0,
+            "processedRowsPerSecond": 60.0,
             "endOffset": {"orders": {"0": 10, "1": 20}, "@initial": {"orders": {"0": 1}}},
             "latestOffset": {"orders": {"0": 15, "1": 20, "2": 4}},
         }
