@@ -177,10 +177,7 @@ def test_case_51_declarative_pipelines_have_the_format_as_source_and_sink(
         "name": "numbers",
         "storage": f"file://{tmp_path}/storage",
         "libraries": [{"glob": {"include": "definitions/**"}}],
-        "configuration": {
-            "spark.sql.warehouse.dir": f"file://{tmp_path}/warehouse",
-            "spark.sql.shuffle.partitions": "2",
-        },
+        "configuration": {"spark.sql.shuffle.partitions": "2"},
     }
     (tmp_path / "spark-pipeline.yml").write_text(json.dumps(spec))
     environ = spark_cluster.environment(

@@ -136,8 +136,9 @@ def make_environment(directory: Path) -> Path:
     [packages] = directory.glob("lib/python*/site-packages")
     installed = Path(pyarrow.__file__).parents[1]
     for name in PACKED:
-        if (installed / name).exists():
-            shutil.copytree(installed / name, packages / name, ignore=_no_tests)
+        for found in (installed / name, *installed.glob(f"{name}-*.dist-info")):
+            if found.is_dir():
+                shutil.copytree(found, packages / found.name, ignore=_no_tests)
     return packages
 
 

@@ -86,7 +86,7 @@ class Board:
                 progress=progress if done or view.progress is None else view.progress,
                 batches=view.batches + done,
                 rows=view.rows + progress.rows,
-                locks_lost=view.locks_lost + (progress.locks_lost or 0),
+                locks_lost=view.locks_lost + _newly_lost(view.progress, progress),
             )
         if done:
             self._say(progress.as_json())
@@ -103,3 +103,9 @@ class Board:
                     hook.function(progress)
                 except Exception:  # the batch is done whatever a hook makes of it
                     LOG.warning("@on_batch %s failed", hook.function.__name__, exc_info=True)
+
+
+def _newly_lost(before: Progress | None, now: Progress) -> int:
+    """A batch reports all that is lost and not made up for yet, not what was lost in it."""
+    known = 0 if before is None else before.locks_lost or 0
+    return max(0, (now.locks_lost or 0) - known)

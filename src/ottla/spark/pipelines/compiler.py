@@ -111,8 +111,6 @@ class Compiler:
             if source.topic is not None:
                 options["subscribe"] = ",".join(topics_of(source))
             if source.share_group is not None:
-                # The group has its place; where it begins is a setting of the group.
-                del options["startingOffsets"]
                 options["shareGroup"] = source.share_group
             frame = self._records(options, source.schema, query)
         if source.shape is None:

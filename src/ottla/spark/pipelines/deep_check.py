@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 CONNECT_SECONDS: Final = 5.0
 # More tasks than most clusters have slots, so that no executor is left out by chance.
 TASKS: Final = 32
+# Spark's Python does not have what it needs.
+_OF_SURROUNDINGS: Final = ("DATA_SOURCE_NOT_FOUND", "ModuleNotFoundError", "PackageNotFoundError")
 
 
 def deep_check(
@@ -51,7 +53,7 @@ def checked_schema(compiler: Compiler, flow: Flow) -> str:
         raise
     except Exception as error:
         sentence = f"flow {flow.name}: {explain(error).sentence}"
-        if "DATA_SOURCE_NOT_FOUND" in str(error):
+        if any(one in str(error) for one in _OF_SURROUNDINGS):
             raise EnvironmentProblem(sentence) from error
         raise DefinitionError(sentence) from error
 

@@ -58,6 +58,6 @@ def _sentence(text: str, kind: str) -> str:
 def _hint(text: str) -> str:
     if "UNSUPPORTED_STREAMING_OPERATOR" in text or "output mode" in text.lower():
         return " (give the flow another mode=: append, update or complete)"
-    if "DATA_SOURCE_NOT_FOUND" in text and "ottla" in text:
-        return " (the Python of Spark's server or workers needs pip install 'ottla[spark]')"
+    if "DATA_SOURCE_NOT_FOUND" in text or "NotFoundError: No " in text:
+        return " (the Python that Spark runs needs pip install 'ottla[spark]')"
     return ""

@@ -1,4 +1,4 @@
-"""What a pipeline needs of its broker before Spark starts: an answer, its topics, its groups.
+"""What a pipeline needs of its broker before Spark starts: an answer, and its topics.
 
 Topics that flows write are made if there are none, so that whoever reads them can start. Topics of
 sources are not: a name that was mistyped should be noticed.
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ottla.spark.pipelines.model import Definition, Flow, Source
 
 PATIENCE_SECONDS: Final = 10.0
-RESET: Final = "share.auto.offset.reset"
 
 
 def prepare(bootstrap: str, definition: Definition, flows: Sequence[Flow]) -> None:
@@ -53,9 +52,6 @@ def prepare(bootstrap: str, definition: Definition, flows: Sequence[Flow]) -> No
             for name, target in written.items():
                 if name not in there:
                     admin.create_topic(name, target.partitions or -1)
-            for one in sources:
-                if one.share_group is not None:
-                    admin.alter_configs("group", one.share_group, {RESET: one.start})
     except BadBootstrap as error:
         raise DefinitionError(str(error)) from error
     except BrokerUnreachable as error:
