@@ -21,6 +21,7 @@ import pyarrow as pa
 from benchmarks._harness import Row, Timing, faster, micros, rate, report
 from benchmarks._ottla import OttlaProcess
 from benchmarks._reader_rows import reader_rows
+from benchmarks._share_rows import share_rows
 from ottla import Producer
 from ottla.client.admin import Admin
 
@@ -44,6 +45,7 @@ def main() -> None:
     with OttlaProcess(AS_KAFKA) as broker:
         rows = producer_rows(broker.bootstrap)
     rows += reader_rows()
+    rows += share_rows()
     report("client: on one broker", rows, ("confluent-kafka", "aiokafka", "pyarrow"))
 
 

@@ -174,9 +174,9 @@ def compared(
         action(name)
     for _ in range(rounds):
         for name in FORMATS:
-            cpu, wall = cpu_seconds(), time.perf_counter()
+            cpu, wall = METER.seconds(), time.perf_counter()
             action(name)
-            costs[name].append(Cost(cpu_seconds() - cpu, time.perf_counter() - wall))
+            costs[name].append(Cost(METER.seconds() - cpu, time.perf_counter() - wall))
     ours, theirs = (Timing(tuple(one.cpu for one in costs[name])) for name in FORMATS)
     walls = [statistics.median(one.wall for one in costs[name]) for name in FORMATS]
     row = faster(what, ours, theirs, target, lambda t: f"{t.median / rows * 1e6:.2f} CPU us/row")
@@ -190,26 +190,43 @@ def _with_wall(row: Row, walls: Sequence[float]) -> Row:
     return Row(row.what, shown[0], shown[1], row.ratio, row.spread, row.target)
 
 
-def cpu_seconds() -> float:
-    """What all processes below this one have used so far, those that have ended included."""
-    parents: dict[int, int] = {}
-    used: dict[int, float] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(fields[1])
-            used[int(entry.name)] = sum(map(int, fields[11:15])) / TICKS
-    total = 0.0
-    for pid, seconds in used.items():
-        above, command = parents.get(pid, 0), pid
-        while above not in (0, 1, os.getpid()):
-            command, above = above, parents.get(above, 0)
-        if above == os.getpid() and _is_java(command):
-            total += seconds
-    return total
+class Meter:
+    """CPU of Spark's JVM and all below it; what processes used is kept when they are gone."""
+
+    def __init__(self) -> None:
+        self._used: dict[tuple[int, int], int] = {}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def seconds(self) -> float:
+        """All that has been used so far."""
+        with self._lock:
+            self._look()
+            return sum(self._used.values()) / TICKS
+
+    def _watch(self) -> None:
+        while True:
+            with self._lock:
+                self._look()
+            time.sleep(0.2)
+
+    def _look(self) -> None:
+        parents: dict[int, int] = {}
+        found: dict[int, tuple[int, int]] = {}  # pid: when it started, ticks
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                except OSError:
+                    continue
+                parents[int(entry.name)] = int(fields[1])
+                found[int(entry.name)] = int(fields[19]), int(fields[11]) + int(fields[12])
+        for pid, (began, ticks) in found.items():
+            above, top = parents.get(pid, 0), pid
+            while above not in (0, 1, os.getpid()):
+                top, above = above, parents.get(above, 0)
+            if above == os.getpid() and _is_java(top):
+                self._used[pid, began] = ticks
 
 
 def _is_java(pid: int) -> bool:
@@ -283,6 +300,8 @@ async def _feed(bootstrap: str, stop: threading.Event) -> None:
             await producer.send("tiny", b"x")
             await asyncio.sleep(0.01)
 
+
+METER: Final = Meter()
 
 if __name__ == "__main__":
     main()

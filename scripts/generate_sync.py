@@ -163,8 +163,10 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
         body = f"return self._each(self._async.{node.name}({given}))"
     elif isinstance(node, ast.AsyncFunctionDef):
         body = f"return self._run(self._async.{node.name}({given}))"
-    else:
+    elif given:
         body = f"return self._call(lambda: self._async.{node.name}({given}))"
+    else:
+        body = f"return self._call(self._async.{node.name})"
     if returns == "None":
         body = body.removeprefix("return ")
     name = ITERATION.get(node.name, node.name)

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from ottla.client.producer_types import ProducerRecord, RecordMetadata
     from ottla.client.reader import Reader
     from ottla.client.share_consumer import ShareConsumer
+    from ottla.client.share_worker import ShareWorker, share_worker
+    from ottla.streams.streamer import connect
     from ottla.testing.embedded import EmbeddedBroker
 
 __version__ = "0.1.0.dev0"
@@ -22,6 +24,9 @@ __all__ = [
     "Reader",
     "RecordMetadata",
     "ShareConsumer",
+    "ShareWorker",
+    "connect",
+    "share_worker",
 ]
 
 _HOMES = {
@@ -32,6 +37,9 @@ _HOMES = {
     "Reader": "ottla.client.reader",
     "RecordMetadata": "ottla.client.producer_types",
     "ShareConsumer": "ottla.client.share_consumer",
+    "ShareWorker": "ottla.client.share_worker",
+    "share_worker": "ottla.client.share_worker",
+    "connect": "ottla.streams.streamer",
 }
 
 

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import ottla
+from tests.support.jvm import ApacheKafka, why_no_jvm
 from tests.support.raw_client import RawClient
+from tests.support.share_member import SHARE_CONFIG
+from tests.support.share_place import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from ottla import EmbeddedBroker
 
 _numbers = count(1)
 
 
 @pytest.fixture
-def raw(ottla_broker: EmbeddedBroker) -> Iterator[RawClient]:
+def raw(ottla_broker: ottla.EmbeddedBroker) -> Iterator[RawClient]:
     """A connection that speaks the protocol and nothing else."""
     with RawClient(ottla_broker.bootstrap) as client:
         yield client
@@ -31,7 +33,7 @@ def group() -> str:
 
 
 @pytest.fixture
-def new_topic(ottla_broker: EmbeddedBroker) -> Callable[..., str]:
+def new_topic(ottla_broker: ottla.EmbeddedBroker) -> Callable[..., str]:
     """Make topics with partitions and configs; they stay until the session's broker ends."""
 
     def make(partitions: int = 1, **configs: str) -> str:
@@ -41,3 +43,40 @@ def new_topic(ottla_broker: EmbeddedBroker) -> Callable[..., str]:
         return name
 
     return make
+
+
+@pytest.fixture(scope="module")
+def share_broker() -> Iterator[ottla.EmbeddedBroker]:
+    """Ottla's, where locks can be short."""
+    with ottla.EmbeddedBroker(config=SHARE_CONFIG) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def apache_share_bootstrap() -> Iterator[str]:
+    """Apache Kafka with the same settings."""
+    if (reason := why_no_jvm()) is not None:
+        pytest.skip(reason)
+    options = ("-XX:TieredStopAtLevel=1",)
+    with ApacheKafka(heap="512m", config=SHARE_CONFIG, jvm_options=options) as kafka:
+        yield kafka.bootstrap
+
+
+@pytest.fixture(params=["ottla", "apache"])
+async def place(request: pytest.FixtureRequest) -> Place:
+    """On each of the brokers that must not make a difference."""
+    if request.param == "apache":
+        bootstrap: str = request.getfixturevalue("apache_share_bootstrap")
+    else:
+        bootstrap = request.getfixturevalue("share_broker").bootstrap
+    made = Place(bootstrap)
+    await made.create()
+    return made
+
+
+@pytest.fixture
+def own(share_broker: ottla.EmbeddedBroker) -> Place:
+    """On Ottla's broker alone."""
+    made = Place(share_broker.bootstrap)
+    share_broker.create_topic(made.topic)
+    return made

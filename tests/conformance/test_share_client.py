@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,98 +23,15 @@ from ottla.client.share_types import (
     UnacknowledgedRecords,
     WrongAckMode,
 )
-from tests.support.jvm import ApacheKafka, why_no_jvm
 from tests.support.share_member import LOCK_MS, SHARE_CONFIG
-from tests.support.share_workers import produce_numbers
+from tests.support.share_place import PATIENCE, Place, numbers, poll_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from ottla.client.share_types import Acknowledged, ShareRecord
+    from ottla.client.share_types import Acknowledged
 
-PATIENCE = 30.0
 KINDS = ("accept", "release", "reject")
-
-_numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[ottla.EmbeddedBroker]:
-    with ottla.EmbeddedBroker(config=SHARE_CONFIG) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def apache() -> Iterator[str]:
-    if (reason := why_no_jvm()) is not None:
-        pytest.skip(reason)
-    options = ("-XX:TieredStopAtLevel=1",)
-    with ApacheKafka(heap="512m", config=SHARE_CONFIG, jvm_options=options) as kafka:
-        yield kafka.bootstrap
-
-
-@pytest.fixture(params=["ottla", "apache"])
-def bootstrap(request: pytest.FixtureRequest) -> str:
-    """Each of the brokers that must not make a difference."""
-    if request.param == "apache":
-        found: str = request.getfixturevalue("apache")
-        return found
-    broker: ottla.EmbeddedBroker = request.getfixturevalue("broker")
-    return broker.bootstrap
-
-
-class Place:
-    """A topic with a group that reads it from its start."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self.bootstrap = bootstrap
-        self.topic = topic
-        self.group = f"group-of-{topic}"
-
-    def consumer(self, **options: Any) -> ottla.ShareConsumer:
-        return ottla.ShareConsumer(
-            self.bootstrap,
-            group=self.group,
-            topics=[self.topic],
-            auto_offset_reset="earliest",
-            **options,
-        )
-
-    def explicit(self, **options: Any) -> ottla.ShareConsumer:
-        return self.consumer(ack_mode="explicit", **options)
-
-    async def produce(self, *numbers: int) -> None:
-        await asyncio.to_thread(produce_numbers, self.bootstrap, self.topic, numbers)
-
-
-@pytest.fixture
-async def place(bootstrap: str) -> Place:
-    name = f"share-client-{next(_numbers)}"
-    async with Admin(bootstrap) as admin:
-        await admin.create_topic(name, partitions=1)
-    return Place(bootstrap, name)
-
-
-@pytest.fixture
-def own(broker: ottla.EmbeddedBroker) -> Place:
-    """On Ottla's broker alone."""
-    name = f"share-client-{next(_numbers)}"
-    broker.create_topic(name)
-    return Place(broker.bootstrap, name)
-
-
-async def poll_until(consumer: ottla.ShareConsumer, wanted: int) -> list[ShareRecord]:
-    """Records until there are this many; a poll that hangs is a failure."""
-    found: list[ShareRecord] = []
-    async with asyncio.timeout(PATIENCE):
-        while len(found) < wanted:
-            found += await consumer.poll(timeout=1.0)
-    return found
-
-
-def numbers(records: list[ShareRecord]) -> list[int]:
-    return [int(record.value or b"") for record in records]
 
 
 async def test_the_next_poll_accepts(place: Place) -> None:
@@ -200,9 +116,7 @@ async def test_an_exception_accepts_nothing(place: Place) -> None:
 
 
 async def test_renewing_keeps_the_lock(place: Place) -> None:
-    async with Admin(place.bootstrap) as admin:
-        lock = {"share.record.lock.duration.ms": str(2 * LOCK_MS)}
-        await admin.alter_configs("group", place.group, lock)
+    await place.set_lock(2 * LOCK_MS)
     await place.produce(0)
     async with place.explicit() as consumer:
         [record] = await poll_until(consumer, 1)
@@ -269,16 +183,16 @@ async def test_two_consumers_share_a_partition(own: Place) -> None:
     assert sorted(found) == list(range(1000))
 
 
-async def test_several_partitions_and_topics(broker: ottla.EmbeddedBroker) -> None:
-    names = [f"share-client-{next(_numbers)}" for _ in range(2)]
+async def test_several_partitions_and_topics(share_broker: ottla.EmbeddedBroker) -> None:
+    names = ["several-1", "several-2"]
     for name in names:
-        broker.create_topic(name, partitions=3)
-    async with ottla.Producer(broker.bootstrap) as producer:
+        share_broker.create_topic(name, partitions=3)
+    async with ottla.Producer(share_broker.bootstrap) as producer:
         for name in names:
             for number in range(30):
                 await producer.send(name, value=b"%d" % number, partition=number % 3)
     async with ottla.ShareConsumer(
-        broker.bootstrap, group="many", topics=names, auto_offset_reset="earliest"
+        share_broker.bootstrap, group="many", topics=names, auto_offset_reset="earliest"
     ) as consumer:
         found = await poll_until(consumer, 60)
         assert {(one.topic, one.partition) for one in found} == consumer.assignment
@@ -423,7 +337,7 @@ async def test_a_broker_restart(tmp_path: Path) -> None:
         await asyncio.to_thread(broker.stop)
 
 
-async def test_closing_ends_in_time_without_a_broker(tmp_path: Path) -> None:
+async def test_66_closing_ends_in_time_without_a_broker(tmp_path: Path) -> None:
     broker = ottla.EmbeddedBroker(tmp_path, config=SHARE_CONFIG)
     await asyncio.to_thread(broker.start)
     broker.create_topic("t")

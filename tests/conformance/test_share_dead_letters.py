@@ -11,7 +11,7 @@ from confluent_kafka import AcknowledgeType, Producer
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.dead_letters import read_letters
 from tests.support.raw_client import RawClient
-from tests.support.share_member import LOCK_MS, SHARE_CONFIG
+from tests.support.share_member import LOCK_MS, SHARE_CONFIG, ShareMember
 from tests.support.share_workers import PATIENCE, poll_until, set_group, share_consumer
 
 if TYPE_CHECKING:
@@ -125,6 +125,28 @@ def test_a_lock_that_ends_at_the_limit_leaves_a_dead_letter(broker: EmbeddedBrok
     assert (letter.key(), letter.value()) == (None, None)
     assert dict(letter.headers())["__dlq.errors.message"] == LIMIT_REACHED
     consumer.close()
+
+
+def test_a_lone_member_that_dies_at_the_limit_leaves_one_dead_letter(
+    broker: EmbeddedBroker,
+) -> None:
+    """With its connection the group's last session ends, and the share-partition is let go: not
+    without what is still to be written, or the record would come for ever."""
+    # A long interval: a join waits for half of it until there is state to fetch with.
+    limits = {"share_delivery_count_limit": "2", "share_heartbeat_interval_ms": "15000"}
+    place = Place(broker, **limits)
+    broker.create_topic(place.letters, configs=ENABLED)
+    place.produce(1)
+    for delivery in (1, 2):
+        with ShareMember(place.bootstrap, place.group, place.topic) as member:
+            member.join()
+            assert member.first().ranges == [(0, 0, delivery)]
+    place.produce(1)
+    with ShareMember(place.bootstrap, place.group, place.topic) as member:
+        member.join()
+        assert member.first().ranges == [(1, 1, 1)]
+    with RawClient(place.bootstrap) as client:
+        assert client.offset(place.letters, LATEST).offset == 1
 
 
 @pytest.mark.parametrize("configs", [None, {}])

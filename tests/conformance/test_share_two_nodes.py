@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.broker.node import Node
+from ottla.broker.peers import PeerUnreachable
+from ottla.broker.share_rpcs import RemoteCoordinators
 from ottla.broker.topics import create_topic
-from ottla.coordination.groups.partitioner import partition_for
 from ottla.coordination.share import state_messages as m
 from ottla.coordination.share.state_records import ShareKey
-from ottla.metadata.broker_config import load_broker_config
 from ottla.metadata.changes import SetLeader
 from ottla.metadata.image import NO_LEADER
 from ottla.metadata.names import SHARE_GROUP_STATE_TOPIC
@@ -29,91 +26,17 @@ from tests.support.share_member import (
     ACCEPT,
     REJECT,
     RELEASE,
-    SHARE_CONFIG,
     WAIT_MS,
     ShareMember,
     described_offsets,
     partitions_of,
     set_group_configs,
 )
+from tests.support.share_nodes import TOPIC, Nodes, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
-    from uuid import UUID
-
-TOPIC: Final = "queue"
-PATIENCE: Final = 30.0
-# Partition 0 of each internal topic goes to node 1, partition 1 to node 2. Their counts differ
-# because Java's hash modulo 2 is a mere sum: with 2 of both, some topics would have no such group.
-CONFIG: Final = {
-    **SHARE_CONFIG,
-    "offsets.topic.num.partitions": "2",
-    "share.coordinator.state.topic.num.partitions": "3",
-    "listeners": "PLAINTEXT://127.0.0.1:0",
-}
-
-
-class Nodes:
-    """Nodes 1 and 2 in one event loop, which has a thread of its own."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.running: dict[int, Node] = {}
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        self._names = count(1)
-
-    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
-
-    def do(self, work: Callable[[], Any]) -> Any:
-        async def run() -> Any:
-            return work()
-
-        return self.call(run())
-
-    def start(self, node_id: int) -> None:
-        config = load_broker_config(
-            sets=[f"{k}={v}" for k, v in CONFIG.items()] + [f"node.id={node_id}"]
-        )
-        directory = self._path / str(node_id)
-        shared = self._path / "metadata.db"
-        self.running[node_id] = self.call(Node.start(config, directory, metadata=shared))
-
-    def stop(self, node_id: int) -> None:
-        self.call(self.running.pop(node_id).stop())
-
-    def close(self) -> None:
-        for node_id in tuple(self.running):
-            self.stop(node_id)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def bootstrap(self, node_id: int = 1) -> str:
-        host, port = self.running[node_id].addresses["PLAINTEXT"]
-        return f"{host}:{port}"
-
-    @property
-    def topic_id(self) -> UUID:
-        return self.running[1].image.topics_by_name[TOPIC].topic_id
-
-    def new_group(self) -> str:
-        """One that node 1 coordinates and whose share state belongs on node 2."""
-        while True:
-            group = f"readers-{next(self._names)}"
-            key = ShareKey(group, self.topic_id, 0)
-            if partition_for(group, 2) == 0 and key.state_partition(3) == 1:
-                return group
-
-    def set_leader(self, topic: str, partition: int, leader: int, *, by: int) -> None:
-        """Proposed by one node; the other one does not know yet."""
-        store = self.running[by].store
-        replicas = None if leader == NO_LEADER else (leader,)
-        topic_id = store.image.topics_by_name[topic].topic_id
-        self.do(lambda: store.propose(SetLeader(topic_id, partition, leader, replicas, replicas)))
 
 
 @pytest.fixture
@@ -130,13 +53,6 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
         yield nodes
     finally:
         nodes.close()
-
-
-def wait_for(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def produce(nodes: Nodes, records: int) -> None:
@@ -255,6 +171,32 @@ def test_54_a_coordinator_that_moved_is_looked_up_again(nodes: Nodes) -> None:
     assert [answer.error for answer in nodes.call(moved())] == [ErrorCode.NONE] * 2
     assert here.persister.leader_of(key) == 1
     assert here.data.partitions_on_disk(SHARE_GROUP_STATE_TOPIC) == [1]
+
+
+def test_54_a_write_that_is_tried_again_is_not_overtaken(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = nodes.running[1]
+    key = ShareKey(nodes.new_group(), nodes.topic_id, 0)
+    nodes.do(here.persister.ensure_topic)
+    sent: list[int] = []
+
+    async def fail_once(
+        _: object, __: int, request: m.WriteState, expect: type[m.StateResponse]
+    ) -> m.StateResponse:
+        sent.append(request.start_offset)
+        if len(sent) == 1:
+            raise PeerUnreachable("node 2: for a moment")
+        return expect()
+
+    monkeypatch.setattr(RemoteCoordinators, "ask", fail_once)
+
+    async def write() -> list[m.StateResponse]:
+        writes = [m.WriteState(key, here.groups.topics, 0, 0, start, ()) for start in (1, 2, 3)]
+        return await asyncio.gather(*map(here.persister.write, writes))
+
+    assert [answer.error for answer in nodes.call(write())] == [ErrorCode.NONE] * 3
+    assert sent == [1, 1, 2, 3]
 
 
 def test_48_a_queue_that_moved_redirects_its_members(nodes: Nodes) -> None:

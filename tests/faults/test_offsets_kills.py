@@ -86,7 +86,7 @@ def test_two_processes_hammer_one_key(tmp_path: Path, kind: str) -> None:
     ]
     assert [workers.finish(process) for process in processes] == [0, 0]
     successes = [int(log.read_text()) for log in logs]
-    assert min(successes) > 0
+    assert min(successes) >= workers.MIN_SUCCESSES
     assert workers.open_files(directory, kind).load(KEY) == sum(successes) - 1
 
 

@@ -44,8 +44,8 @@ def stream(spark: SparkSession, broker: EmbeddedBroker, **options: str) -> DataF
     return reader.options(**options).load()
 
 
-def children() -> set[int]:
-    """The Python processes below Spark's JVM."""
+def source_processes() -> set[int]:
+    """The source processes of queries of this very session."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -53,9 +53,20 @@ def children() -> set[int]:
                 command = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if b"python_streaming_source_runner" in command:
+            if b"python_streaming_source_runner" in command and is_ours(int(entry.name)):
                 found.add(int(entry.name))
     return found
+
+
+def is_ours(pid: int) -> bool:
+    while pid > 1:
+        if pid == os.getpid():
+            return True
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            return False
+    return False
 
 
 def raw(value: bytearray | None) -> bytes | None:
@@ -202,13 +213,13 @@ def running(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
 ) -> Iterator[tuple[object, set[int]]]:
     topic = new_topic(broker)
-    before = children()
+    before = source_processes()
     query = start(stream(spark, broker, subscribe=topic, longPollMs="30000"), tmp_path, sink="noop")
     deadline = time.monotonic() + 30
     while not (query.status["message"] or "").startswith("Getting offsets"):
         assert time.monotonic() < deadline, query.status
         time.sleep(0.02)
-    yield query, children() - before
+    yield query, source_processes() - before
     query.stop()
 
 

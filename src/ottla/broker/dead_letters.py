@@ -20,7 +20,7 @@ from ottla.broker.coordinator_service import now_ms
 from ottla.broker.errors import ApiError
 from ottla.broker.peers import PeerUnreachable
 from ottla.broker.topics import create_topic
-from ottla.log.errors import LogError, OffsetOutOfRange, StorageFailure
+from ottla.log.errors import LogError, StorageFailure
 from ottla.log.validate import validate_produce
 from ottla.metadata.configs import resolve_topic_config
 from ottla.sharing.dead_letters import Origin, dead_letters, letter_batches
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.log.partition import PartitionLog
     from ottla.metadata.image import Topic
     from ottla.sharing.values import Archived
+    from ottla.wire.batch import RecordBatch
     from ottla.wire.records import Record
 
 ENABLE: Final = "errors.deadletterqueue.group.enable"
@@ -174,25 +175,34 @@ def _parts(
     """The range in parts, with what the log still holds of each, if that is to be copied."""
     offset = archived.first_offset
     while copy and offset <= archived.last_offset:
+        if offset < log.log_start_offset:
+            gone = min(log.log_start_offset - 1, archived.last_offset)
+            yield archived._replace(first_offset=offset, last_offset=gone), {}
+            offset = gone + 1
+            continue
         try:
             chunks, _ = log.read(
                 offset, READ_BYTES, upper_bound_offset=log.high_watermark, min_one_message=True
             )
             batches = [batch for chunk in chunks for batch in iter_batches(memoryview(chunk))]
-            wanted = range(offset, archived.last_offset + 1)
-            records = {
-                record.offset: record
-                for batch in batches
-                if not batch.is_control and batch.base_offset <= archived.last_offset
-                for record in iter_records(batch)
-                if record.offset in wanted
-            }
-        except (OffsetOutOfRange, BatchError):
-            break  # deleted meanwhile, or unreadable: the letters say so much
+        except BatchError:
+            break  # nothing can be found in there: the letters say so much
         if not batches:
             break
         last = min(batches[-1].last_offset, archived.last_offset)
+        records: dict[int, Record] = {}
+        for batch in batches:
+            if not batch.is_control and batch.base_offset <= last:
+                records |= _records(batch, range(offset, last + 1))
         yield archived._replace(first_offset=offset, last_offset=last), records
         offset = last + 1
     if offset <= archived.last_offset:
         yield archived._replace(first_offset=offset), {}
+
+
+def _records(batch: RecordBatch, wanted: range) -> dict[int, Record]:
+    """Those of the batch, by offset; none if nobody can read it."""
+    try:
+        return {one.offset: one for one in iter_records(batch) if one.offset in wanted}
+    except BatchError:
+        return {}

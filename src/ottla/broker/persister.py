@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.broker.coordinator_service import CoordinatorService
@@ -54,6 +55,7 @@ class Persister:
         self._node = node
         self._elsewhere = RemoteCoordinators(node.peers)
         self._snapshots: dict[int, SnapshotIndex] = {}
+        self._writing: dict[ShareKey, asyncio.Future[m.StateResponse]] = {}
         self.coordinators: CoordinatorService[m.StateRequest, StateRecord, m.StateReply] = (
             CoordinatorService(
                 node, SHARE_GROUP_STATE_TOPIC, self._machine, _no_effects, self._note
@@ -73,12 +75,31 @@ class Persister:
         )
 
     def write(self, request: m.WriteState) -> Awaitable[m.StateResponse]:
-        """Writes of one share-partition keep the order of the calls."""
-        try:
-            future = self.coordinators.submit_now(str(request.key), request)
-        except ApiError:
-            return self.ask(request, m.StateResponse)
-        return self._expected(future)
+        """Writes of one share-partition keep the order of the calls.
+
+        An older one that came later would move the start offset back. So what cannot be decided
+        here and now goes out when the one before it has ended, its further attempts included.
+        """
+        key = request.key
+        before = self._writing.get(key)
+        if before is None:
+            with suppress(ApiError):
+                return self._expected(self.coordinators.submit_now(str(key), request))
+        writing = self._writing[key] = asyncio.ensure_future(self._write_after(before, request))
+
+        def ended(_: asyncio.Future[m.StateResponse]) -> None:
+            if self._writing.get(key) is writing:
+                del self._writing[key]
+
+        writing.add_done_callback(ended)
+        return writing
+
+    async def _write_after(
+        self, before: asyncio.Future[m.StateResponse] | None, request: m.WriteState
+    ) -> m.StateResponse:
+        if before is not None:
+            await asyncio.wait([before])
+        return await self.ask(request, m.StateResponse)
 
     async def ask(self, request: m.KeyedRequest, expect: type[ReplyT]) -> ReplyT:
         """The coordinator's answer; a failure to reach it is an answer with an error too."""

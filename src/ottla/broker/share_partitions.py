@@ -74,6 +74,7 @@ class LedSharePartition:
     async def _load(self) -> ErrorCode:
         """What the client is told if it cannot be loaded; NONE when it is."""
         node = self._node
+        await node.shares.writes_ended(self.key)
         answer = await node.persister.ask(
             m.ReadState(self.key, node.groups.topics, self.hosted.leader_epoch),
             m.ReadStateResponse,
@@ -189,14 +190,14 @@ class LedSharePartition:
                 return ErrorCode.NONE
             logger.warning("share state of %s: %s", self.key, answer.message or answer.error.name)
             if answer.error in FENCING:
-                self._node.shares.drop(self.key)
+                self._node.shares.drop_one(self)
             else:
                 self._send(machine.write_failed(write.write_id, now_ms()))
                 self._arm()
                 self.wake()
             return client_error(answer.error)
 
-        return self._node.shares.in_background(settle())
+        return self._node.shares.in_background(self.key, settle())
 
     def _persist(self, write: Write) -> Awaitable[m.StateResponse]:
         return self._node.persister.write(
@@ -229,7 +230,7 @@ class LedSharePartition:
         async def in_turn() -> m.StateResponse:
             try:
                 if before is not None:
-                    await before
+                    await asyncio.wait([before])
                 if given_up and to is not None and not self.hosted.gone:
                     group = self.key.group_id
                     await self._node.dead_letters.write(to, group, self.hosted, given_up)
@@ -269,7 +270,7 @@ class LedSharePartitions:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._led: dict[ShareKey, LedSharePartition] = {}
-        self._writes: set[asyncio.Future[ErrorCode]] = set()
+        self._writes: dict[ShareKey, set[asyncio.Future[ErrorCode]]] = {}
 
     def __iter__(self) -> Iterator[LedSharePartition]:
         return iter(self._led.values())
@@ -322,17 +323,37 @@ class LedSharePartitions:
             if led.hosted.gone:
                 self.drop(key)
 
-    def in_background(self, write: Coroutine[Any, Any, ErrorCode]) -> asyncio.Future[ErrorCode]:
+    def drop_one(self, led: LedSharePartition) -> None:
+        """Drop this one, unless it has a successor already."""
+        if self._led.get(led.key) is led:
+            self.drop(led.key)
+
+    def in_background(
+        self, key: ShareKey, write: Coroutine[Any, Any, ErrorCode]
+    ) -> asyncio.Future[ErrorCode]:
         """A write that goes on whatever becomes of its share-partition, while the node runs."""
         written = asyncio.ensure_future(write)
-        self._writes.add(written)
-        written.add_done_callback(self._writes.discard)
+        writes = self._writes.setdefault(key, set())
+        writes.add(written)
+
+        def ended(_: asyncio.Future[ErrorCode]) -> None:
+            writes.discard(written)
+            if not writes and self._writes.get(key) is writes:
+                del self._writes[key]
+
+        written.add_done_callback(ended)
         return written
+
+    async def writes_ended(self, key: ShareKey) -> None:
+        """What was dropped may have writes under way: read before they end, state would be old."""
+        while writes := self._writes.get(key):
+            await asyncio.wait(writes)
 
     async def close(self) -> None:
         for key in tuple(self._led):
             self.drop(key)
         # What is not written is delivered again; the next life need not wait for it.
-        for written in tuple(self._writes):
+        writes = [written for some in self._writes.values() for written in some]
+        for written in writes:
             written.cancel()
-        await asyncio.gather(*self._writes, return_exceptions=True)
+        await asyncio.gather(*writes, return_exceptions=True)

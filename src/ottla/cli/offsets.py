@@ -110,7 +110,7 @@ def set_(
             fail(f"{key} is at {error.stored}, and to go back to {position} takes --rewind")
         return {**_row(key, info.position), "previous": info.previous, "changed": info.changed}
 
-    result = _with_store(store, command)
+    result = _with_store(store, command, may_create=True)
     if as_json:
         print_json(result)
     else:
@@ -138,11 +138,13 @@ def delete(
         typer.echo(f"deleted the position of {key}")
 
 
-def _with_store(url: str, command: Callable[[SyncOffsetStore], T]) -> T:
+def _with_store(
+    url: str, command: Callable[[SyncOffsetStore], T], *, may_create: bool = False
+) -> T:
     import sqlite3
     from pathlib import Path
 
-    from ottla.offsets import OffsetError
+    from ottla.offsets import OffsetError, SyncSqliteOffsetStore
     from ottla.offsets.urls import store_from_url
 
     if "://" not in url and Path(url).is_file():
@@ -151,6 +153,10 @@ def _with_store(url: str, command: Callable[[SyncOffsetStore], T]) -> T:
         store = store_from_url(url).sync
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="STORE") from None
+    if isinstance(store, SyncSqliteOffsetStore) and not may_create:
+        file = Path(store.database or "")
+        if not file.exists():
+            fail(f"there is no file {file}, and only `ottla offsets set` makes one")
     try:
         with store:
             return command(store)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.client.admin_base import AdminBase
 from ottla.client.admin_types import ConfigEntry, ConfigSource
-from ottla.client.errors import check
+from ottla.client.errors import BadArgument, check
 from ottla.wire.schema.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -100,7 +100,7 @@ def _served_by(kind: ConfigKind, name: str) -> Target:
     """A broker answers for itself; whatever else is configured is known to all."""
     if kind == "broker" and name:
         if not name.isdigit():
-            raise ValueError(f"a broker is named by its id, a number, not {name!r}")
+            raise BadArgument(f"a broker is named by its id, a number, not {name!r}")
         return int(name)
     return "any"
 

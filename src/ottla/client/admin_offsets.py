@@ -9,7 +9,7 @@ from ottla.client.admin_base import AdminBase, by_topic
 from ottla.client.admin_types import ListedOffset
 from ottla.client.cluster import together
 from ottla.client.cluster_view import NO_LEADER, TopicPartition
-from ottla.client.errors import check
+from ottla.client.errors import BadArgument, check
 from ottla.wire.schema.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -151,13 +151,13 @@ def _timestamp(at: Position) -> tuple[int, int]:
     """What ListOffsets calls a position, and the lowest version that knows it."""
     if isinstance(at, datetime):
         if at.tzinfo is None:
-            raise ValueError(f"the time {at.isoformat()} needs a zone, such as datetime.UTC")
+            raise BadArgument(f"the time {at.isoformat()} needs a zone, such as datetime.UTC")
         return int(at.timestamp() * 1000), 1
     if isinstance(at, int):
         if at < 0:
-            raise ValueError(f"the time {at} is negative; give milliseconds since 1970")
+            raise BadArgument(f"the time {at} is negative; give milliseconds since 1970")
         return at, 1
     if at not in _POSITIONS:
         known = ", ".join(_POSITIONS)
-        raise ValueError(f"there is no position {at!r}; give a time or one of {known}")
+        raise BadArgument(f"there is no position {at!r}; give a time or one of {known}")
     return _POSITIONS[at]

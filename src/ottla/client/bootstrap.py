@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.connection import Address
+from ottla.client.errors import BadArgument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 DEFAULT_PORT: Final = 9092
 
 
-class BadBootstrap(ValueError):
+class BadBootstrap(BadArgument):
     """A bootstrap list that names no broker."""
 
 

@@ -26,9 +26,9 @@ from ottla.client.errors import (
     BrokerUnreachable,
     ClientClosed,
     ClientError,
-    KafkaError,
     RequestTimedOut,
     check,
+    kafka_error,
 )
 from ottla.client.exchange import api_key_of
 from ottla.client.retry import RECONNECT, RETRY, Stale, forgets
@@ -199,7 +199,7 @@ class Client:
         if leader == NO_LEADER:
             known = any(one.index == partition.partition for one in topic.partitions)
             self.forget(Stale.METADATA)
-            raise KafkaError(
+            raise kafka_error(
                 ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"find the leader of {partition}",
             )
@@ -212,7 +212,7 @@ class Client:
         for name in wanted:
             if name not in self.view.topics:
                 code = self.view.missing.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                raise KafkaError(code, f"find topic {name!r}")
+                raise kafka_error(code, f"find topic {name!r}")
         return {name: self.view.topics[name] for name in wanted}
 
     async def refresh(

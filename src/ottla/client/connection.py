@@ -22,10 +22,12 @@ from ottla.client.errors import (
     ConnectionLost,
     RequestTimedOut,
     UnsupportedApi,
+    WrongProtocol,
     check,
 )
 from ottla.client.exchange import MAX_RESPONSE_BYTES, Exchange, api_key_of
 from ottla.client.security import PLAINTEXT, Security
+from ottla.client.wrong_protocol import named_by_answer, named_by_probe
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.messages import API_VERSIONS, message
 from ottla.wire.schema import API_NAMES
@@ -121,18 +123,21 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(connect_timeout):
                 await asyncio.get_running_loop().create_connection(lambda: self, host, port)
         except TimeoutError:
-            why = f"cannot connect to {self.address}: no answer in {connect_timeout:g} s"
-            raise BrokerUnreachable(why) from None
+            raise self._unreachable(f"no answer in {connect_timeout:g} s") from None
         except OSError as error:
-            raise BrokerUnreachable(
-                f"cannot connect to {self.address}: {_reason(error)}"
-            ) from error
+            raise self._unreachable(_reason(error)) from error
         try:
-            await self._negotiate(request_timeout)
+            await self._negotiate(min(request_timeout, connect_timeout))
         except ClientError as error:
             self.abort()
-            why = f"{self.address} does not answer as a Kafka broker: {error}"
-            raise BrokerUnreachable(why) from error
+            why = f"{self.address} does not answer as a Kafka broker: "
+            broken = self._exchange.error
+            if broken is not None:
+                raise WrongProtocol(why + named_by_answer(broken)) from error
+            other = await named_by_probe(host, port)
+            if other is not None:
+                raise WrongProtocol(why + other) from error
+            raise BrokerUnreachable(f"{why}{error}") from error
         except BaseException:
             self.abort()
             raise
@@ -230,6 +235,12 @@ class Connection(asyncio.BufferedProtocol):
         check(answer.error_code, f"ask {self.address} for its API versions")
         self.versions = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
         self.features = {one.name: one.max_version_level for one in answer.finalized_features}
+
+    def _unreachable(self, why: str) -> BrokerUnreachable:
+        return BrokerUnreachable(
+            f"cannot connect to {self.address}: {why}; see that a Kafka broker is up there, and "
+            "that bootstrap names its address"
+        )
 
     def _write(self, parts: Parts) -> None:
         self._outbox.extend(_slices(parts))

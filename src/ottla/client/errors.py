@@ -2,6 +2,7 @@
 
 Every failure a caller may have to handle is a `ClientError`; its text is one sentence a user can
 act on. `KafkaError` is an answer that carries an error code, the others mean there is no answer.
+`ottla.errors` offers all of them, those of single clients included, under one name.
 """
 
 from __future__ import annotations
@@ -15,12 +16,24 @@ class ClientError(Exception):
     """The call did not succeed."""
 
 
+class BadArgument(ClientError, ValueError):
+    """What a call was given cannot be; nothing was sent."""
+
+
+class BadSetting(BadArgument):
+    """A setting of a client that cannot be."""
+
+
 class ConnectionLost(ClientError):
     """The connection ended before the answer came; whether the request was served is unknown."""
 
 
 class BrokerUnreachable(ConnectionLost):
     """There was no connection to begin with, so the request was certainly not served."""
+
+
+class WrongProtocol(BrokerUnreachable):
+    """Something listens there and answers, in another protocol than Kafka's."""
 
 
 class RequestTimedOut(ClientError):
@@ -40,7 +53,9 @@ class UnsupportedSecurity(ClientError):
 
 
 _HINTS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "check the name with a list of the topics",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
+        "check the name with a list of the topics, or create it"
+    ),
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has live members; stop its consumers and try again",
     ErrorCode.NON_EMPTY_GROUP: "stop the group's consumers and try again",
     ErrorCode.GROUP_ID_NOT_FOUND: "check the name with a list of the groups",
@@ -96,7 +111,17 @@ class KafkaError(ClientError):
         return said
 
 
+class UnknownTopic(KafkaError):
+    """There is no such topic, or no such partition of it."""
+
+
+def kafka_error(code: int, what: str, message: str | None = None) -> KafkaError:
+    """The exception for an error code."""
+    missing = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return (UnknownTopic if missing else KafkaError)(code, what, message)
+
+
 def check(code: int, what: str, message: str | None = None) -> None:
     """Raise what a code in an answer stands for, unless it stands for success."""
     if code:
-        raise KafkaError(code, what, message)
+        raise kafka_error(code, what, message)

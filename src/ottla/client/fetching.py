@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla.client.cluster_view import NO_LEADER, TopicPartition
-from ottla.client.errors import ClientError, KafkaError
+from ottla.client.errors import kafka_error
 from ottla.client.reader_types import (
     EARLIEST,
     LATEST,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ottla.client.cluster_view import Topic
+    from ottla.client.errors import ClientError, KafkaError
 
 # Large enough that a request costs nothing beside its bytes, small enough to overlap with decoding.
 FETCH_BYTES: Final = 8 * 1024 * 1024
@@ -221,7 +222,7 @@ class Planner:
             code, offset = answer.get(number, LookedUp(ErrorCode.UNKNOWN_SERVER_ERROR, -1))
             if code:
                 self._trouble(
-                    track, KafkaError(code, f"find an offset in {self._name(number)}"), now
+                    track, kafka_error(code, f"find an offset in {self._name(number)}"), now
                 )
                 continue
             track.failures = 0
@@ -248,7 +249,7 @@ class Planner:
                 self._lost(number, track)
             elif code:
                 what = f"read {self._name(number)} at offset {asked.at}"
-                self._trouble(track, KafkaError(code, what), now)
+                self._trouble(track, kafka_error(code, what), now)
             else:
                 track.failures = 0
                 if next_offset is not None and next_offset > asked.at:
@@ -288,7 +289,7 @@ class Planner:
                     if one is None
                     else ErrorCode.LEADER_NOT_AVAILABLE
                 )
-                trouble = KafkaError(code, f"find the leader of {self._name(number)}")
+                trouble = kafka_error(code, f"find the leader of {self._name(number)}")
         if trouble is not None:
             self.refresh_failed(trouble, now)
             return

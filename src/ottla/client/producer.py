@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from ottla.client.cluster import Client
 from ottla.client.cluster_view import NO_LEADER, Topic, TopicPartition
-from ottla.client.errors import BrokerUnreachable, KafkaError
+from ottla.client.errors import UnknownTopic
 from ottla.client.partitioner import StickyPartitioner, partition_of_key
 from ottla.client.producer_sender import Sender, Waiter
 from ottla.client.producer_types import (
@@ -285,13 +285,9 @@ class Producer:
         for _ in range(MISSING_TOPIC_ROUNDS):
             try:
                 return await self._client.retry(attempt)
-            except BrokerUnreachable as error:
-                fix = "see that a Kafka broker is up there, and that bootstrap names its address"
-                raise BrokerUnreachable(f"{error}; {fix}") from error
-            except KafkaError as error:
-                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise
-        raise KafkaError(
+            except UnknownTopic:
+                continue
+        raise UnknownTopic(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"send to {name!r}",
             "there is no such topic, and the broker does not make it; create it first",
@@ -308,7 +304,7 @@ class Producer:
 
 def _check_partition(topic: Topic, partition: int) -> None:
     if not 0 <= partition < len(topic.partitions):
-        raise KafkaError(
+        raise UnknownTopic(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"send to {topic.name}-{partition}",
             f"its partitions are 0 to {len(topic.partitions) - 1}",

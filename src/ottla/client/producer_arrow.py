@@ -19,7 +19,12 @@ import pyarrow as pa
 
 from ottla.client.cluster_view import Topic, TopicPartition
 from ottla.client.partition_kernels import group_rows, hash_keys
-from ottla.client.producer_types import RECORD_OVERHEAD, ProducerSettings, RecordTooLarge
+from ottla.client.producer_types import (
+    RECORD_OVERHEAD,
+    MissingColumn,
+    ProducerSettings,
+    RecordTooLarge,
+)
 from ottla.wire import arrow
 from ottla.wire.batch import HEADER_SIZE, RecordBatch
 
@@ -32,13 +37,6 @@ if TYPE_CHECKING:
 
 SLICES_IN_BUFFER: Final = 4
 MAX_SLICE_BYTES: Final = 8 * 1024 * 1024  # more makes batches no larger, and the first wait longer
-
-
-class MissingColumn(KeyError):
-    """A named column that the data does not have."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class Columns(NamedTuple):

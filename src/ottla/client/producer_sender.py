@@ -28,7 +28,7 @@ from ottla.client.accumulator import (
 from ottla.client.cluster import METADATA_MAX_AGE
 from ottla.client.cluster_view import NO_LEADER, TopicPartition
 from ottla.client.connection import SOFTWARE_VERSION
-from ottla.client.errors import ClientClosed, ClientError, KafkaError, check
+from ottla.client.errors import ClientClosed, ClientError, KafkaError, check, kafka_error
 from ottla.client.exchange import api_key_of
 from ottla.client.producer_types import NO_OFFSET, ProducerSettings, RecordTooLarge
 from ottla.client.retry import MISSING_TOPIC_ATTEMPTS, RETRY, Stale, forgets
@@ -416,4 +416,4 @@ def _outcome(partition: TopicPartition, answer: PartitionProduceResponse | None)
         )
     details = [one.batch_index_error_message for one in answer.record_errors]
     said = [text for text in (answer.error_message, *details) if text]
-    return KafkaError(answer.error_code, f"send to {partition}", "; ".join(said) or None)
+    return kafka_error(answer.error_code, f"send to {partition}", "; ".join(said) or None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import BadArgument, BadSetting, ClientError
 from ottla.wire.batch import HEADER_SIZE
 from ottla.wire.compression import Codec
 
@@ -23,8 +23,8 @@ class RecordTooLarge(ClientError):
     """A record, or the batch it went out in, is larger than allowed here or by the topic."""
 
 
-class BadSetting(ValueError):
-    """A setting of the producer that cannot be."""
+class MissingColumn(BadArgument):
+    """A named column that the data does not have."""
 
 
 class ProducerRecord(NamedTuple):

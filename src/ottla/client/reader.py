@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Self, get_args
 from ottla.client.admin_offsets import OffsetCalls
 from ottla.client.cluster import API_TIMEOUT, METADATA_MAX_AGE, Client
 from ottla.client.connection import REQUEST_TIMEOUT
-from ottla.client.errors import ClientClosed
+from ottla.client.errors import BadArgument, ClientClosed
 from ottla.client.fetching import Planner
 from ottla.client.reader_buffer import Buffer
 from ottla.client.reader_decode import ALL_COLUMNS, DEFAULT_COLUMNS, to_records
@@ -192,7 +192,7 @@ class Reader:
         pump = self._running()
         if pump.columns != ALL_COLUMNS:
             if not self._may_add_columns and self.columns != ALL_COLUMNS:
-                raise ValueError("records() needs all columns; leave `columns` out")
+                raise BadArgument("records() needs all columns; leave `columns` out")
             pump.columns = ALL_COLUMNS
             # What was read ahead has no headers, and is read once more.
             for number, offset in self.positions.items():
@@ -236,7 +236,7 @@ class Reader:
         numbers = list(to) if isinstance(to, Mapping) else self.partitions
         unknown = sorted(set(numbers) - self._planner.tracks.keys())
         if unknown:
-            raise ValueError(f"partitions {unknown} are not read; {self.partitions} are")
+            raise BadArgument(f"partitions {unknown} are not read; {self.partitions} are")
         place = _places(to)
         for number, found in [(number, place(number)) for number in numbers]:
             self._seek(number, found)
@@ -339,18 +339,18 @@ def _partitions(
     wanted = sorted(set(named[0]))
     for other in named[1:]:
         if sorted(set(other)) != wanted:
-            raise ValueError(f"partitions {wanted} and {sorted(set(other))} are not the same")
+            raise BadArgument(f"partitions {wanted} and {sorted(set(other))} are not the same")
     if not wanted or wanted[0] < 0:
-        raise ValueError(f"partitions {wanted} cannot be read; give at least one, from 0 on")
+        raise BadArgument(f"partitions {wanted} cannot be read; give at least one, from 0 on")
     return wanted
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+        raise BadArgument(f"{name} is one of {', '.join(choices)}, not {value!r}")
 
 
 def _check_at_least_one(**limits: int | None) -> None:
     for name, value in limits.items():
         if value is not None and value < 1:
-            raise ValueError(f"{name} is at least 1, not {value}")
+            raise BadArgument(f"{name} is at least 1, not {value}")

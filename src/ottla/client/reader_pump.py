@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.cluster import NEWEST
-from ottla.client.errors import ClientError, ConnectionLost, KafkaError
+from ottla.client.errors import ClientError, ConnectionLost, kafka_error
 from ottla.client.fetching import Fetch, Fetched
 from ottla.client.fetching_wire import (
     NEWEST_FETCH_BY_NAME,
@@ -121,7 +121,7 @@ class Pump:
             view = await self._client.refresh([planner.topic])
             if planner.topic not in view.topics:
                 code = view.missing.get(planner.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                raise KafkaError(code, f"find topic {planner.topic!r}")
+                raise kafka_error(code, f"find topic {planner.topic!r}")
         except ClientError as error:
             planner.refresh_failed(error, self._now())
         else:

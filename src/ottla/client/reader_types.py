@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from ottla.client.errors import ClientError, KafkaError
+from ottla.client.errors import BadArgument, ClientError, KafkaError
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -78,22 +78,22 @@ class CorruptRecords(ClientError):
 
 
 def place_of(position: Position) -> Place:
-    """Where a position is, or how to find it; what is none raises ValueError."""
+    """Where a position is, or how to find it; what is none raises BadArgument."""
     if isinstance(position, datetime):
         if position.tzinfo is None:
-            raise ValueError(f"the time {position.isoformat()} needs a zone, such as datetime.UTC")
+            raise BadArgument(f"the time {position.isoformat()} needs a zone, such as datetime.UTC")
         position = Timestamp(int(position.timestamp() * 1000))
     if isinstance(position, Timestamp):
         if position.ms < 0:
-            raise ValueError(f"the time {position.ms} is negative; give milliseconds since 1970")
+            raise BadArgument(f"the time {position.ms} is negative; give milliseconds since 1970")
         return Place(None, position.ms)
     if isinstance(position, int) and not isinstance(position, bool):
         if position < 0:
-            raise ValueError(f"the offset {position} is negative; offsets start at 0")
+            raise BadArgument(f"the offset {position} is negative; offsets start at 0")
         return Place(position)
     if isinstance(position, str) and position in _ENDS:
         return _ENDS[position]
-    raise ValueError(
+    raise BadArgument(
         f'{position!r} is no position; give "earliest", "latest", an offset, a datetime or a '
         "Timestamp"
     )

@@ -19,6 +19,7 @@ from ottla.client.errors import (
     ConnectionLost,
     KafkaError,
     RequestTimedOut,
+    WrongProtocol,
 )
 from ottla.wire.error_codes import ErrorCode
 
@@ -69,6 +70,8 @@ MISSING_TOPIC_ATTEMPTS: Final = 3
 
 def forgets(error: ClientError, attempt: int, *, repeatable: bool) -> Stale | None:
     """What to look up again before attempt number `attempt` + 1, or None if that is pointless."""
+    if isinstance(error, WrongProtocol):
+        return None
     if isinstance(error, BrokerUnreachable):
         return Stale.EVERYTHING
     if isinstance(error, ConnectionLost | RequestTimedOut):

@@ -35,7 +35,7 @@ from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.share_fetch import AcknowledgementBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from ottla.client.cluster_view import TopicPartition
     from ottla.client.errors import ClientError
@@ -64,6 +64,7 @@ _PENDING: Final = re.compile(rb"[\x00-\x04]+")
 _SAYABLE_STATES: Final = bytes([*range(Kind.ACCEPT, Kind.RENEW + 1), HELD, RENEWED])
 _SAYABLE: Final = re.compile(b"[%b]+" % _SAYABLE_STATES)
 _RUN: Final = re.compile(rb"(.)\1*", re.DOTALL)
+_OPEN: Final = re.compile(b"[%b]+" % bytes([WAITING, HELD, RENEWED]))
 
 
 def _table(before: int, after: int) -> bytes:
@@ -98,7 +99,17 @@ class Span(NamedTuple):
 class Delivery:
     """What one answer acquired from one partition; all gaps until records are found in it."""
 
-    __slots__ = ("expires", "firsts", "key", "lost", "node", "number", "partition", "spans")
+    __slots__ = (
+        "expires",
+        "firsts",
+        "is_renewable",
+        "key",
+        "lost",
+        "node",
+        "number",
+        "partition",
+        "spans",
+    )
 
     def __init__(
         self,
@@ -114,6 +125,7 @@ class Delivery:
         self.key = key
         self.partition = partition
         self.expires = expires
+        self.is_renewable = True
         self.lost = False
         self.spans = [
             Span(one.first_offset, one.delivery_count, bytearray(_length(one))) for one in acquired
@@ -196,17 +208,22 @@ class Ledger:
         """Say yes to all that the caller was given and has said nothing about."""
         self._translate(_ACCEPTED)
 
-    def release_waiting(self) -> None:
-        """Give back what the caller was not given."""
-        self._translate(_RELEASED)
+    def release_waiting(self, keep: Collection[str] = ()) -> None:
+        """Give back what the caller was not given, but for these topics."""
+        for delivery in self._deliveries.values():
+            if not delivery.lost and delivery.partition.topic not in keep:
+                delivery.translate(_RELEASED)
 
     def acknowledge(self, number: int, offset: int, kind: Kind) -> None:
         """The caller's word on one record."""
         delivery = self._deliveries.get(number)
         if delivery is None:
             raise RecordNotHeld(_not_held(f"the record at offset {offset}"))
-        span = delivery.span_of(offset)
-        at = offset if span is None else offset - span.first
+        span: Span | None = delivery.spans[0]
+        at = offset - delivery.firsts[0]
+        if not 0 <= at < len(delivery.spans[0].states):
+            span = delivery.span_of(offset)
+            at = offset if span is None else offset - span.first
         if span is None or span.states[at] not in _SAYABLE_STATES:
             raise RecordNotHeld(_not_held(f"the record {delivery.partition} at {offset}"))
         if delivery.lost:
@@ -243,6 +260,11 @@ class Ledger:
         span = None if delivery is None or delivery.lost else delivery.span_of(offset)
         return span is not None and span.states[offset - span.first] == WAITING
 
+    def is_untouched(self, number: int) -> bool:
+        """Whether nothing has become of a delivery since it was entered."""
+        delivery = self._deliveries.get(number)
+        return delivery is not None and not delivery.lost and not delivery.count(DONE)
+
     def expire_waiting(self, now: float) -> None:
         """Drop what was not given before its lock ended: it is somebody else's by now."""
         for delivery in self._deliveries.values():
@@ -269,6 +291,19 @@ class Ledger:
                 ]
                 span.states[:] = span.states.translate(_TAKEN)
         return taken
+
+    def renewals(self, node: int, before: float) -> list[Sent]:
+        """Renewals of what nothing was said about and whose lock ends before a time.
+
+        They are nobody's word: states stay as they are, and nothing is reported.
+        """
+        return [
+            Sent(delivery, span, found.start(), bytes([Kind.RENEW]) * len(found.group()))
+            for delivery in self._at(node)
+            if delivery.expires < before and delivery.is_renewable and not delivery.lost
+            for span in delivery.spans
+            for found in _OPEN.finditer(bytes(span.states))
+        ]
 
     def settle(self, sent: list[Sent], error_of: Callable[[Key], ClientError | None]) -> None:
         """What an answer, or the lack of one, says about acknowledgements that were sent."""
@@ -379,4 +414,7 @@ def _lost(delivery: Delivery) -> KafkaError:
 
 
 def _not_held(what: str) -> str:
-    return f"{what} is not held: it was acknowledged before or came with an older delivery"
+    return (
+        f"{what} is not held: it was acknowledged before or came with an older delivery; "
+        "acknowledge each record once, before the poll after its own"
+    )

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ottla.client.cluster_view import TopicPartition
+from ottla.client.errors import BadArgument
 from ottla.client.share_acks import WAITING
 from ottla.client.share_decode import reject, sound_batches
 from ottla.wire.arrow import SCHEMA, ColumnTooLarge, batches_to_arrow
@@ -50,7 +51,7 @@ def runs(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[TopicPartition, int,
     """Which offsets rows of a poll stand for: partitions with the first of a run and its end."""
     missing = {"topic", "partition", "offset"} - set(rows.schema.names)
     if missing:
-        raise ValueError(f"rows to acknowledge need the columns {', '.join(sorted(missing))}")
+        raise BadArgument(f"rows to acknowledge need the columns {', '.join(sorted(missing))}")
     table = pa.table({name: rows.column(name) for name in ("topic", "partition", "offset")})
     for place in (
         table.group_by(["topic", "partition"]).aggregate([("offset", "list")]).to_batches()

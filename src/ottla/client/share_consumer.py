@@ -19,31 +19,46 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import base64
 import math
-import uuid
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, Literal, Self, get_args
+from typing import TYPE_CHECKING, Final, Literal, Self
 
-from ottla.client.admin_configs import ConfigCalls
-from ottla.client.admin_types import ConfigSource
 from ottla.client.cluster import API_TIMEOUT, Client
 from ottla.client.cluster_view import TopicPartition
 from ottla.client.connection import REQUEST_TIMEOUT
-from ottla.client.errors import ClientClosed, ClientError, RequestTimedOut
+from ottla.client.errors import (
+    BrokerUnreachable,
+    ClientClosed,
+    ClientError,
+    RequestTimedOut,
+)
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.share_acks import Ledger
 from ottla.client.share_inbox import Inbox
 from ottla.client.share_leaders import Leaders
 from ottla.client.share_member import Member
-from ottla.client.share_membership import Membership
+from ottla.client.share_membership import Membership, new_member_id
+from ottla.client.share_renewal import Renewal
 from ottla.client.share_session import Limits
+from ottla.client.share_settings import (
+    CLOSE_TIMEOUT,
+    CLOSING_SHARE,
+    MAX_BYTES,
+    MAX_COLUMN_RECORDS,
+    MAX_POLL_RECORDS,
+    MAX_WAIT,
+    check_choice,
+    check_settings,
+    check_topics,
+    set_offset_reset,
+)
 from ottla.client.share_types import (
     AckKind,
     AckMode,
     AcquireMode,
     ConcurrentPoll,
     Kind,
+    NotSubscribed,
     ShareRecord,
     UnacknowledgedRecords,
     WrongAckMode,
@@ -56,14 +71,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ottla.client.share_types import Acknowledged
-
-MAX_POLL_RECORDS: Final = 500
-MAX_BYTES: Final = 50 * 1024 * 1024  # fetch.max.bytes of Kafka's clients
-MAX_WAIT: Final = 0.5  # fetch.max.wait.ms
-CLOSE_TIMEOUT: Final = 5.0
-CLOSING_SHARE: Final = 0.8  # of that: a leader that is stuck must not keep the group from knowing
-
-OFFSET_RESET: Final = "share.auto.offset.reset"
 
 _KINDS: Final = {
     "accept": Kind.ACCEPT,
@@ -78,8 +85,10 @@ class ShareConsumer:
 
     `auto_offset_reset` is written to the group's configuration where that says nothing yet. With
     `acquire_mode="record_limit"` a poll returns no more than `max_poll_records`; otherwise the last
-    batch may exceed that. `close_implicit` says what becomes of the last records in implicit mode.
-    `on_acknowledge` is called in the event loop with each `Acknowledged`. Times are in seconds.
+    batch may exceed that; it is 500 unless given, and more for columns. `close_implicit` says what
+    becomes of the last records in implicit mode. `auto_renew` keeps records locked for as long as
+    the caller works on them. `on_acknowledge` is called in the event loop with each `Acknowledged`.
+    Times are in seconds.
 
     >>> from ottla import ShareConsumer
     >>> async with ShareConsumer(
@@ -97,14 +106,15 @@ class ShareConsumer:
         bootstrap: str | Sequence[str],
         *,
         group: str,
-        topics: Sequence[str],
+        topics: Sequence[str] = (),
         ack_mode: AckMode = "implicit",
         acquire_mode: AcquireMode = "batch_optimized",
         auto_offset_reset: str | None = None,
-        max_poll_records: int = MAX_POLL_RECORDS,
+        max_poll_records: int | None = None,
         max_bytes: int = MAX_BYTES,
         max_wait: float = MAX_WAIT,
         close_implicit: Literal["accept", "release"] = "accept",
+        auto_renew: bool = False,
         on_acknowledge: Callable[[Acknowledged], None] | None = None,
         rack: str | None = None,
         client_id: str | None = "ottla-share-consumer",
@@ -113,25 +123,28 @@ class ShareConsumer:
         api_timeout: float = API_TIMEOUT,
         max_versions: Mapping[int, int] | None = None,
     ) -> None:
-        _check_choice("ack_mode", ack_mode, get_args(AckMode))
-        _check_choice("acquire_mode", acquire_mode, get_args(AcquireMode))
-        _check_choice("close_implicit", close_implicit, ("accept", "release"))
-        if not group:
-            raise ValueError("a share consumer needs the name of its group")
-        if isinstance(topics, str) or not topics or not all(topics):
-            raise ValueError(f'topics is a list of names, such as ["orders"], not {topics!r}')
-        if max_poll_records < 1:
-            raise ValueError(f"max_poll_records is at least 1, not {max_poll_records}")
-        if not 0 <= max_wait < request_timeout:
-            raise ValueError(f"max_wait is less than request_timeout, {request_timeout:g} s")
+        check_settings(
+            group=group,
+            topics=topics,
+            ack_mode=ack_mode,
+            acquire_mode=acquire_mode,
+            close_implicit=close_implicit,
+            max_poll_records=max_poll_records,
+            max_wait=max_wait,
+            request_timeout=request_timeout,
+        )
         self.group = group
-        self.topics: tuple[str, ...] = tuple(topics)
         self.on_acknowledge = on_acknowledge
         self._is_explicit = ack_mode == "explicit"
         self._accepts_at_close = not self._is_explicit and close_implicit == "accept"
         self._auto_offset_reset = auto_offset_reset
+        self._auto_renew = auto_renew
         self._max_wait = max_wait
-        self._limits = Limits(max_poll_records, max_bytes, strict=acquire_mode == "record_limit")
+        strict = acquire_mode == "record_limit"
+        self._limits = Limits(max_poll_records or MAX_POLL_RECORDS, max_bytes, strict=strict)
+        self._column_limits = self._limits
+        if max_poll_records is None and not strict:
+            self._column_limits = self._limits._replace(max_records=MAX_COLUMN_RECORDS)
         self._client = Client(
             bootstrap,
             client_id=client_id,
@@ -140,10 +153,11 @@ class ShareConsumer:
             api_timeout=api_timeout,
             max_versions=max_versions,
         )
-        self._membership = Membership(group, _new_member_id(), self.topics, rack)
+        self._membership = Membership(group, new_member_id(), topics, rack)
         self._member: Member | None = None
         self._leaders: Leaders | None = None
         self._inbox: Inbox | None = None
+        self._renewal: Renewal | None = None
         self._ledger = Ledger()
         self._commits: list[dict[TopicPartition, ClientError | None]] = []
         self._changed = asyncio.Event()
@@ -154,13 +168,17 @@ class ShareConsumer:
     async def __aenter__(self) -> Self:
         try:
             async with asyncio.timeout(self._client.api_timeout):
-                await self._set_offset_reset()
+                if self._auto_offset_reset is not None:
+                    await set_offset_reset(self._client, self.group, self._auto_offset_reset)
                 await self._join()
         except TimeoutError:
+            unheard = None if self._member is None else self._member.unheard
             await self.close(accept=False)
+            late = f"not a member of share group {self.group!r} after {self._client.api_timeout:g}"
+            if unheard is not None:
+                raise BrokerUnreachable(f"{late} s: {unheard}") from unheard
             raise RequestTimedOut(
-                f"not a member of share group {self.group!r} after {self._client.api_timeout:g} s; "
-                "check that the cluster is up and serves share groups"
+                f"{late} s; check that the cluster is up and serves share groups"
             ) from None
         except BaseException:
             await self.close(accept=False)
@@ -188,6 +206,7 @@ class ShareConsumer:
         """
         leaders, self._leaders = self._leaders, None
         member, self._member = self._member, None
+        renewal, self._renewal = self._renewal, None
         if self._inbox is not None:
             self._inbox.is_closed = True
             self._inbox = None
@@ -195,6 +214,8 @@ class ShareConsumer:
         if accept if accept is not None else self._accepts_at_close:
             self._ledger.accept_held()
         try:
+            if renewal is not None:
+                await renewal.stop()
             if leaders is not None:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(timeout * CLOSING_SHARE):
@@ -211,17 +232,8 @@ class ShareConsumer:
             await self._client.close()
             self._report()
 
-    async def _set_offset_reset(self) -> None:
-        if self._auto_offset_reset is None:
-            return
-        configs = ConfigCalls(self._client)
-        found = await configs.describe_configs("group", self.group, [OFFSET_RESET])
-        if not any(one.name == OFFSET_RESET and one.source is ConfigSource.GROUP for one in found):
-            changes = {OFFSET_RESET: self._auto_offset_reset}
-            await configs.alter_configs("group", self.group, changes)
-
     async def _join(self) -> None:
-        self._member = Member(self._client, self._membership, self.topics, self.group)
+        self._member = Member(self._client, self._membership, self.group)
         self._member.news = self._changed.set
         await self._member.join()
         self._leaders = Leaders(
@@ -229,13 +241,41 @@ class ShareConsumer:
             self.group,
             self._membership.member_id,
             self._ledger,
-            self._limits,
             news=self._news,
             look_again=self._member.look_again,
         )
+        self._leaders.topics = frozenset(self._membership.topics)
+        if self._auto_renew:
+            self._renewal = Renewal(self._leaders)
         self._inbox = Inbox(
-            self._member, self._leaders, self._ledger, self._changed, self._max_wait
+            self._member,
+            self._leaders,
+            self._ledger,
+            self._changed,
+            self._max_wait,
+            self._limits,
+            self._column_limits,
         )
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Have these topics, and no others, from the next poll on; none at all: `unsubscribe`.
+
+        What is held of the others can still be acknowledged; what was not given yet goes back.
+        """
+        check_topics(topics)
+        member, _, inbox = self._open()
+        member.subscribe(topics)
+        inbox.subscribe(topics)
+        self._changed.set()
+
+    def unsubscribe(self) -> None:
+        """Leave the group, until `subscribe`."""
+        self.subscribe(())
+
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """The topics whose records come."""
+        return self._membership.topics
 
     # -- records in -------------------------------------------------------------------------------
 
@@ -279,6 +319,30 @@ class ShareConsumer:
             self._ledger.give_all()
             return pa.Table.from_batches(found, schema=SHARE_SCHEMA)
 
+    async def take(
+        self,
+        most: int,
+        timeout: float = 1.0,  # noqa: ASYNC109  # to come back without records is no failure
+    ) -> list[ShareRecord]:
+        """Some records more, whatever was said about the earlier ones; explicit mode only.
+
+        For callers that work on several records at once. What a fetch brings beyond `most` waits
+        for the next call.
+        """
+        self._refuse_implicit("take records while others are undecided")
+        with self._turn() as inbox:
+            inbox.drop_stale()
+            if inbox.ahead:
+                # No fetch will follow to carry them.
+                self._open()[1].send_pending()
+            else:
+                await inbox.fill(timeout)
+            records: list[ShareRecord] = []
+            while inbox.ahead and len(records) < most:
+                records.append(self._give_next(inbox))
+                inbox.drop_stale()
+            return records
+
     def __aiter__(self) -> Self:
         return self
 
@@ -289,14 +353,19 @@ class ShareConsumer:
             self._begin(is_full_poll=not inbox.ahead)
             while not inbox.ahead:
                 await inbox.fill(math.inf)
-            record = inbox.ahead.popleft()
-            self._ledger.give(record.delivery, record.offset)
-            return record
+            return self._give_next(inbox)
+
+    def _give_next(self, inbox: Inbox) -> ShareRecord:
+        record = inbox.ahead.popleft()
+        self._ledger.give(record.delivery, record.offset)
+        return record
 
     @contextmanager
     def _turn(self) -> Iterator[Inbox]:
         """The inbox, for one poll at a time."""
         _, _, inbox = self._open()
+        if not self._membership.topics:
+            raise NotSubscribed('there are no topics to poll; call subscribe(["orders"]) first')
         if self._is_polling:
             raise ConcurrentPoll("one poll at a time; give each task a consumer of its own")
         self._is_polling = True
@@ -340,21 +409,27 @@ class ShareConsumer:
         ...     print(await consumer.commit())
         {TopicPartition(topic='orders', partition=0): None}
         """
-        self._open()
-        if not self._is_explicit:
-            raise WrongAckMode(
-                "in implicit mode the next poll accepts all records; open the consumer with "
-                'ack_mode="explicit" to decide one by one'
-            )
-        _check_choice("kind", kind, tuple(_KINDS))
-        if isinstance(what, ShareRecord):
-            self._ledger.acknowledge(what.delivery, what.offset, _KINDS[kind])
+        said = _KINDS.get(kind)
+        if said is None or self._inbox is None or not self._is_explicit:
+            self._open()
+            self._refuse_implicit("decide one by one")
+            check_choice("kind", kind, tuple(_KINDS))
+        elif isinstance(what, ShareRecord):
+            self._ledger.acknowledge(what.delivery, what.offset, said)
         else:
             from ottla.client.share_arrow import runs
 
             for partition, first, end in runs(what):
-                self._ledger.acknowledge_range(partition, first, end, _KINDS[kind])
-        self._report()
+                self._ledger.acknowledge_range(partition, first, end, said)
+        if self._ledger.results:
+            self._report()
+
+    def _refuse_implicit(self, what: str) -> None:
+        if not self._is_explicit:
+            raise WrongAckMode(
+                "in implicit mode the next poll accepts all records; open the consumer with "
+                f'ack_mode="explicit" to {what}'
+            )
 
     async def commit(self) -> dict[TopicPartition, ClientError | None]:
         """Send all acknowledgements and wait for the answers: by partition, the first error."""
@@ -403,12 +478,3 @@ class ShareConsumer:
         if self._member is None or self._leaders is None or self._inbox is None:
             raise ClientClosed("the share consumer is not open; use it in an (async) with block")
         return self._member, self._leaders, self._inbox
-
-
-def _new_member_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")

@@ -13,7 +13,7 @@ from ottla.client.share_acks import WAITING, Delivery
 from ottla.client.share_types import Kind, ShareRecord, UndecodableRecords
 from ottla.wire.batch import iter_batches
 from ottla.wire.errors import WireError
-from ottla.wire.records import iter_records
+from ottla.wire.records import iter_fields
 
 if TYPE_CHECKING:
     from ottla.wire.batch import RecordBatch
@@ -78,23 +78,20 @@ def read_records(arrival: Arrival) -> tuple[list[ShareRecord], UndecodableRecord
 def _acquired(delivery: Delivery, batch: RecordBatch) -> list[ShareRecord]:
     topic, partition = delivery.partition
     kind = int(batch.is_log_append_time)
-    found = []
-    for offset, timestamp, key, value, headers in iter_records(batch):
-        span = delivery.span_of(offset)
-        if span is not None:
-            span.states[offset - span.first] = WAITING
-            found.append(
-                ShareRecord(
-                    topic,
-                    partition,
-                    offset,
-                    timestamp,
-                    kind,
-                    key,
-                    value,
-                    headers,
-                    span.delivery_count,
-                    delivery.number,
-                )
-            )
+    number = delivery.number
+    found: list[ShareRecord] = []
+    first = end = count = 0
+    states = bytearray()
+    for offset, timestamp, key, value, headers in iter_fields(batch):
+        if not first <= offset < end:
+            # Offsets rise, and most ranges hold many.
+            span = delivery.span_of(offset)
+            if span is None:
+                continue
+            first, count, states = span
+            end = span.end
+        states[offset - first] = WAITING
+        fields = (topic, partition, offset, timestamp, kind, key, value, headers, count, number)
+        # What the class does, without its detour through Python.
+        found.append(tuple.__new__(ShareRecord, fields))
     return found

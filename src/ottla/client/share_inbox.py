@@ -16,18 +16,22 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.client.errors import ClientClosed
 from ottla.client.share_decode import read_records
+from ottla.client.share_types import NotSubscribed
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import pyarrow as pa
 
     from ottla.client.share_acks import Delivery, Ledger
     from ottla.client.share_decode import Arrival
     from ottla.client.share_leaders import Leaders
     from ottla.client.share_member import Member
+    from ottla.client.share_session import Limits
     from ottla.client.share_types import ShareRecord, UndecodableRecords
 
 # Below this a hop to another thread and back takes longer than the work it spares the loop.
-OFF_LOOP_BYTES: Final = 64 * 1024
+OFF_LOOP_BYTES: Final = 512 * 1024
 
 
 class Inbox:
@@ -40,6 +44,8 @@ class Inbox:
         ledger: Ledger,
         changed: asyncio.Event,
         max_wait: float,
+        limits: Limits,
+        column_limits: Limits,
     ) -> None:
         self.ahead: deque[ShareRecord] = deque()
         """Decoded, and not yet given to the caller."""
@@ -49,6 +55,8 @@ class Inbox:
         self._ledger = ledger
         self._changed = changed
         self._max_wait = max_wait
+        self._limits = limits
+        self._column_limits = column_limits
         self._spoiled: UndecodableRecords | None = None
         self._now = asyncio.get_running_loop().time
 
@@ -56,18 +64,26 @@ class Inbox:
         """Let records wait in `ahead`; none may come in time."""
         self.drop_stale()
         deadline = self._now() + within
-        while not self.ahead and await self._until_arrived(deadline):
-            for arrival in self._leaders.first_arrivals():
+        while not self.ahead and await self._until_arrived(deadline, self._limits):
+            for arrival in self._leaders.first_arrivals(self._limits.max_records):
                 records, spoiled = read_records(arrival)
                 if self._take(arrival, arrival.delivery, spoiled):
                     self.ahead.extend(records)
             self.drop_stale()
 
+    def subscribe(self, topics: Collection[str]) -> None:
+        """Give back what waits of other topics than these."""
+        self._ledger.release_waiting(keep=topics)
+        self.ahead = deque(one for one in self.ahead if one.topic in topics)
+        self._leaders.subscribe(topics)
+
     def take_ahead(self) -> list[ShareRecord]:
         """All records that wait and are still locked for this consumer."""
         self.drop_stale()
-        records = [one for one in self.ahead if self._is_waiting(one)]
+        records = list(self.ahead)
         self.ahead.clear()
+        if not all(map(self._ledger.is_untouched, {one.delivery for one in records})):
+            records = [one for one in records if self._is_waiting(one)]
         return records
 
     async def columns(self, within: float) -> list[pa.RecordBatch]:
@@ -76,8 +92,9 @@ class Inbox:
 
         found: list[pa.RecordBatch] = []
         deadline = self._now() + within
-        while not found and await self._until_arrived(deadline):
-            arrivals = self._leaders.first_arrivals()
+        limits = self._column_limits
+        while not found and await self._until_arrived(deadline, limits):
+            arrivals = self._leaders.first_arrivals(limits.max_records)
             # With states of their own: a thread may outlive a call that is cancelled.
             copies = [one._replace(delivery=one.delivery.copy()) for one in arrivals]
             decoded = [
@@ -100,7 +117,7 @@ class Inbox:
     def _is_waiting(self, record: ShareRecord) -> bool:
         return self._ledger.is_waiting(record.delivery, record.offset)
 
-    async def _until_arrived(self, deadline: float) -> bool:
+    async def _until_arrived(self, deadline: float, limits: Limits) -> bool:
         """Fetch until something comes; False when it is too late."""
         leaders = self._leaders
         while True:
@@ -110,7 +127,7 @@ class Inbox:
                 return True
             left = deadline - self._now()
             self._changed.clear()
-            leaders.fetch(self._member.routes, min(self._max_wait, max(left, 0.0)))
+            leaders.fetch(self._member.routes, min(self._max_wait, max(left, 0.0)), limits)
             if left <= 0:
                 return False
             until = min(deadline, leaders.wake_at())
@@ -122,6 +139,8 @@ class Inbox:
         """Raise what the caller has to know."""
         if self.is_closed:
             raise ClientClosed("the share consumer was closed under a poll")
+        if not self._leaders.topics:
+            raise NotSubscribed("the share consumer was unsubscribed under a poll; subscribe first")
         spoiled, self._spoiled = self._spoiled, None
         if spoiled is not None:
             raise spoiled

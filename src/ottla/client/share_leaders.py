@@ -4,6 +4,7 @@
   neither records nor acknowledgements; what comes later waits in `arrived` for the next poll.
 - Fetches start when a poll asks for them, never ahead: what is delivered is locked and counted.
 - What waited longer than its lock is dropped; the broker has given it to somebody else.
+- What comes of a topic that is not subscribed to any more is given back at once.
 - A broker that fails is left alone for a while that grows with each failure.
 """
 
@@ -16,15 +17,16 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.client.errors import ClientError, ConnectionLost, KafkaError, UnsupportedApi
+from ottla.client.errors import ClientError, ConnectionLost, KafkaError, UnsupportedApi, kafka_error
 from ottla.client.retry import RETRY, forgets
 from ottla.client.share_acks import Delivery, ack_batches, has_renewals
 from ottla.client.share_decode import Arrival
 from ottla.client.share_session import SESSION_ERRORS, ShareSession, ack_codes, ack_error
+from ottla.client.share_types import Kind
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from ottla.client.cluster import Client
     from ottla.client.cluster_view import TopicPartition
@@ -36,6 +38,11 @@ if TYPE_CHECKING:
     Routes = Mapping[int, Mapping[Key, TopicPartition]]
 
 OLDEST_WITH_MODES: Final = 2  # of ShareFetch and ShareAcknowledge: strict limits and renewals
+
+# Parts of a lock's time. What a fetch may wait at most while locks are renewed, and how long before
+# its end a lock is renewed: in time for a second attempt.
+RENEWAL_SLACK: Final = 0.25
+RENEWED_EARLY: Final = 0.6
 
 # The partition is led elsewhere, or not known here yet.
 MOVED: Final = frozenset(
@@ -73,27 +80,29 @@ class Leaders:
         group: str,
         member_id: str,
         ledger: Ledger,
-        limits: Limits,
         *,
         news: Callable[[], None],
         look_again: Callable[[], None],
     ) -> None:
         self.arrived: deque[Arrival] = deque()
         self.failure: ClientError | None = None
+        self.topics: frozenset[str] = frozenset()
+        """What is subscribed to."""
+        self.renews = False
+        """Whether locks are to be renewed, by `renew` and before fetches."""
         self.lock_timeout = 0.0
         """For how long deliveries are locked, in seconds, as last heard from a broker."""
         self._client = client
         self._group = group
         self._member_id = member_id
         self._ledger = ledger
-        self._limits = limits
         self._news = news
         self._look_again = look_again
         self._leaders: dict[int, _Leader] = {}
         self._deliveries = 0
         self._now = asyncio.get_running_loop().time
 
-    def fetch(self, routes: Routes, max_wait: float) -> None:
+    def fetch(self, routes: Routes, max_wait: float, limits: Limits) -> None:
         """Ask all leaders that are not being asked; with a strict limit one at a time."""
         for node in routes:
             if node not in self._leaders:
@@ -104,19 +113,50 @@ class Leaders:
             for leader in self._leaders.values()
             if not leader.is_busy and leader.not_before <= self._now()
         ]
-        may_fetch = not self._limits.strict or not any(
+        if self.renews and self.lock_timeout:
+            max_wait = min(max_wait, self.lock_timeout * RENEWAL_SLACK)
+        may_fetch = not limits.strict or not any(
             leader.is_busy and leader.is_fetching for leader in self._leaders.values()
         )
         for leader in idle:
             wanted = routes.get(leader.node, {})
-            if may_fetch and (wanted or leader.session.partitions):
+            if renewals := self._due_renewals(leader):
+                self._start(leader, self._renew(leader, renewals))
+            elif may_fetch and (wanted or leader.session.partitions):
                 leader.is_fetching = True
-                self._start(leader, self._fetch(leader, dict(wanted), max_wait))
-                may_fetch = not self._limits.strict
+                self._start(leader, self._fetch(leader, dict(wanted), max_wait, limits))
+                may_fetch = not limits.strict
                 # The others have their turns before it.
                 self._leaders[leader.node] = self._leaders.pop(leader.node)
             elif leader.node in pending:
                 self._start(leader, self._acknowledge(leader))
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Give back what has arrived of other topics than these, or will."""
+        self.topics = frozenset(topics)
+        for arrival in list(self.arrived):
+            if arrival.delivery.partition.topic not in self.topics:
+                self.take(arrival)
+                self._give_back(arrival.delivery)
+        self.send_pending()
+
+    def send_pending(self) -> set[int]:
+        """Send acknowledgements to the leaders that are not being asked; where there are any."""
+        pending = self._ledger.nodes_with_pending()
+        for node in pending:
+            if not self._leaders[node].is_busy:
+                self._start(self._leaders[node], self._acknowledge(self._leaders[node]))
+        return pending
+
+    def renew(self) -> None:
+        """Renew the locks that would end before long, with the leaders that are not being asked.
+
+        The others are not asked for longer than a part of a lock, and are told before the next
+        fetch.
+        """
+        for leader in self._leaders.values():
+            if not leader.is_busy and (renewals := self._due_renewals(leader)):
+                self._start(leader, self._renew(leader, renewals))
 
     def wake_at(self) -> float:
         """When a leader that was left alone can be asked again."""
@@ -129,12 +169,12 @@ class Leaders:
         now = self._now()
         self.arrived = deque(one for one in self.arrived if one.delivery.expires > now)
 
-    def first_arrivals(self) -> list[Arrival]:
+    def first_arrivals(self, most: int) -> list[Arrival]:
         """What a poll may return at most, except that a single arrival may be more."""
         first: list[Arrival] = []
         count = 0
         for arrival in self.arrived:
-            if count >= self._limits.max_records:
+            if count >= most:
                 break
             count += sum(len(span.states) for span in arrival.delivery.spans)
             first.append(arrival)
@@ -160,10 +200,7 @@ class Leaders:
     async def flush(self) -> None:
         """Return when everything that was acknowledged has been answered."""
         while True:
-            pending = self._ledger.nodes_with_pending()
-            for node in pending:
-                if not self._leaders[node].is_busy:
-                    self._start(self._leaders[node], self._acknowledge(self._leaders[node]))
+            pending = self.send_pending()
             tasks = [
                 leader.task
                 for leader in self._leaders.values()
@@ -211,7 +248,11 @@ class Leaders:
             raise ConnectionLost("the consumer was closed before the answer came") from None
 
     async def _fetch(
-        self, leader: _Leader, wanted: dict[Key, TopicPartition], max_wait: float
+        self,
+        leader: _Leader,
+        wanted: dict[Key, TopicPartition],
+        max_wait: float,
+        limits: Limits,
     ) -> None:
         sent = self._ledger.take(leader.node)
         if has_renewals(sent):
@@ -219,10 +260,10 @@ class Leaders:
             return
         leader.carries_acks = bool(sent)
         max_wait_ms = int(max_wait * 1000)
-        request = leader.session.fetch(wanted, ack_batches(sent), self._limits, max_wait_ms)
+        request = leader.session.fetch(wanted, ack_batches(sent), limits, max_wait_ms)
         try:
             answer: ShareFetchResponse = await self._send(
-                leader, request, needs_modes=self._limits.strict
+                leader, request, needs_modes=limits.strict
             )
             self._check(answer, "fetch")
         except ClientError as error:
@@ -238,6 +279,8 @@ class Leaders:
             if moved:
                 leader.not_before = self._now() + RETRY.delay(1, random.random())
                 self._look_again()
+            if not self.topics.issuperset(name.topic for name in wanted.values()):
+                await self._send_acks(leader, self._ledger.take(leader.node))
         self._news()
 
     def _take(
@@ -252,7 +295,7 @@ class Leaders:
             return True
         if data.error_code and key in wanted:
             what = f"fetch {wanted[key]}"
-            self.failure = KafkaError(data.error_code, what, data.error_message)
+            self.failure = kafka_error(data.error_code, what, data.error_message)
             leader.not_before = self._now() + RETRY.delay(1, random.random())
         if data.acquired_records and key in wanted:
             self._deliveries += 1
@@ -267,8 +310,15 @@ class Leaders:
             records = data.records or b""
             # The protocol's reader gives what came off the socket, which is in one piece.
             assert isinstance(records, bytes | bytearray | memoryview)
-            self.arrived.append(Arrival(delivery, memoryview(records)))
+            if wanted[key].topic in self.topics:
+                self.arrived.append(Arrival(delivery, memoryview(records)))
+            else:
+                self._give_back(delivery)
         return False
+
+    def _give_back(self, delivery: Delivery) -> None:
+        delivery.mark(delivery.firsts[0], delivery.spans[-1].end, Kind.RELEASE)
+        self._ledger.add(delivery)
 
     async def _acknowledge(self, leader: _Leader, *, closes: bool = False) -> None:
         await self._send_acks(leader, self._ledger.take(leader.node), closes=closes)
@@ -291,6 +341,35 @@ class Leaders:
             self._answered(leader, sent, answer)
             if closes:
                 leader.session.ended()
+        leader.carries_acks = False
+        self._news()
+
+    def _due_renewals(self, leader: _Leader) -> list[Sent]:
+        if not self.renews or not leader.session.is_open:
+            return []
+        return self._ledger.renewals(leader.node, self._now() + self.lock_timeout * RENEWED_EARLY)
+
+    async def _renew(self, leader: _Leader, renewals: list[Sent]) -> None:
+        leader.carries_acks = True
+        leader.is_fetching = False
+        sent = self._ledger.take(leader.node)
+        began = self._now()
+        request = leader.session.acknowledge(ack_batches([*sent, *renewals]), renews=True)
+        try:
+            answer: ShareAcknowledgeResponse = await self._send(leader, request, needs_modes=True)
+            self._check(answer, "renew locks")
+        except UnsupportedApi as refusal:
+            self.renews = False
+            self.failure = unsent = refusal
+            self._ledger.settle(sent, lambda _: unsent)
+        except ClientError as error:
+            self._failed(leader, sent, error)
+        else:
+            self._answered(leader, sent, answer)
+            codes = ack_codes(answer)
+            for delivery in {one.delivery for one in renewals}:
+                delivery.expires = began + self.lock_timeout
+                delivery.is_renewable = ack_error(codes, delivery.key) is None
         leader.carries_acks = False
         self._news()
 

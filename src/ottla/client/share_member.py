@@ -3,19 +3,23 @@
 - Heartbeats go over the coordinator's own connection, so that no waiting fetch delays them.
 - An assignment names topics by id. Ids that metadata does not know yet, and partitions without a
   leader, are looked up again until they are known; they are not fetched before.
+- A topic that does not exist may be made later. The caller hears of it once, and records come when
+  there are some. So it is with a cluster that cannot be reached, once for each `api_timeout`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.client.cluster import Coordinator
 from ottla.client.cluster_view import NO_LEADER, TopicPartition
-from ottla.client.errors import ClientError, KafkaError
-from ottla.client.retry import RETRY, forgets
+from ottla.client.errors import BrokerUnreachable, ClientError, KafkaError, UnknownTopic
+from ottla.client.retry import MISSING_TOPIC_ATTEMPTS, RETRY, forgets
 from ottla.client.share_membership import Membership, Phase
+from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,23 +31,27 @@ if TYPE_CHECKING:
 class Member:
     """Two tasks from `start` to `stop`; `news` is called whenever something has changed."""
 
-    def __init__(
-        self, client: Client, membership: Membership, topics: Sequence[str], group: str
-    ) -> None:
+    def __init__(self, client: Client, membership: Membership, group: str) -> None:
         self.membership = membership
         self.routes: dict[int, dict[Key, TopicPartition]] = {}
         """The partitions to fetch, under their leaders."""
         self.news: Callable[[], None] = lambda: None
         self._client = client
-        self._topics = list(topics)
         self._coordinator = Coordinator(group)
         self._changed = asyncio.Event()
+        self._due = asyncio.Event()
         self._astray = asyncio.Event()
-        self._is_stale = False
+        self._astray.set()
+        self._is_stale = True
+        self._named_missing: set[str] = set()
+        self.unheard: BrokerUnreachable | None = None
+        """Why no broker can be asked, as long as that is so."""
+        self._now = asyncio.get_running_loop().time
+        self._heard_at = self._now()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def join(self) -> None:
-        """Return as a member; whatever keeps this consumer from that is raised."""
+        """Return as a member, if there are topics; whatever keeps this one from that is raised."""
         self._tasks = [
             asyncio.create_task(self._beat(), name="ottla share heartbeats"),
             asyncio.create_task(self._find_leaders(), name="ottla share routes"),
@@ -53,12 +61,20 @@ class Member:
             await self._changed.wait()
             self.check()
 
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Have other topics from now on."""
+        self.membership.subscribe(topics)
+        self._named_missing.clear()
+        self._due.set()
+        self.look_again()
+
     async def leave(self) -> None:
         """Stop, and tell the coordinator if there is anything to tell."""
-        was_member = self.membership.phase is Phase.STEADY
         await self.stop()
-        if was_member:
-            await self._client.send(self.membership.leave(), to=self._coordinator)
+        if self.membership.phase is Phase.STEADY:
+            self.membership.subscribe(())
+        if self.membership.phase is Phase.LEAVING:
+            await self._client.send(self.membership.heartbeat(), to=self._coordinator)
 
     async def stop(self) -> None:
         """End both tasks."""
@@ -80,6 +96,9 @@ class Member:
         complaint, self.membership.complaint = self.membership.complaint, None
         if complaint is not None:
             raise complaint
+        if self.unheard is not None and self._now() - self._heard_at >= self._client.api_timeout:
+            self._heard_at = self._now()
+            raise BrokerUnreachable(*self.unheard.args) from self.unheard
 
     def look_again(self) -> None:
         """A leader is not where it was thought to be."""
@@ -90,10 +109,15 @@ class Member:
         membership = self.membership
         attempts = 0
         while membership.phase is not Phase.FAILED:
+            self._due.clear()
+            if membership.is_silent:
+                await self._due.wait()
+                continue
             before = membership.assignment
             try:
                 answer = await self._client.send(membership.heartbeat(), to=self._coordinator)
                 delay = membership.answered(answer, random.random())
+                self._heard()
                 if answer.error_code:
                     self._forget(
                         KafkaError(answer.error_code, "heartbeat"), attempts := attempts + 1
@@ -107,9 +131,17 @@ class Member:
                 self._astray.set()
             self._changed.set()
             self.news()
-            await asyncio.sleep(delay)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._due.wait()
+
+    def _heard(self) -> None:
+        self._heard_at = self._now()
+        self.unheard = None
 
     def _forget(self, error: ClientError, attempt: int) -> None:
+        if isinstance(error, BrokerUnreachable):
+            self.unheard = error
         stale = forgets(error, attempt, repeatable=True)
         if stale is not None:
             self._client.forget(stale)
@@ -123,22 +155,40 @@ class Member:
             if missing or self._is_stale:
                 self._is_stale = False
                 try:
-                    await self._client.refresh(self._topics)
+                    await self._client.refresh(self.membership.topics)
                 except ClientError as error:
                     self._forget(error, 1)
-                missing = self._route()
+                missing = self._route() or self._is_missing_topics(failures)
             self.news()
             failures = failures + 1 if missing else 0
             if missing:
-                self._astray.set()
+                self.look_again()
                 await asyncio.sleep(RETRY.delay(failures, random.random()))
+
+    def _is_missing_topics(self, failures: int) -> bool:
+        """Whether a topic is missing, of which the caller has not heard."""
+        absent = {
+            name
+            for name in self.membership.topics
+            if self._client.view.missing.get(name) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        } - self._named_missing
+        if not absent:
+            return False
+        if failures + 1 < MISSING_TOPIC_ATTEMPTS:
+            return True
+        self._named_missing |= absent
+        names = ", ".join(repr(name) for name in sorted(absent))
+        self.membership.complaint = UnknownTopic(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"subscribe to {names}",
+            "records will come once it exists",
+        )
+        return False
 
     def _route(self) -> bool:
         """Find the leaders of all assigned partitions; whether some are missing."""
-        view = self._client.view
-        by_id = {
-            view.topics[name].id: view.topics[name] for name in self._topics if name in view.topics
-        }
+        known = self._client.view.topics
+        by_id = {known[name].id: known[name] for name in self.membership.topics if name in known}
         routes: dict[int, dict[Key, TopicPartition]] = {}
         missing = False
         for topic_id, index in sorted(self.membership.assignment):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Literal, NamedTuple, TypeAlias
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import BadSetting, ClientError
 
 AckMode: TypeAlias = Literal["implicit", "explicit"]
 AcquireMode: TypeAlias = Literal["batch_optimized", "record_limit"]
@@ -53,6 +53,14 @@ class Acknowledged(NamedTuple):
     last_offset: int
     kind: str
     error: ClientError | None
+
+
+class EmptyGroupId(BadSetting):
+    """A share consumer without the name of its group."""
+
+
+class NotSubscribed(ClientError):
+    """A poll of a consumer that has no topics."""
 
 
 class UnacknowledgedRecords(ClientError):

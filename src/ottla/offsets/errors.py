@@ -1,7 +1,8 @@
 """What can go wrong with a stored position, one exception type each.
 
 Every text is one sentence that names the way out. A save that raised has changed nothing, with one
-exception that says so itself: `PostCommitHookError` comes after the save has succeeded.
+exception that says so itself: `PostCommitHookError` comes after the save has succeeded. Arguments
+are positional, so that an error survives pickling on its way back from a worker process.
 """
 
 from __future__ import annotations
@@ -23,62 +24,78 @@ class OffsetRegression(OffsetError):
     """The new position is lower than the stored one."""
 
     def __init__(self, key: OffsetKey, stored: int, position: int) -> None:
-        super().__init__(
-            f"{key} is at {stored} and would go back to {position}; "
-            "pass rewind=True if that is meant"
-        )
+        super().__init__(key, stored, position)
         self.key = key
         self.stored = stored
         self.position = position
+
+    def __str__(self) -> str:
+        return (
+            f"{self.key} is at {self.stored} and would go back to {self.position}; "
+            "pass rewind=True if that is meant"
+        )
 
 
 class OffsetConflict(OffsetError):
     """Somebody else has saved this key: whoever gets this no longer owns it and must stop."""
 
     def __init__(self, key: OffsetKey, expected: object, found: object) -> None:
-        super().__init__(
-            f"{key} should be at {expected} but is at {found}: another worker has saved it, "
-            "so stop this one or load the position again"
-        )
+        super().__init__(key, expected, found)
         self.key = key
         self.expected = expected
         self.found = found
+
+    def __str__(self) -> str:
+        return (
+            f"{self.key} should be at {self.expected} but is at {self.found}: another worker "
+            "has saved it, so stop this one or load the position again"
+        )
 
 
 class StaleOffset(OffsetError):
     """The stored position belongs to an earlier life of the stream."""
 
     def __init__(self, key: OffsetKey, stored: str, epoch: str) -> None:
-        super().__init__(
-            f"{key} was saved for epoch {stored} of the stream, which is now {epoch}; "
-            "delete the position, or save with rewind=True"
-        )
+        super().__init__(key, stored, epoch)
         self.key = key
         self.stored = stored
         self.epoch = epoch
+
+    def __str__(self) -> str:
+        return (
+            f"{self.key} was saved for epoch {self.stored} of the stream, which is now "
+            f"{self.epoch}; delete the position, or save with rewind=True"
+        )
 
 
 class OffsetCorrupt(OffsetError):
     """What is stored cannot be a position; it is never taken for "no position"."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(
-            f"{path} does not hold a position: {reason}; "
-            "restore it, delete the key, or open the store with on_corrupt=QUARANTINE"
-        )
+        super().__init__(path, reason)
         self.path = path
         self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} does not hold a position: {self.reason}; "
+            "restore it, delete the key, or open the store with on_corrupt=QUARANTINE"
+        )
 
 
 class OffsetLockTimeout(OffsetError):
     """Another process holds the lock of the key."""
 
     def __init__(self, path: Path, seconds: float) -> None:
-        super().__init__(
-            f"{path} was locked by another process for {seconds:g} s; stop it or raise lock_timeout"
-        )
+        super().__init__(path, seconds)
         self.path = path
         self.seconds = seconds
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} was locked by another process for {self.seconds:g} s; "
+            "stop it or raise lock_timeout"
+        )
 
 
 class NotInTransaction(OffsetError):

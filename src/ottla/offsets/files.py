@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from typing import Self
 
 FIRST_WAIT_SECONDS: Final = 0.0005
-LONGEST_WAIT_SECONDS: Final = 0.02
+LONGEST_WAIT_SECONDS: Final = 0.005
+"""About as long as a save takes: whoever asks less often than others save is starved by them."""
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})

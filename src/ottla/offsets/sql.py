@@ -66,7 +66,10 @@ def check_table(table: str) -> str:
 
 
 class SqliteDialect:
-    """Positions are 39 digits of text, which compare as numbers do; shards are signed."""
+    """Positions are 39 digits of text, which compare as numbers do; shards are signed.
+
+    Writes return no rows, as that costs SQLite a table; whoever executes them counts.
+    """
 
     def __init__(self, table: str) -> None:
         where = "WHERE consumer = ? AND stream = ? AND shard = ?"
@@ -79,16 +82,13 @@ class SqliteDialect:
         self._select = f"SELECT position, epoch FROM {table} {where}"
         self._insert = (
             f"INSERT INTO {table} (position, epoch, updated_ms, consumer, stream, shard) "
-            "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1"
+            "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
         )
         self._update = (
-            f"UPDATE {table} SET position = ?, epoch = ?, updated_ms = ? {where} "
-            "AND position = ? RETURNING 1"
+            f"UPDATE {table} SET position = ?, epoch = ?, updated_ms = ? {where} AND position = ?"
         )
-        self._advance = (
-            f"UPDATE {table} SET position = ?, updated_ms = ? {where} AND position = ? RETURNING 1"
-        )
-        self._delete = f"DELETE FROM {table} {where} RETURNING 1"
+        self._advance = f"UPDATE {table} SET position = ?, updated_ms = ? {where} AND position = ?"
+        self._delete = f"DELETE FROM {table} {where}"
         self._list = f"SELECT consumer, stream, shard, position FROM {table}"
 
     def create_table(self) -> Statement:

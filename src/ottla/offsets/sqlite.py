@@ -37,7 +37,7 @@ class SyncSqliteOffsetStore(SyncSqlOffsetStore):
     ) -> None:
         """`database` is for operations outside a caller's transaction; its table is created."""
         super().__init__(SqliteDialect(table))
-        self._database = None if database is None else os.fspath(database)
+        self.database = None if database is None else os.fspath(database)
         self._connection: sqlite3.Connection | None = None
 
     def create_table(self, connection: sqlite3.Connection) -> None:
@@ -98,14 +98,14 @@ class SyncSqliteOffsetStore(SyncSqlOffsetStore):
         return _executor(self._own_connection())
 
     def _own_connection(self) -> sqlite3.Connection:
-        if self._database is None:
+        if self.database is None:
             raise OffsetError(
                 "this store has no database of its own: use bind or transaction with a "
                 "connection, or name the file when you make the store"
             )
         if self._connection is None:
             self._connection = sqlite3.connect(
-                self._database,
+                self.database,
                 timeout=BUSY_SECONDS,
                 isolation_level=None,
                 check_same_thread=False,
@@ -131,9 +131,11 @@ class SqliteOffsetStore(ThreadedOffsetStore[SyncSqliteOffsetStore]):
 
 def _executor(connection: sqlite3.Connection) -> Callable[[Statement], Sequence[Row]]:
     def execute(statement: Statement) -> Sequence[Row]:
-        cursor = connection.cursor()
+        cursor = connection.execute(statement.text, statement.values)
+        if statement.writes:
+            return [()] * cursor.rowcount
         cursor.row_factory = None  # the caller's connection may make dictionaries of rows
-        return cursor.execute(statement.text, statement.values).fetchall()
+        return cursor.fetchall()
 
     return execute
 

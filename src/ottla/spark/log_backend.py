@@ -12,13 +12,15 @@ Rules:
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ottla.client.cluster_view import TopicPartition
 from ottla.spark.backend import Backend, Bounds, Limit, Offset, Task
 from ottla.spark.cluster import Cluster, missing_topics
 from ottla.spark.errors import BadOption, DataLoss
-from ottla.spark.mirror import GroupMirror
+from ottla.spark.mirror import Mirror
+from ottla.spark.offset_stores import open_store, store_offsets, stored
 from ottla.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -27,6 +29,7 @@ from ottla.spark.offsets import (
     Given,
     Offsets,
     OfGroup,
+    OfStore,
     Pace,
     Where,
     assigned,
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ottla.client.cluster_view import Topic
+    from ottla.offsets.protocol import SyncOffsetStore
 
 
 class LogBackend(Backend):
@@ -56,7 +60,8 @@ class LogBackend(Backend):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._connected: Cluster | None = None
-        self._mirror: GroupMirror | None = None
+        self._mirrors: list[Mirror] | None = None
+        self._opened: SyncOffsetStore | None = None
         self._ids: dict[str, bytes] = {}
         self._topics: Mapping[str, Topic] = {}
         self._topics_at = -float("inf")
@@ -129,17 +134,18 @@ class LogBackend(Backend):
         return to_json(self._latest) if self._latest else None
 
     def settle(self, end: Mapping[str, Any]) -> None:
-        group = self._options.offsets_group
-        if group is None:
-            return
-        if self._mirror is None:
-            self._mirror = GroupMirror(self._cluster, group)
-        self._mirror.save(from_json(end))
+        if self._mirrors is None:
+            self._mirrors = self._make_mirrors()
+        for mirror in self._mirrors:
+            mirror.save(from_json(end))
 
     def close(self) -> None:
-        mirror, self._mirror = self._mirror, None
-        if mirror is not None:
+        mirrors, self._mirrors = self._mirrors, None
+        for mirror in mirrors or ():
             mirror.close()
+        store, self._opened = self._opened, None
+        if store is not None:
+            store.close()
         cluster, self._connected = self._connected, None
         if cluster is not None:
             cluster.close()
@@ -197,15 +203,37 @@ class LogBackend(Backend):
         if isinstance(where, AtEnd):
             return self._cluster.offsets(dict.fromkeys(places, where.end))
         if isinstance(where, OfGroup):
-            committed = self._cluster.committed(where.group)
-            found = {place: committed[place] for place in places if place in committed}
-            rest = dict.fromkeys((one for one in places if one not in found), EARLIEST)
-            return {**found, **(self._cluster.offsets(rest) if rest else {})}
+            return self._or_earliest(self._cluster.committed(where.group), places)
+        if isinstance(where, OfStore):
+            return self._or_earliest(stored(self._store, where.key), places)
         assigned(where, set(places), option)
         if isinstance(where, Given):
             ends = {place: end for place, end in where.offsets.items() if end < 0}
             return {**where.offsets, **(self._cluster.offsets(ends) if ends else {})}
         return self._at_time(where, places, option)
+
+    def _or_earliest(self, known: Offsets, places: Sequence[TopicPartition]) -> Offsets:
+        found = {place: known[place] for place in places if place in known}
+        rest = dict.fromkeys((one for one in places if one not in found), EARLIEST)
+        return {**found, **(self._cluster.offsets(rest) if rest else {})}
+
+    def _make_mirrors(self) -> list[Mirror]:
+        options = self._options
+        mirrors = []
+        if options.offsets_group is not None:
+            commit = partial(self._cluster.commit, options.offsets_group)
+            mirrors.append(Mirror(commit, f"group {options.offsets_group}"))
+        if options.offset_store is not None:
+            save = partial(store_offsets, self._store, options.offset_store_key)
+            mirrors.append(Mirror(save, options.offset_store))
+        return mirrors
+
+    @property
+    def _store(self) -> SyncOffsetStore:
+        if self._opened is None:
+            assert self._options.offset_store is not None
+            self._opened = open_store(self._options.offset_store)
+        return self._opened
 
     def _at_time(self, where: AtTime, places: Sequence[TopicPartition], option: str) -> Offsets:
         times = dict.fromkeys(places, where.times) if isinstance(where.times, int) else where.times

@@ -1,4 +1,4 @@
-"""Progress of a query for others to see: offsets committed to a consumer group.
+"""Progress of a query for others to see: offsets saved elsewhere, such as in a consumer group.
 
 Spark's checkpoint stays the truth. Saving happens in the background, the newest offsets in place of
 those that still wait; what cannot be saved is a warning, and the next save covers it.
@@ -10,21 +10,23 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.errors import ClientError
+from ottla.offsets.errors import OffsetError
 from ottla.spark.options import LOG
 
 if TYPE_CHECKING:
-    from ottla.spark.cluster import Cluster
+    from collections.abc import Callable
+
     from ottla.spark.offsets import Offsets
 
 CLOSE_SECONDS: Final = 2.0
 
 
-class GroupMirror:
-    """Commits to one group, never twice the same."""
+class Mirror:
+    """Saves to one place, never twice the same; `name` is the place's in warnings."""
 
-    def __init__(self, cluster: Cluster, group: str) -> None:
-        self._cluster = cluster
-        self._group = group
+    def __init__(self, save: Callable[[Offsets], None], name: str) -> None:
+        self._save = save
+        self._name = name
         self._saved: Offsets = {}
         self._waiting: Offsets | None = None
         self._is_closed = False
@@ -33,14 +35,14 @@ class GroupMirror:
         self._thread.start()
 
     def save(self, offsets: Offsets) -> None:
-        """Have these committed soon."""
+        """Have these saved soon."""
         with self._changed:
             if offsets != self._saved:
                 self._saved = self._waiting = offsets
                 self._changed.notify()
 
     def close(self) -> None:
-        """Commit what waits, unless that takes too long."""
+        """Save what waits, unless that takes too long."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -54,6 +56,6 @@ class GroupMirror:
             if offsets is None:
                 return
             try:
-                self._cluster.commit(self._group, offsets)
-            except ClientError as error:
-                LOG.warning("offsets are not committed to group %s: %s", self._group, error)
+                self._save(offsets)
+            except (ClientError, OffsetError, OSError) as error:
+                LOG.warning("offsets are not saved in %s: %s", self._name, error)

@@ -60,7 +60,14 @@ class OfGroup:
     group: str
 
 
-Where: TypeAlias = AtEnd | Given | AtTime | OfGroup
+@dataclass(frozen=True, slots=True)
+class OfStore:
+    """What an offset store has under a key, and the beginning where it has nothing."""
+
+    key: str
+
+
+Where: TypeAlias = AtEnd | Given | AtTime | OfGroup | OfStore
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, object]:

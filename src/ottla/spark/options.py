@@ -27,7 +27,17 @@ from ottla.spark.client_settings import (
     unknown_settings,
 )
 from ottla.spark.errors import BadOption
-from ottla.spark.offsets import EARLIEST, LATEST, AtEnd, AtTime, Given, OfGroup, Where, from_json
+from ottla.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    AtEnd,
+    AtTime,
+    Given,
+    OfGroup,
+    OfStore,
+    Where,
+    from_json,
+)
 from ottla.spark.planning import Split
 
 if TYPE_CHECKING:
@@ -48,13 +58,13 @@ NAMES: Final = (
     *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions"),
     *("maxRecordsPerPartition", "groupIdPrefix", "includeHeaders", "columns"),
     *("readBatchRows", "readBatchBytes", "taskTargetRecords", "maxTasks", "longPollMs"),
-    *("prefetchBytes", "verifyCrc", "metadataTtlMs", "offsetsGroup", "pushdown"),
+    *("prefetchBytes", "verifyCrc", "metadataTtlMs", "offsetsGroup", "offsetStore"),
+    *("offsetStoreKey", "pushdown"),
 )
 # Spark adds these to what the user gave.
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "pathglobfilter"})
 _NOT_BUILT: Final = {
     "sharegroup": "queues cannot be read by this version; leave shareGroup out to read the log",
-    "offsetstore": "offset stores are not in this version; offsetsGroup commits to a group",
 }
 
 _SELECTORS: Final = ("assign", "subscribe", "subscribePattern")
@@ -102,6 +112,8 @@ class SourceOptions:
     prefetch: int
     verify_crc: bool
     offsets_group: str | None
+    offset_store: str | None
+    offset_store_key: str
     include_headers: bool
     columns: tuple[str, ...] | None
     pushdown: bool
@@ -186,6 +198,8 @@ def parse_source(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         prefetch=options.or_default("prefetchBytes", 32 * MEBIBYTE),
         verify_crc=options.flag("verifyCrc", client.verify_crc),
         offsets_group=options.text("offsetsGroup"),
+        offset_store=options.text("offsetStore"),
+        offset_store_key=options.text("offsetStoreKey") or "spark",
         include_headers=options.flag("includeHeaders", False),
         columns=_columns(options.text("columns")),
         pushdown=options.flag("pushdown", False),
@@ -284,6 +298,10 @@ def _start(options: _Options, mode: Mode) -> tuple[Where, str]:
     text = options.text(name) or ("latest" if mode == "stream" else "earliest")
     if text.lower().startswith("group:") and text[len("group:") :]:
         return OfGroup(text[len("group:") :]), name
+    if text.lower().startswith("store:") and text[len("store:") :]:
+        if options.text("offsetStore") is None:
+            raise BadOption("startingOffsets=store:KEY needs the option offsetStore: give its URL")
+        return OfStore(text[len("store:") :]), name
     where = _offsets(options, name, text)
     if mode == "batch" and (
         where == AtEnd(LATEST) or (isinstance(where, Given) and LATEST in where.offsets.values())

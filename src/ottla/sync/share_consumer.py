@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ottla.client.cluster import API_TIMEOUT
 from ottla.client.connection import REQUEST_TIMEOUT
 from ottla.client.security import PLAINTEXT
-from ottla.client.share_consumer import CLOSE_TIMEOUT, MAX_BYTES, MAX_POLL_RECORDS, MAX_WAIT
 from ottla.client.share_consumer import ShareConsumer as AsyncShareConsumer
+from ottla.client.share_settings import CLOSE_TIMEOUT, MAX_BYTES, MAX_WAIT
 from ottla.sync.twin import Twin
 
 if TYPE_CHECKING:
@@ -28,8 +28,10 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
 
     `auto_offset_reset` is written to the group's configuration where that says nothing yet. With
     `acquire_mode="record_limit"` a poll returns no more than `max_poll_records`; otherwise the last
-    batch may exceed that. `close_implicit` says what becomes of the last records in implicit mode.
-    `on_acknowledge` is called in the event loop with each `Acknowledged`. Times are in seconds.
+    batch may exceed that; it is 500 unless given, and more for columns. `close_implicit` says what
+    becomes of the last records in implicit mode. `auto_renew` keeps records locked for as long as
+    the caller works on them. `on_acknowledge` is called in the event loop with each `Acknowledged`.
+    Times are in seconds.
 
     >>> from ottla.sync import ShareConsumer
     >>> with ShareConsumer(
@@ -47,14 +49,15 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
         bootstrap: str | Sequence[str],
         *,
         group: str,
-        topics: Sequence[str],
+        topics: Sequence[str] = (),
         ack_mode: AckMode = "implicit",
         acquire_mode: AcquireMode = "batch_optimized",
         auto_offset_reset: str | None = None,
-        max_poll_records: int = MAX_POLL_RECORDS,
+        max_poll_records: int | None = None,
         max_bytes: int = MAX_BYTES,
         max_wait: float = MAX_WAIT,
         close_implicit: Literal["accept", "release"] = "accept",
+        auto_renew: bool = False,
         on_acknowledge: Callable[[Acknowledged], None] | None = None,
         rack: str | None = None,
         client_id: str | None = "ottla-share-consumer",
@@ -75,6 +78,7 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
                 max_bytes=max_bytes,
                 max_wait=max_wait,
                 close_implicit=close_implicit,
+                auto_renew=auto_renew,
                 on_acknowledge=on_acknowledge,
                 rack=rack,
                 client_id=client_id,
@@ -91,11 +95,6 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
         return self._async.group
 
     @property
-    def topics(self) -> tuple[str, ...]:
-        """As given."""
-        return self._async.topics
-
-    @property
     def on_acknowledge(self) -> Callable[[Acknowledged], None] | None:
         """As given."""
         return self._async.on_acknowledge
@@ -106,6 +105,22 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
         `accept` says whether to accept the last records first; None: as the consumer was told to.
         """
         self._run(self._async.close(timeout, accept=accept))
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Have these topics, and no others, from the next poll on; none at all: `unsubscribe`.
+
+        What is held of the others can still be acknowledged; what was not given yet goes back.
+        """
+        self._call(lambda: self._async.subscribe(topics))
+
+    def unsubscribe(self) -> None:
+        """Leave the group, until `subscribe`."""
+        self._call(self._async.unsubscribe)
+
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """The topics whose records come."""
+        return self._call(lambda: self._async.subscription)
 
     def poll(self, timeout: float = 1.0) -> list[ShareRecord]:
         """The next records; none if none come within the time. Zero only takes what is there."""
@@ -125,6 +140,14 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
         3 deliveryCount
         """
         return self._run(self._async.poll_arrow(timeout))
+
+    def take(self, most: int, timeout: float = 1.0) -> list[ShareRecord]:
+        """Some records more, whatever was said about the earlier ones; explicit mode only.
+
+        For callers that work on several records at once. What a fetch brings beyond `most` waits
+        for the next call.
+        """
+        return self._run(self._async.take(most, timeout))
 
     def __iter__(self) -> Self:
         return self

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # Tests start and stop groups all the time; waiting three seconds for more members helps nobody.
 TEST_DEFAULTS: Final = {
     "group.initial.rebalance.delay.ms": "0",
+    "group.share.assignment.interval.ms": "0",
     "group.min.session.timeout.ms": "100",
 }
 

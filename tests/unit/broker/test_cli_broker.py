@@ -13,9 +13,10 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer, ShareConsumer
+from confluent_kafka import AcknowledgeType, Producer, ShareConsumer
 
 from ottla import Admin
+from tests.support.share_workers import set_group
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,8 +136,19 @@ def test_metrics_are_served(tmp_path: Path) -> None:
 def test_metrics_tell_how_share_partitions_are_doing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    process = start("--listen", "127.0.0.1:0", "--ephemeral", "--metrics-port", str(port))
+    makes_letters = "errors.deadletterqueue.auto.create.topics.enable=true"
+    process = start(
+        *("--listen", "127.0.0.1:0", "--ephemeral", "--metrics-port", str(port)),
+        *("--set", makes_letters),
+    )
     address = ready_address(process)
+    set_group(address, "workers", errors_deadletterqueue_topic_name="dlq.orders")
+
+    def metrics() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            text: str = answer.read().decode()
+        return text
+
     settings = {
         "bootstrap.servers": address,
         "group.id": "workers",
@@ -152,15 +164,18 @@ def test_metrics_tell_how_share_partitions_are_doing(tmp_path: Path) -> None:
         while len(held) < 2:
             assert time.monotonic() < deadline
             held += consumer.poll(0.5)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-            text = answer.read().decode()
+        text = metrics()
         for message in held:
-            consumer.acknowledge(message)
+            consumer.acknowledge(message, AcknowledgeType.REJECT)
+        consumer.commit_sync(30.0)
+        later = metrics()
     labels = '{group="workers",partition="0",topic="orders"}'
     assert f"ottla_share_start_offset{labels} 0.0" in text
     assert f"ottla_share_end_offset{labels} 2.0" in text
     assert f"ottla_share_in_flight_records{labels} 2.0" in text
     assert f"ottla_share_delivered_records_total{labels} 2.0" in text
+    assert 'ottla_share_dead_letters_total{group="workers"} 2.0' in later
+    assert "ottla_share_dead_letters_lost_total{" not in later
     stop(process)
 
 

@@ -46,6 +46,7 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     if request.param == "file":
         return f"file://{tmp_path}/my%20offsets"
     if request.param == "sqlite":
+        (tmp_path / "offsets.db").touch()
         return f"sqlite:///{tmp_path}/offsets.db"
     url: str = request.getfixturevalue("postgres_server").url
     return f"{url}&table=cli_offsets"
@@ -111,6 +112,16 @@ def test_a_wrong_store_is_wrong_use(url: str) -> None:
     assert run("list", url).exit_code == 2
     with pytest.raises(ValueError, match=r"names|options"):
         store_from_url(url)
+
+
+def test_asking_makes_no_database(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/typo.db"
+    assert "there is no file" in failure("list", url)
+    assert "there is no file" in failure("get", url, "a", "b")
+    assert "there is no file" in failure("delete", url, "a", "b")
+    assert list(tmp_path.iterdir()) == []
+    ok("set", url, "a", "b", "1")
+    assert ok("get", url, "a", "b") == "1\n"
 
 
 def test_a_wrong_key_is_wrong_use(tmp_path: Path) -> None:

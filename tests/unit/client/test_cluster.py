@@ -191,7 +191,7 @@ async def test_only_what_may_be_repeated_is_repeated(brokers: dict[int, Scripted
 
 async def test_retries_end_with_the_time_that_is_given(brokers: dict[int, ScriptedBroker]) -> None:
     brokers[1].script(HeartbeatRequest, HeartbeatResponse(0, ErrorCode.NOT_COORDINATOR))
-    async with client_of(brokers, api_timeout=0.01) as client:
+    async with client_of(brokers, api_timeout=0.5) as client:
 
         async def attempt() -> None:
             check((await client.send(HEARTBEAT, to=1)).error_code, "try")
@@ -266,7 +266,7 @@ async def test_many_callers_share_one_failure(brokers: dict[int, ScriptedBroker]
             *(client.send(HEARTBEAT, to="any") for _ in range(50)), return_exceptions=True
         )
         assert {type(one) for one in failures} == {BrokerUnreachable}
-        assert brokers[1].connections == 1
+        assert len(brokers[1].asked(ApiVersionsRequest)) == 1
 
 
 async def test_a_cancelled_connector_hands_over(brokers: dict[int, ScriptedBroker]) -> None:

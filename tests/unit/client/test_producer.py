@@ -17,14 +17,19 @@ import pytest
 
 from ottla.client.cluster_view import TopicPartition
 from ottla.client.errors import (
+    BadSetting,
     BrokerUnreachable,
     ClientClosed,
     KafkaError,
     RequestTimedOut,
 )
 from ottla.client.producer import Producer
-from ottla.client.producer_arrow import MissingColumn
-from ottla.client.producer_types import BadSetting, ProducerRecord, RecordMetadata, RecordTooLarge
+from ottla.client.producer_types import (
+    MissingColumn,
+    ProducerRecord,
+    RecordMetadata,
+    RecordTooLarge,
+)
 from ottla.wire.batch import iter_batches, read_batch
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.errors import UnknownCodec

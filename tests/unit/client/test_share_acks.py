@@ -326,3 +326,22 @@ def test_marks_stay_within_what_was_acquired() -> None:
     assert [bytes(span.states) for span in made.spans] == [bytes([HELD, WAITING]), bytes([DONE])]
     assert made.span_of(7) is None
     assert made.span_of(4) is None
+
+
+def test_locks_are_renewed_where_nothing_was_said_and_without_a_trace() -> None:
+    ledger = ledger_with((0, 3))
+    ledger.add(delivery(2, (10, 11)))
+    ledger.acknowledge(1, 1, Kind.ACCEPT)
+    assert ledger.renewals(NODE, before=100.0) == [], "they end later"
+    renewals = ledger.renewals(NODE, before=100.1)
+    ranges = [(batch.first_offset, batch.last_offset) for batch in ack_batches(renewals)[KEY]]
+    assert ranges == [(0, 0), (2, 3), (10, 11)]
+    assert all(set(one.kinds) == {Kind.RENEW} for one in renewals)
+    # The caller can decide as before, and only that is sent.
+    assert ledger.undecided == 3
+    ledger.acknowledge(1, 0, Kind.REJECT)
+    assert sends(ledger) == [AcknowledgementBatch(0, 1, [3, 1])]
+    renewals[0].delivery.is_renewable = False
+    assert {one.delivery.number for one in ledger.renewals(NODE, before=100.1)} == {2}
+    ledger.lose(NODE)
+    assert ledger.renewals(NODE, before=100.1) == []

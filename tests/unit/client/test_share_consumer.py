@@ -206,7 +206,7 @@ async def test_a_silent_coordinator_is_given_up(broker: ScriptedBroker) -> None:
     await broker.until_left()
 
 
-async def test_an_acknowledged_partition_that_is_not_answered_has_failed(
+async def test_63_an_acknowledged_partition_that_is_not_answered_has_failed(
     broker: ScriptedBroker,
 ) -> None:
     broker.script(ShareFetchRequest, delivered((0, 0), records=batch(0)), ShareFetchResponse())
@@ -219,7 +219,9 @@ async def test_an_acknowledged_partition_that_is_not_answered_has_failed(
     assert only.error.code == ErrorCode.INVALID_RECORD_STATE
 
 
-async def test_gaps_are_acknowledged_even_if_there_is_nothing_else(broker: ScriptedBroker) -> None:
+async def test_64_gaps_are_acknowledged_even_if_there_is_nothing_else(
+    broker: ScriptedBroker,
+) -> None:
     broker.script(
         ShareFetchRequest,
         delivered((0, 9), records=batch(20)),

@@ -127,7 +127,10 @@ def test_a_missing_permission_is_told_once_and_waited_for() -> None:
 
 def test_leaving() -> None:
     one = steady()
-    assert one.leave().member_epoch == -1
+    one.subscribe([])
+    assert one.heartbeat().member_epoch == -1
+    assert one.answered(good(-1), 0.5) == 0.0
+    assert one.is_silent
     assert one.phase is Phase.LEFT
 
 
@@ -148,3 +151,39 @@ def test_what_passes_is_waited_out_and_then_everything_is_said_again(
     assert (beat.member_epoch, beat.subscribed_topic_names) == (7, ["t"])
     one.answered(good(7, 0), random)
     assert one.heartbeat().subscribed_topic_names is None
+
+
+def test_a_subscription_that_changes_is_said_until_it_is_heard() -> None:
+    one = steady()
+    beat = one.heartbeat()
+    one.subscribe(["u"])
+    # The answer to what was asked before says nothing about the change.
+    one.answered(good(7)._replace(assignment=None), 0.5)
+    beat = one.heartbeat()
+    assert (beat.member_epoch, beat.subscribed_topic_names) == (7, ["u"])
+    one.answered(good(8, 2), 0.5)
+    assert one.heartbeat().subscribed_topic_names is None
+
+
+def test_a_member_that_left_can_come_back_at_any_moment() -> None:
+    one = steady()
+    one.subscribe([])
+    assert not one.assignment
+    # A heartbeat that was under way is answered before the member has left.
+    assert one.answered(good(7, 0, 1), 0.5) == 0.0
+    assert one.heartbeat().member_epoch == -1
+    one.subscribe(["u"])
+    # The answer to the leave comes late.
+    one.answered(good(-1), 0.5)
+    join = one.heartbeat()
+    assert (join.member_epoch, join.subscribed_topic_names) == (0, ["u"])
+    one.answered(good(9, 3), 0.5)
+    assert one.phase is Phase.STEADY
+
+
+def test_a_leave_that_fails_is_not_repeated() -> None:
+    one = steady()
+    one.subscribe([])
+    one.failed(BrokerUnreachable("down"), 0.5)
+    assert one.is_silent
+    assert Membership("g", "m", []).is_silent

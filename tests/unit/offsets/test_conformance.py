@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ottla.offsets import (
     MAX_POSITION,
+    NotInTransaction,
     OffsetConflict,
+    OffsetCorrupt,
     OffsetError,
+    OffsetLockTimeout,
     OffsetRegression,
     StaleOffset,
 )
@@ -19,7 +24,6 @@ from tests.support.offsets_stores import KINDS, key_of, make_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from ottla.offsets.protocol import SyncOffsetStore
     from ottla.offsets.threaded import ThreadedOffsetStore
@@ -222,3 +226,17 @@ def test_every_failure_of_a_save_is_an_offset_error(store: SyncOffsetStore, key:
         store.save(key, 4)
     with pytest.raises(OffsetError):
         store.save(key, 6, expected=4)
+
+
+def test_errors_survive_pickling() -> None:
+    key = key_of("v1")
+    for error in (
+        OffsetRegression(key, 5, 4),
+        OffsetConflict(key, None, 4),
+        StaleOffset(key, "a", "b"),
+        OffsetCorrupt(Path("x"), "it is empty"),
+        OffsetLockTimeout(Path("x"), 1.5),
+        NotInTransaction("begin first"),
+    ):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again)) == (type(error), str(error))

@@ -154,6 +154,8 @@ def test_t68_data_is_synced_before_the_rename_and_the_directory_after(
     assert sync[1].startswith(".orders.0.")
     assert (replace, directory) == (("replace", "orders.0.offset"), ("fsync", "group"))
     trace.calls.clear()
+    assert store.save(ORDERS, 2).changed is False
+    assert trace.calls == []
     store.delete(ORDERS)
     assert trace.calls == [("unlink", "orders.0.offset"), ("fsync", "group")]
 

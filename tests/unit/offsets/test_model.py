@@ -132,5 +132,5 @@ class StoreMachine(RuleBasedStateMachine):
 @pytest.mark.parametrize("kind", ["memory", "v1", "lance", "sqlite"])
 def test_a_store_is_a_dictionary_with_rules(kind: str) -> None:
     machine = type(f"{kind}Machine", (StoreMachine,), {"kind": kind})
-    examples = 2_000 if soak() else 50
+    examples = 2_000 if soak() else 15
     run_state_machine_as_test(machine, settings=settings(max_examples=examples))

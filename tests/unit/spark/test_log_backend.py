@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.client.admin import Admin
+from ottla.client.connection import Connection
 from ottla.client.errors import KafkaError
-from ottla.client.reader_types import CorruptRecords
 from ottla.spark.backend import Limit
-from ottla.spark.errors import BadOption, DataLoss, NoProgress
+from ottla.spark.errors import BadOption
 from ottla.spark.readers import StreamReader
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.spark_source import (
     backend,
-    delete_below,
     fill,
     new_topic,
     rows,
@@ -142,6 +141,28 @@ def test_case_22_nothing_new_is_the_same_offset(broker: EmbeddedBroker) -> None:
     assert source.advance({topic: {"0": 3}}, ALL) == {topic: {"0": 3}}
 
 
+def test_case_23_an_idle_call_is_one_request(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(broker, 5)
+    source = backend(broker, subscribe=topic)
+    start = source.bounds().first
+    assert source.advance(start, ALL) is start
+    sent = []
+    send = Connection.send
+
+    async def counted(self: Connection, request: object, *rest: object) -> object:
+        sent.append(type(request).__name__)
+        return await send(self, request, *rest)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr(Connection, "send", counted)
+    for _ in range(10):
+        assert source.advance(start, ALL) is start
+        source.latest()
+    assert sent == ["FetchRequest"] * 10, "each waits at the broker for as long as a long poll"
+    source.close()
+
+
 def test_a_waiting_source_hears_of_new_records_at_once(broker: EmbeddedBroker) -> None:
     topic = new_topic(broker)
     source = backend(broker, subscribe=topic, longPollMs="20000")
@@ -203,66 +224,6 @@ def test_case_15_a_new_partition_is_read_by_the_next_run(broker: EmbeddedBroker)
     assert rows(following, end, last) == values({1: (0, 4)})
 
 
-def test_case_07_gaps_are_no_loss(broker: EmbeddedBroker) -> None:
-    topic = new_topic(broker)
-    fill(broker, topic, {0: 10})
-    delete_below(broker, topic, 0, 4)
-    source = backend(broker, "batch", subscribe=topic)
-    assert everything(source) == values({0: (4, 10)})
-
-
-@pytest.mark.parametrize("gone", ["some", "all"])
-def test_case_26_retention_past_the_start(broker: EmbeddedBroker, gone: str) -> None:
-    topic = new_topic(broker)
-    fill(broker, topic, {0: 10})
-    begin = {topic: {"0": 2}}
-    end = {topic: {"0": 8}}
-    delete_below(broker, topic, 0, 5 if gone == "some" else 10)
-    strict = backend(broker, subscribe=topic)
-    with pytest.raises(DataLoss, match=r"was to be read from offset 2 to 8 .*failOnDataLoss=false"):
-        rows(strict, begin, end)
-    lenient = backend(broker, subscribe=topic, failOnDataLoss="false")
-    assert rows(lenient, begin, end) == values({0: (5, 8)} if gone == "some" else {})
-
-
-def test_case_26_a_topic_that_is_gone_or_was_made_anew(broker: EmbeddedBroker) -> None:
-    topic = new_topic(broker)
-    fill(broker, topic, {0: 10})
-    options = {"subscribe": topic, "startingOffsets": "earliest", "metadataTtlMs": "0"}
-    strict = backend(broker, **options)
-    lenient = backend(broker, **options, failOnDataLoss="false", fetchOffset__numRetries="0")
-    first = strict.bounds().first
-    assert lenient.bounds().first == first
-    end = strict.advance(first, ALL)
-    [task] = strict.plan(first, end)
-    broker.delete_topic(topic)
-    with pytest.raises(DataLoss, match=f"{topic}-0 no longer exist"):
-        strict.advance(end, ALL)
-    broker.create_topic(topic)
-    fill(broker, topic, {0: 3})
-    with pytest.raises(DataLoss, match="deleted and created again"):
-        strict.advance(end, ALL)
-    with pytest.raises(DataLoss, match="deleted and created again"):
-        task_rows(strict, task)
-    assert task_rows(lenient, task) == []
-    assert lenient.advance(end, ALL) == {topic: {"0": 3}}
-
-
-def test_case_26_a_log_that_ends_before_our_place(broker: EmbeddedBroker) -> None:
-    topic = new_topic(broker)
-    fill(broker, topic, {0: 3})
-    options = {"subscribe": topic, "fetchOffset__retryIntervalMs": "50"}
-    source = backend(broker, **options)
-    with pytest.raises(DataLoss, match="ends at offset 3, before offset 5"):
-        source.advance({topic: {"0": 5}}, ALL)
-    timer = threading.Timer(0.1, fill, (broker, topic, {0: 2}))
-    timer.start()
-    patient = backend(broker, **options, fetchOffset__numRetries="100")
-    end = patient.advance({topic: {"0": 5}}, ALL)
-    timer.join()
-    assert end[topic] == {"0": 5}
-
-
 def test_case_10_and_16_large_values_and_many_small_batches(broker: EmbeddedBroker) -> None:
     topic = new_topic(broker, 40, max_message_bytes=str(8 << 20))
 
@@ -286,34 +247,6 @@ def test_case_10_and_16_large_values_and_many_small_batches(broker: EmbeddedBrok
     assert batches[0].schema.names == ["partition", "offset"]
 
 
-def test_case_27_a_broker_that_restarts_is_waited_out(tmp_path: Path) -> None:
-    port = 0
-    with EmbeddedBroker(tmp_path) as broker:
-        port = int(broker.bootstrap.rpartition(":")[2])
-        topic = new_topic(broker)
-        fill(broker, topic, {0: 2000})
-        source = backend(
-            broker, "batch", subscribe=topic, readBatchRows="100", prefetchBytes="1000"
-        )
-        first, last = source.bounds()
-        [task] = source.plan(first, last)
-        batches = source.read(task, ("offset",))
-        found = next(batches).column(0).to_pylist()
-    with EmbeddedBroker(tmp_path, port=port):
-        for batch in batches:
-            found += batch.column(0).to_pylist()
-        source.close()
-    assert found == list(range(2000))
-
-
-def test_no_progress_is_an_error_in_time(broker: EmbeddedBroker) -> None:
-    topic = new_topic(broker)
-    fill(broker, topic, {0: 3})
-    source = backend(broker, subscribe=topic, kafkaConsumer__pollTimeoutMs="1000")
-    with pytest.raises(NoProgress, match=f"{topic}-0 at offset 3"):
-        rows(source, {topic: {"0": 0}}, {topic: {"0": 9}})
-
-
 def test_case_47_a_group_mirrors_the_query_and_seeds_another(broker: EmbeddedBroker) -> None:
     topic = new_topic(broker, 2)
     fill(broker, topic, {0: 5, 1: 5})
@@ -324,41 +257,22 @@ def test_case_47_a_group_mirrors_the_query_and_seeds_another(broker: EmbeddedBro
     assert seeded.bounds().first == {topic: {"0": 3, "1": 0}}
 
 
-def test_case_07_the_last_offsets_of_a_compacted_log_are_missing(tmp_path: Path) -> None:
-    with EmbeddedBroker(tmp_path) as broker:
-        topic = new_topic(broker)
-        for _ in range(10):
-            fill(broker, topic, {0: 1})
-    # As the cleaner leaves it: the newest segment is empty, the one before lacks its last records.
-    [segment] = tmp_path.rglob(f"{topic}-0/*.log")
-    batches = segment.read_bytes()
-    segment.write_bytes(batches[: len(batches) * 8 // 10])
-    for index in segment.parent.glob("*index"):
-        index.unlink()
-    segment.with_name(f"{10:020}.log").touch()
-    with EmbeddedBroker(tmp_path) as broker:
-        source = backend(broker, "batch", subscribe=topic)
-        first, last = source.bounds()
-        assert last == {topic: {"0": 10}}
-        assert [row[1] for row in rows(source, first, last)] == list(range(8))
-        source.close()
-
-
-def test_case_09_a_broken_batch_is_named_by_its_place(tmp_path: Path) -> None:
-    with EmbeddedBroker(tmp_path) as broker:
-        topic = new_topic(broker)
-        for _ in range(10):
-            fill(broker, topic, {0: 1})
-    [segment] = tmp_path.rglob(f"{topic}-0/*.log")
-    batches = bytearray(segment.read_bytes())
-    batches[len(batches) * 6 // 10 - 2] ^= 0xFF  # in the value of the sixth record
-    segment.write_bytes(batches)
-    with EmbeddedBroker(tmp_path) as broker:
-        source = backend(broker, "batch", subscribe=topic)
-        first, last = source.bounds()
-        with pytest.raises(CorruptRecords, match=f"{topic}-0: batch at offset 5"):
-            rows(source, first, last)
-        source.close()
-        careless = backend(broker, "batch", subscribe=topic, verifyCrc="false")
-        assert len(everything(careless)) == 10
-        careless.close()
+@pytest.mark.parametrize("kind", ["", "sqlite:///"])
+def test_case_47_a_store_mirrors_the_query_and_seeds_another(
+    broker: EmbeddedBroker, tmp_path: Path, kind: str
+) -> None:
+    topic = new_topic(broker, 2)
+    fill(broker, topic, {0: 5, 1: 5})
+    url = f"{kind}{tmp_path}/offsets"
+    source = backend(broker, subscribe=topic, offsetStore=url, offsetStoreKey="totals")
+    source.settle({topic: {"0": 4}})
+    source.settle({topic: {"0": 3}})
+    source.close()
+    options = {"subscribe": topic, "startingOffsets": "store:totals"}
+    seeded = backend(broker, **options, offsetStore=url)
+    assert seeded.bounds().first == {topic: {"0": 3, "1": 0}}
+    seeded.close()
+    with pytest.raises(BadOption, match="offsetStore: 'ftp' names no offset store"):
+        backend(broker, **options, offsetStore="ftp://x").bounds()
+    with pytest.raises(BadOption, match="needs the option offsetStore"):
+        backend(broker, **options)

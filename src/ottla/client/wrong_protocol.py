@@ -1,0 +1,56 @@
+"""What listens on a port if it is no Kafka broker: told by what it says, or by one more question.
+
+Most HTTP servers answer the first request in words that no length can be; some wait for the end of
+a line. A TLS server says nothing to what is no handshake and hangs up, as a broker does that is
+going down. Both answer the question here, a TLS hello that is cut short and a line of HTTP at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from ottla.wire.errors import FrameError
+
+if TYPE_CHECKING:
+    from ottla.wire.errors import WireError
+
+# Long enough for a server that is there; one that is not makes nobody wait much longer.
+PROBE_TIMEOUT: Final = 1.0
+
+# A handshake record of four bytes: a ClientHello whose length is zero.
+_CUT_HELLO: Final = b"\x16\x03\x01\x00\x04\x01\x00\x00\x00"
+_HTTP_LINE: Final = b" / HTTP/1.1\r\n\r\n"
+_ALERT: Final = b"\x15\x03"
+
+_HTTP: Final = "an HTTP server listens there; give the port of the broker's Kafka listener"
+_TLS: Final = "it wants TLS; give the port of a PLAINTEXT listener"
+
+
+def named_by_answer(error: WireError) -> str:
+    """What broke the protocol, by the four bytes that stand where a length should."""
+    if isinstance(error, FrameError) and isinstance(error.got, int):
+        name = _named(error.got.to_bytes(4, "big", signed=True))
+        if name is not None:
+            return name
+    return f"{error}; give the port of the broker's Kafka listener"
+
+
+async def named_by_probe(host: str, port: int) -> str | None:
+    """What does not answer a Kafka client, if it answers something else."""
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(_CUT_HELLO + _HTTP_LINE)
+                return _named(await reader.readexactly(4))
+            finally:
+                writer.close()
+    except (OSError, EOFError, TimeoutError):
+        return None
+
+
+def _named(said: bytes) -> str | None:
+    if said == b"HTTP":
+        return _HTTP
+    return _TLS if said.startswith(_ALERT) else None

@@ -1,0 +1,73 @@
+"""All that a client of Ottla raises, in one place; `ClientError` is above all of it.
+
+    try:
+        records = await consumer.poll()
+    except errors.NotSubscribed:
+        ...
+    except errors.ClientError as error:
+        print(error)  # one sentence that names the way out
+
+- `BadArgument`: what a call was given cannot be; it is a `ValueError` too.
+- `ConnectionLost`, `RequestTimedOut`: there is no answer, and perhaps never was a broker.
+- `KafkaError`: an answer with an error code, which it carries.
+- The others belong to one client each and say what it was asked for at the wrong time.
+"""
+
+from __future__ import annotations
+
+from ottla.client.admin_resets import NothingToReset
+from ottla.client.bootstrap import BadBootstrap
+from ottla.client.errors import (
+    BadArgument,
+    BadSetting,
+    BrokerUnreachable,
+    ClientClosed,
+    ClientError,
+    ConnectionLost,
+    KafkaError,
+    RequestTimedOut,
+    UnknownTopic,
+    UnsupportedApi,
+    UnsupportedSecurity,
+    WrongProtocol,
+)
+from ottla.client.producer_types import MissingColumn, RecordTooLarge
+from ottla.client.reader_types import CorruptRecords, DataLost, TopicRecreated
+from ottla.client.share_types import (
+    ConcurrentPoll,
+    EmptyGroupId,
+    NotSubscribed,
+    RecordNotHeld,
+    UnacknowledgedRecords,
+    UndecodableRecords,
+    WrongAckMode,
+)
+
+__all__ = [
+    "BadArgument",
+    "BadBootstrap",
+    "BadSetting",
+    "BrokerUnreachable",
+    "ClientClosed",
+    "ClientError",
+    "ConcurrentPoll",
+    "ConnectionLost",
+    "CorruptRecords",
+    "DataLost",
+    "EmptyGroupId",
+    "KafkaError",
+    "MissingColumn",
+    "NotSubscribed",
+    "NothingToReset",
+    "RecordNotHeld",
+    "RecordTooLarge",
+    "RequestTimedOut",
+    "TopicRecreated",
+    "UnacknowledgedRecords",
+    "UndecodableRecords",
+    "UnknownTopic",
+    "UnsupportedApi",
+    "UnsupportedSecurity",
+    "WrongAckMode",
+    "WrongProtocol",
+]

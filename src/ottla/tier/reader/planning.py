@@ -1,0 +1,154 @@
+"""Which objects, and which bytes of them, hold the wanted offsets. Pure.
+
+The lineage of the log is what the segment that ends last says of it. Segments that are not of that
+lineage are left out, overlaps are resolved as the broker resolves them, and what is left must be
+without gaps: a hole between segments is an error, never fewer rows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import itemgetter
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from ottla.tier.errors import RemoteStorageError
+from ottla.tier.layout import LOG_SUFFIX, CustomMetadata, Place, Section, segment_key
+from ottla.tier.lineage import RemoteLogMetadataCache
+from ottla.tier.validity import is_within_lineage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from ottla.log.index import AbortedTransaction
+    from ottla.tier.segments import RemoteLogSegmentMetadata, TopicIdPartition
+
+Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
+
+
+class MissingSegments(RemoteStorageError):
+    """Offsets between remote segments that no segment has."""
+
+
+class PlannedSegment(NamedTuple):
+    """One object, and the wanted offsets in it, both inclusive."""
+
+    key: str
+    size: int
+    first: int
+    last: int
+    epoch: int
+    log_crc: int | None
+    offset_index: Place | None
+    transaction_index: Place | None
+    metadata: RemoteLogSegmentMetadata
+
+
+class Split(NamedTuple):
+    """Bytes to read at once, the offsets wanted of them, and what to leave out: plain values.
+
+    The first split of an object must begin at or before the first wanted offset, the last one must
+    reach the last: the flags say which of the two is to be checked. `aborted` are (producer id,
+    first offset, offset of the marker).
+    """
+
+    topic: str
+    partition: int
+    key: str
+    etag: str | None
+    start: int
+    end: int
+    first_offset: int
+    last_offset: int
+    is_first: bool = True
+    is_last: bool = True
+    aborted: tuple[tuple[int, int, int], ...] = ()
+
+
+class Request(NamedTuple):
+    """What a plan was asked for, with times turned into offsets: enough to plan again."""
+
+    topic: str
+    partition: int
+    topic_id: UUID
+    start_offset: int
+    end_offset: int
+    isolation: Isolation
+    split_bytes: int
+    tail_aborted: Sequence[AbortedTransaction] | None
+
+
+class Plan(NamedTuple):
+    """Offsets `start_offset` up to `end_offset`; later ones are not in the remote tier yet.
+
+    `log_start` is the first offset that the tier has. `end_offset` may lie before the end of the
+    last segment, where the fate of a transaction is not known from the remote tier alone.
+    """
+
+    tip: TopicIdPartition
+    log_start: int
+    request: Request
+    segments: tuple[PlannedSegment, ...]
+    splits: tuple[Split, ...]
+
+    @property
+    def start_offset(self) -> int:
+        return self.request.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self.request.end_offset
+
+
+def newest(segments: Sequence[RemoteLogSegmentMetadata]) -> RemoteLogSegmentMetadata:
+    """The segment that knows the lineage: the one that ends last."""
+    return max(segments, key=lambda one: (one.end_offset, one.event_timestamp_ms))
+
+
+def serving_chain(
+    segments: Sequence[RemoteLogSegmentMetadata], lineage: Sequence[tuple[int, int]]
+) -> list[RemoteLogSegmentMetadata]:
+    """The segments that serve the log from its first remote offset to its last, in order."""
+    end = newest(segments).end_offset
+    valid = [one for one in segments if is_within_lineage(one, lineage, end + 1)]
+    cache = RemoteLogMetadataCache()
+    for one in valid:
+        cache.put(one)
+    found: list[RemoteLogSegmentMetadata] = []
+    offset = min((one.start_offset for one in valid), default=end + 1)
+    starts = list(lineage)
+    while offset <= end:
+        at = bisect_right(starts, offset, key=itemgetter(1)) - 1
+        segment = cache.find(starts[at][0], offset) if at >= 0 else None
+        if segment is None:
+            raise MissingSegments(f"no remote segment has offset {offset}, and {end} is there")
+        found.append(segment)
+        offset = segment.end_offset + 1
+    return found
+
+
+def rows(
+    serving: Sequence[RemoteLogSegmentMetadata], prefix: str, first: int, last: int
+) -> list[PlannedSegment]:
+    """The part of the chain with these offsets, inclusive; each begins where another ended."""
+    found = []
+    reached = first
+    for one in serving:
+        if one.end_offset < reached or one.start_offset > last:
+            continue
+        custom = CustomMetadata.decode(one.custom_metadata)
+        found.append(
+            PlannedSegment(
+                segment_key(prefix, one, LOG_SUFFIX),
+                one.segment_size,
+                max(reached, one.start_offset),
+                min(last, one.end_offset),
+                one.leader_epochs[0].epoch,
+                None if custom is None else custom.log_crc,
+                None if custom is None else custom.places[Section.OFFSET],
+                None if custom is None else custom.places[Section.TRANSACTION],
+                one,
+            )
+        )
+        reached = one.end_offset + 1
+    return found

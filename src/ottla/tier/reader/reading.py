@@ -1,0 +1,283 @@
+"""Plans made from a source and a store, and their splits read as Arrow.
+
+A reader never gets fewer rows than the plan promised: bytes are asked for by the ETag that the plan
+saw, every batch is checked, and the offsets must reach from the first wanted to the last. An object
+that is gone or another one means that retention was faster: `read` then plans again, and if offsets
+that were promised are gone says so with `OffsetsExpired`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from ottla.client.reader_decode import DEFAULT_COLUMNS, Chunk, decode
+from ottla.client.reader_types import CorruptRecords
+from ottla.log.epochs import LeaderEpochs
+from ottla.log.index import AbortedTransaction, CorruptIndex, OffsetIndex, decode_aborted
+from ottla.log.producer_state import ProducerStates
+from ottla.tier.errors import CorruptRemoteData, RemoteNotFound, RemoteStorageError
+from ottla.tier.layout import Section
+from ottla.tier.ranges import ByteRange, aborted_within, byte_range, cut
+from ottla.tier.reader.planning import Plan, Request, Split, newest, rows, serving_chain
+from ottla.tier.store import ObjectReplaced
+from ottla.tier.timestamps import first_at_or_after
+from ottla.wire.batch import read_batch
+from ottla.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from uuid import UUID
+
+    import pyarrow as pa
+
+    from ottla.tier.reader.planning import Isolation, PlannedSegment
+    from ottla.tier.reader.sources import SegmentSource
+    from ottla.tier.segments import RemoteLogSegmentMetadata
+    from ottla.tier.storage_manager import RemoteStorageManager
+    from ottla.tier.store import ObjectStore
+
+SPLIT_BYTES: Final = 96 * 1024 * 1024  # pieces come out between 64 and 144 MiB, most near this
+REQUESTS_IN_FLIGHT: Final = 16
+REPLANS: Final = 3  # an object that is gone three times in a row is no coincidence
+
+
+class SegmentGone(RemoteStorageError):
+    """An object of the plan is not there any more, or is another one: plan again."""
+
+
+class OffsetsExpired(RemoteStorageError):
+    """Offsets that were asked for have been deleted by retention."""
+
+
+class RemoteReader:
+    """Plans and reads with one store and one source of segments."""
+
+    def __init__(self, storage: RemoteStorageManager, source: SegmentSource) -> None:
+        self._storage = storage
+        self._source = source
+        self._turn = asyncio.Semaphore(REQUESTS_IN_FLIGHT)
+
+    async def plan(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        start_timestamp_ms: int | None = None,
+        end_timestamp_ms: int | None = None,
+        topic_id: UUID | None = None,
+        isolation: Isolation = "read_committed",
+        split_bytes: int = SPLIT_BYTES,
+        tail_aborted: Sequence[AbortedTransaction] | None = None,
+    ) -> Plan:
+        """The splits with offsets from `start_offset` up to `end_offset`.
+
+        Times stand for the offset of the first record that is not older. Without a start the plan
+        begins with the remote log, without an end it reaches as far as the remote log does.
+        `tail_aborted` are the aborted transactions of the log after its remote part, if somebody
+        could ask a broker; without them a plan for committed records ends before the first
+        transaction whose end is not in the remote tier.
+        """
+        tip, segments = await self._source.find(topic, partition, topic_id)
+        serving = await self._chain(segments)
+        if start_timestamp_ms is not None:
+            start_offset = await self._offset_at(serving, start_timestamp_ms)
+        if end_timestamp_ms is not None:
+            end_offset = await self._offset_at(serving, end_timestamp_ms)
+        log_start = serving[0].start_offset if serving else 0
+        remote_end = serving[-1].end_offset + 1 if serving else 0
+        first = log_start if start_offset is None else start_offset
+        if serving and first < log_start:
+            raise OffsetsExpired(f"{tip} starts at {log_start} in the remote tier, not at {first}")
+        end = remote_end if end_offset is None else min(end_offset, remote_end)
+        if isolation == "read_committed" and tail_aborted is None and serving:
+            end = min(end, await self._decided_until(serving[-1]))
+        end = max(first, end)
+        request = Request(
+            topic, partition, tip.topic_id, first, end, isolation, split_bytes, tail_aborted
+        )
+        wanted = rows(serving, self._storage.prefix, first, end - 1) if first < end else []
+        aborted = await self._aborted(serving, request) if wanted else []
+        splits = await asyncio.gather(*(self._splits(one, request, aborted) for one in wanted))
+        return Plan(tip, log_start, request, tuple(wanted), tuple(chain.from_iterable(splits)))
+
+    async def read(
+        self, plan: Plan, *, columns: Sequence[str] = DEFAULT_COLUMNS
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """The rows of a plan, in order; plans again where retention was faster."""
+        failures = 0
+        position = 0
+        splits = plan.splits
+        while position < len(splits):
+            split = splits[position]
+            try:
+                found = await read_split(self._storage.store, split, columns=columns)
+            except SegmentGone:
+                failures += 1
+                if failures > REPLANS:
+                    raise
+                # What was given out ends where this split's object begins to be wanted.
+                splits, position = await self._again(plan.request, split), 0
+                continue
+            failures = 0
+            position += 1
+            for batch in found:
+                yield batch
+
+    async def _again(self, request: Request, gone: Split) -> tuple[Split, ...]:
+        if not gone.is_first:
+            # Rows of the same object are out already, and cuts may differ in the next plan.
+            raise SegmentGone(
+                f"{gone.key} went while it was read; read again from offset {gone.first_offset}"
+            )
+        again = await self.plan(
+            request.topic,
+            request.partition,
+            start_offset=gone.first_offset,
+            end_offset=request.end_offset,
+            topic_id=request.topic_id,
+            isolation=request.isolation,
+            split_bytes=request.split_bytes,
+            tail_aborted=request.tail_aborted,
+        )
+        if again.end_offset < request.end_offset:
+            raise OffsetsExpired(
+                f"{again.tip} ends at {again.end_offset} now, no longer at {request.end_offset}"
+            )
+        return again.splits
+
+    async def _chain(
+        self, segments: list[RemoteLogSegmentMetadata]
+    ) -> list[RemoteLogSegmentMetadata]:
+        if not segments:
+            return []
+        last = newest(segments)
+        text = await self._storage.fetch_index(last, Section.LEADER_EPOCH)
+        return serving_chain(segments, LeaderEpochs.decode(bytes(text)).entries)
+
+    async def _offset_at(
+        self, serving: list[RemoteLogSegmentMetadata], timestamp_ms: int
+    ) -> int | None:
+        for one in serving:
+            if one.max_timestamp_ms >= timestamp_ms:
+                found = await first_at_or_after(self._storage, one, timestamp_ms)
+                if found is not None:
+                    return found.offset
+        return serving[-1].end_offset + 1 if serving else None
+
+    async def _decided_until(self, last: RemoteLogSegmentMetadata) -> int:
+        """The first offset of a transaction that was open where the remote log ends."""
+        data = await self._storage.fetch_index(last, Section.PRODUCER_SNAPSHOT)
+        producers = ProducerStates.decode(bytes(data))
+        firsts = [one.current_txn_first_offset for one in producers]
+        return min([one for one in firsts if one >= 0], default=last.end_offset + 1)
+
+    async def _aborted(
+        self, serving: list[RemoteLogSegmentMetadata], request: Request
+    ) -> list[AbortedTransaction]:
+        """The aborts of these offsets; each is recorded where its marker is, which may be later."""
+        if request.isolation == "read_uncommitted":
+            return []
+        found: list[AbortedTransaction] = []
+        for one in serving:
+            if one.end_offset < request.start_offset or one.txn_index_empty:
+                continue
+            data = await self._storage.fetch_index(one, Section.TRANSACTION)
+            entries = decode_aborted(bytes(data))
+            found += entries
+            if any(entry.last_stable_offset >= request.end_offset for entry in entries):
+                return found
+        return found + list(request.tail_aborted or ())
+
+    async def _splits(
+        self, row: PlannedSegment, request: Request, aborted: list[AbortedTransaction]
+    ) -> list[Split]:
+        async with self._turn:
+            info = await self._storage.store.head(row.key)
+            if info.size != row.size:
+                raise CorruptRemoteData(f"{row.key} has {info.size} bytes, not {row.size}")
+            metadata = row.metadata
+            is_whole = row.first == metadata.start_offset and row.last == metadata.end_offset
+            pieces = [ByteRange(0, row.size)]
+            if not is_whole or row.size > request.split_bytes:
+                index = await self._offset_index(metadata)
+                base = metadata.start_offset
+                whole = byte_range(index, base, row.first, row.last, row.size)
+                pieces = cut(index, whole, request.split_bytes)
+        return [
+            Split(
+                request.topic,
+                request.partition,
+                row.key,
+                info.etag,
+                *piece,
+                row.first,
+                row.last,
+                number == 0,
+                number == len(pieces) - 1,
+                aborted_within(aborted, row.first, row.last),
+            )
+            for number, piece in enumerate(pieces)
+        ]
+
+    async def _offset_index(self, metadata: RemoteLogSegmentMetadata) -> OffsetIndex:
+        """An index that is damaged only costs bytes: all of the object is read then."""
+        sections = await self._storage.fetch_indexes(metadata, (Section.OFFSET,))
+        data = bytes(sections.get(Section.OFFSET, b""))
+        try:
+            return OffsetIndex.decode(data, metadata.segment_size)
+        except CorruptIndex:
+            return OffsetIndex()
+
+
+async def read_split(
+    store: ObjectStore, split: Split, *, columns: Sequence[str] = DEFAULT_COLUMNS
+) -> list[pa.RecordBatch]:
+    """The rows of a split. Damaged bytes are asked for once more, then are `CorruptRemoteData`."""
+    try:
+        return await _read_once(store, split, columns)
+    except (CorruptRecords, WireError, CorruptRemoteData):
+        pass
+    try:
+        return await _read_once(store, split, columns)
+    except (CorruptRecords, WireError) as error:
+        raise CorruptRemoteData(f"{split.key}: {error}") from error
+
+
+async def _read_once(
+    store: ObjectStore, split: Split, columns: Sequence[str]
+) -> list[pa.RecordBatch]:
+    try:
+        data = await store.get_range(split.key, split.start, split.end, etag=split.etag)
+    except (RemoteNotFound, ObjectReplaced) as error:
+        raise SegmentGone(f"{split.key} is not what was planned: {error}") from error
+    if len(data) != split.end - split.start:
+        raise CorruptRemoteData(f"{split.key} ends at {split.start + len(data)}")
+    return await asyncio.to_thread(_rows, split, data, columns)
+
+
+def _rows(split: Split, data: memoryview, columns: Sequence[str]) -> list[pa.RecordBatch]:
+    from ottla.wire.arrow import next_offset
+
+    first = read_batch(data).base_offset
+    following = next_offset(data)
+    assert following is not None  # one batch was read
+    if split.is_first and first > split.first_offset:
+        raise CorruptRemoteData(f"{split.key} has no offset {split.first_offset} at {split.start}")
+    if split.is_last and following <= split.last_offset:
+        raise CorruptRemoteData(f"{split.key} has no offset {split.last_offset} at {split.end}")
+    # Of one producer only those count that end here or later: an earlier marker is not in sight.
+    aborted = [(producer, start) for producer, start, marker in split.aborted if marker >= first]
+    chunk = Chunk(
+        split.topic,
+        split.partition,
+        split.first_offset,
+        split.last_offset + 1,
+        following,
+        data,
+        aborted,
+    )
+    return [rows.select(list(columns)) for rows in decode(chunk, columns, verify_crc=True)]

@@ -1,0 +1,125 @@
+"""Where a planner learns which remote segments a partition has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ottla.tier.catalogue import Catalogue
+from ottla.tier.codec import decode_event
+from ottla.tier.errors import CodecError, RemoteNotFound, RemoteStorageError
+from ottla.tier.event_log import MetadataEventRecord, PartitionStart
+from ottla.tier.layout import META_SUFFIX, partition_prefix, topic_id_of
+from ottla.tier.placement import metadata_partition_for
+from ottla.tier.segments import (
+    PartitionDeleteState,
+    RemoteLogSegmentMetadata,
+    SegmentState,
+    TopicIdPartition,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from ottla.tier.event_log import MetadataEventLog
+    from ottla.tier.storage_manager import RemoteStorageManager
+
+
+class AmbiguousTopic(RemoteStorageError):
+    """The store has segments of several topics of that name; say which by topic id."""
+
+
+class Found(NamedTuple):
+    """The finished segments of a partition, in the order in which they were finished."""
+
+    tip: TopicIdPartition
+    segments: list[RemoteLogSegmentMetadata]
+
+
+class SegmentSource(Protocol):
+    async def find(self, topic: str, partition: int, topic_id: UUID | None) -> Found:
+        """The partition's finished segments; `RemoteNotFound` if the topic cannot be found."""
+
+
+class ListingSource:
+    """Reads the manifests of all `.meta` objects; a `.log` without one is not a segment."""
+
+    def __init__(self, storage: RemoteStorageManager) -> None:
+        self._storage = storage
+
+    async def find(self, topic: str, partition: int, topic_id: UUID | None) -> Found:
+        chosen = topic_id or await self._topic_id(topic)
+        tip = TopicIdPartition(chosen, topic, partition)
+        prefix = partition_prefix(self._storage.prefix, tip)
+        found = [
+            (await self._storage.fetch_manifest(one.key)).metadata
+            async for one in self._storage.store.list(prefix)
+            if one.key.endswith(META_SUFFIX)
+        ]
+        # Copies of one range: the later one counts, as it does in the topic.
+        found.sort(key=lambda one: (one.event_timestamp_ms, one.id.id))
+        return Found(tip, found)
+
+    async def _topic_id(self, topic: str) -> UUID:
+        """From the names of the objects. Looks at all of them."""
+        prefix = self._storage.prefix
+        found = set()
+        async for one in self._storage.store.list(prefix):
+            candidate = topic_id_of(one.key.removeprefix(prefix).partition("/")[0], topic)
+            if candidate is not None:
+                found.add(candidate)
+        if not found:
+            raise RemoteNotFound(f"the store has nothing of topic {topic!r}")
+        if len(found) > 1:
+            ids = ", ".join(map(str, sorted(found)))
+            raise AmbiguousTopic(f"topic {topic!r} has been {ids}; give the topic_id")
+        return found.pop()
+
+
+class TopicSource:
+    """Folds the partition's metadata partition, from its start to its end at this moment."""
+
+    def __init__(self, event_log: MetadataEventLog, topic_ids: dict[str, UUID]) -> None:
+        self._event_log = event_log
+        self._topic_ids = topic_ids
+
+    async def find(self, topic: str, partition: int, topic_id: UUID | None) -> Found:
+        chosen = topic_id or self._topic_ids.get(topic)
+        if chosen is None:
+            raise RemoteNotFound(f"the id of topic {topic!r} is not known; give the topic_id")
+        tip = TopicIdPartition(chosen, topic, partition)
+        cache = (await self._fold(tip)).cache(tip)
+        finished = SegmentState.COPY_SEGMENT_FINISHED
+        return Found(tip, [one for one in cache.segments.values() if one.state is finished])
+
+    async def _fold(self, tip: TopicIdPartition) -> Catalogue:
+        log = self._event_log
+        number = metadata_partition_for(*tip.identity, log.partition_count)
+        end = (await log.high_water_marks())[number]
+        catalogue = Catalogue()
+        subscription = log.subscribe([PartitionStart(number, 0)])
+        position = 0
+        try:
+            while position < end:
+                record = await subscription.next()
+                if not isinstance(record, MetadataEventRecord):
+                    catalogue, position = Catalogue(), record.earliest
+                    continue
+                position = record.offset + 1
+                try:
+                    catalogue.apply(decode_event(record.payload))
+                except CodecError:
+                    continue
+        finally:
+            await subscription.close()
+        if catalogue.delete_state(tip) is PartitionDeleteState.DELETE_PARTITION_FINISHED:
+            raise RemoteNotFound(f"{tip} was deleted")
+        return catalogue
+
+
+def rebuild_catalogue(segments: Iterable[RemoteLogSegmentMetadata]) -> Catalogue:
+    """A catalogue that serves the same reads as the one whose topic was lost."""
+    catalogue = Catalogue()
+    for one in segments:
+        catalogue.put_segment(one)
+    return catalogue

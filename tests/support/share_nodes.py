@@ -1,0 +1,102 @@
+"""Nodes 1 and 2 over one metadata file, in one event loop with a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.broker.node import Node
+from ottla.coordination.groups.partitioner import partition_for
+from ottla.coordination.share.state_records import ShareKey
+from ottla.metadata.broker_config import load_broker_config
+from ottla.metadata.changes import SetLeader
+from ottla.metadata.image import NO_LEADER
+from tests.support.share_member import SHARE_CONFIG
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from pathlib import Path
+    from uuid import UUID
+
+TOPIC: Final = "queue"
+PATIENCE: Final = 30.0
+# Partition 0 of each internal topic goes to node 1, partition 1 to node 2. Their counts differ
+# because Java's hash modulo 2 is a mere sum: with 2 of both, some topics would have no such group.
+CONFIG: Final = {
+    **SHARE_CONFIG,
+    "offsets.topic.num.partitions": "2",
+    "share.coordinator.state.topic.num.partitions": "3",
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+}
+
+
+class Nodes:
+    """To be started and stopped by number; `path` has a directory for each."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.running: dict[int, Node] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._names = count(1)
+
+    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+
+    def do(self, work: Callable[[], Any]) -> Any:
+        async def run() -> Any:
+            return work()
+
+        return self.call(run())
+
+    def start(self, node_id: int) -> None:
+        config = load_broker_config(
+            sets=[f"{k}={v}" for k, v in CONFIG.items()] + [f"node.id={node_id}"]
+        )
+        directory = self.path / str(node_id)
+        shared = self.path / "metadata.db"
+        self.running[node_id] = self.call(Node.start(config, directory, metadata=shared))
+
+    def stop(self, node_id: int) -> None:
+        self.call(self.running.pop(node_id).stop())
+
+    def close(self) -> None:
+        for node_id in tuple(self.running):
+            self.stop(node_id)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def bootstrap(self, node_id: int = 1) -> str:
+        host, port = self.running[node_id].addresses["PLAINTEXT"]
+        return f"{host}:{port}"
+
+    @property
+    def topic_id(self) -> UUID:
+        return self.running[1].image.topics_by_name[TOPIC].topic_id
+
+    def new_group(self) -> str:
+        """One that node 1 coordinates and whose share state belongs on node 2."""
+        while True:
+            group = f"readers-{next(self._names)}"
+            key = ShareKey(group, self.topic_id, 0)
+            if partition_for(group, 2) == 0 and key.state_partition(3) == 1:
+                return group
+
+    def set_leader(self, topic: str, partition: int, leader: int, *, by: int) -> None:
+        """Proposed by one node; the other one does not know yet."""
+        store = self.running[by].store
+        replicas = None if leader == NO_LEADER else (leader,)
+        topic_id = store.image.topics_by_name[topic].topic_id
+        self.do(lambda: store.propose(SetLeader(topic_id, partition, leader, replicas, replicas)))
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,125 @@
+"""The metadata topic of a real broker as an event log."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.client.admin import Admin
+from ottla.client.errors import UnsupportedSecurity
+from ottla.client.security import Security
+from ottla.testing.embedded import EmbeddedBroker
+from ottla.tier.errors import RetriableRemoteError
+from ottla.tier.event_log import MetadataEventRecord, PartitionStart
+from ottla.tier.kafka_event_log import (
+    METADATA_TOPIC,
+    KafkaMetadataEventLog,
+    KafkaMetadataEventLogConfig,
+)
+from ottla.tier.topic_rlmm import TopicBasedRemoteLogMetadataManager
+from tests.support.tiering import FINISHED, TIP, becomes, segment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as running:
+        yield running
+
+
+def config(bootstrap: str, partitions: int = 5) -> KafkaMetadataEventLogConfig:
+    return KafkaMetadataEventLogConfig(
+        bootstrap, partition_count=partitions, replication_factor=1, retry_backoff_ms=20
+    )
+
+
+async def test_case_15_two_brokers_race_to_make_the_topic(broker: EmbeddedBroker) -> None:
+    one, two = await asyncio.gather(
+        *(KafkaMetadataEventLog.open(config(broker.bootstrap)) for _ in range(2))
+    )
+    try:
+        assert one.topic_id == two.topic_id
+        async with Admin(broker.bootstrap) as admin:
+            (topic,) = await admin.describe_topics([METADATA_TOPIC], configs=True)
+        settings = {entry.name: entry.value for entry in topic.configs or ()}
+        assert len(topic.partitions) == one.partition_count == 5
+        assert settings["cleanup.policy"] == "delete"
+        assert settings["retention.ms"] == "-1"
+        assert settings["min.insync.replicas"] == "1"
+    finally:
+        await one.close()
+        await two.close()
+
+
+async def test_case_15_an_existing_topic_keeps_its_partitions(broker: EmbeddedBroker) -> None:
+    async with Admin(broker.bootstrap) as admin:
+        await admin.create_topic(METADATA_TOPIC, 7, 1)
+    log = await KafkaMetadataEventLog.open(config(broker.bootstrap))
+    try:
+        assert log.partition_count == 7
+        assert await log.high_water_marks() == [0] * 7
+    finally:
+        await log.close()
+
+
+async def test_case_16_a_follower_waits_for_its_broker(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with EmbeddedBroker(tmp_path, port=port) as running:
+        bootstrap = running.bootstrap
+        log = await KafkaMetadataEventLog.open(config(bootstrap))
+        offsets = [await log.publish(3, bytes([n])) for n in range(3)]
+    assert offsets == [0, 1, 2]
+    try:
+        subscription = log.subscribe([PartitionStart(3, 1)])
+        first = asyncio.create_task(subscription.next())
+        await asyncio.sleep(0.1)
+        assert not first.done()
+        with EmbeddedBroker(tmp_path, port=port):
+            found = [await first, await subscription.next()]
+            await log.publish(3, b"live")
+            found.append(await subscription.next())
+            expected = [(1, b"\x01"), (2, b"\x02"), (3, b"live")]
+            assert found == [MetadataEventRecord(3, *pair) for pair in expected]
+            subscription.remove(3)
+            assert subscription.assigned() == set()
+            await log.close()
+    finally:
+        await log.close()
+
+
+async def test_case_17_no_group_and_a_catalogue_on_the_topic(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    log = await KafkaMetadataEventLog.open(config(broker.bootstrap))
+    manager = await TopicBasedRemoteLogMetadataManager.start(log, tmp_path, "cluster")
+    try:
+        await manager.reconcile_assignment(range(log.partition_count))
+        await manager.add_remote_log_segment_metadata(segment(0, 9))
+        await manager.update_remote_log_segment_metadata(becomes(segment(0, 9), FINISHED, b"c"))
+        assert manager.remote_log_segment_metadata(TIP, 0, 5) is not None
+        assert sum(await log.high_water_marks()) == 2
+        async with Admin(broker.bootstrap) as admin:
+            assert await admin.list_groups() == []
+    finally:
+        await manager.close()
+        await log.close()
+
+
+async def test_case_17_security_reaches_the_connections() -> None:
+    asked = Security("SASL_SSL", "PLAIN", "user", "secret")
+    with pytest.raises(UnsupportedSecurity):
+        await KafkaMetadataEventLog.open(KafkaMetadataEventLogConfig("127.0.0.1:1", security=asked))
+
+
+async def test_an_absent_cluster_is_retriable() -> None:
+    unreachable = KafkaMetadataEventLogConfig("127.0.0.1:1", create_timeout_ms=50)
+    with pytest.raises(RetriableRemoteError):
+        await KafkaMetadataEventLog.open(unreachable)
