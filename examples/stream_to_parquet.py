@@ -8,6 +8,7 @@ the table. Run it again and nothing is written twice: the flow goes on where it 
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
@@ -43,7 +44,7 @@ def archive(readings: DataFrame) -> DataFrame:
 @on_batch("archive")
 def tell(progress: Progress) -> None:
     """Called when a batch is in the table and in Spark's log."""
-    print(f"batch {progress.batch}: {progress.rows} readings")
+    print(f"batch {progress.batch}: {progress.rows} readings", file=sys.stderr)
 
 
 @samples("readings")

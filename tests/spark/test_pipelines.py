@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ from ottla.spark.pipelines.compiler import Compiler
 from ottla.spark.pipelines.graph import ordered
 from ottla.spark.pipelines.listener import BoardListener
 from ottla.spark.pipelines.load import load
-from ottla.spark.pipelines.preflight import prepare
+from ottla.spark.pipelines.preflight import fill, prepare
 from ottla.spark.pipelines.runner import Runner
 from ottla.sync import Producer
 from tests.support.spark_source import new_topic
@@ -118,6 +119,22 @@ def test_case_48_three_flows_over_an_intermediate_topic(
     assert spark.read.parquet(str(table)).count() == 51
     [*_, (key, value)] = received(spark, broker, f"{topic}-totals")
     assert (key, json.loads(value)) == ("b", {"shop": "b", "amount": 3500})
+
+
+def test_the_parquet_example_grows_by_what_is_new(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    file = ROOT / "examples" / "stream_to_parquet.py"
+    assert fill(broker.bootstrap, load(file).definition) == 720
+    table = str(tmp_path / "tables" / "readings")
+    run_once(spark, broker, file, tmp_path)
+    assert {
+        row.day: row["count"] for row in spark.read.parquet(table).groupBy("day").count().collect()
+    } == {date(2026, 3, day): 240 for day in (1, 2, 3)}
+    assert fill(broker.bootstrap, load(file).definition) == 0
+    send(broker, "readings", [{"sensor": "s", "at": "2026-03-09T10:00:00Z", "degrees": 1.5}])
+    run_once(spark, broker, file, tmp_path)
+    assert spark.read.parquet(table).count() == 721
 
 
 def test_flows_of_sql_alone(spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path) -> None:

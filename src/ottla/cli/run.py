@@ -14,16 +14,19 @@ import traceback
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TypeAlias
 
 import typer
 
 from ottla.cli.common import DEFAULT_BOOTSTRAP, complain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
 
     from ottla.cli.live import Display
+    from ottla.spark.pipelines.board import Board
     from ottla.spark.pipelines.load import Pipeline
     from ottla.spark.pipelines.model import Flow
 
@@ -191,7 +194,7 @@ class _Session:
             spark.stop()
 
     def _run_in(
-        self, spark: Any, board: Any, limit: float | None, max_restarts: int | None
+        self, spark: SparkSession, board: Board, limit: float | None, max_restarts: int | None
     ) -> bool:
         from ottla.spark.pipelines.compiler import Compiler
         from ottla.spark.pipelines.deep_check import checked_schema
@@ -220,7 +223,12 @@ class _Session:
             max_restarts=max_restarts,
             on_failure=traceback.print_exception if self._debug else None,
         )
-        with stopped_by_signals(runner.stop), self._display.live(board):
+
+        def stop() -> None:
+            runner.stop()
+            self._display.say("stopping after the running batches; Ctrl-C again stops at once")
+
+        with stopped_by_signals(stop), self._display.live(board):
             return runner.run()
 
 
@@ -240,7 +248,7 @@ def _embedded(stack: ExitStack, pipeline: Pipeline, *, keeps: bool) -> str:
 
 
 @contextmanager
-def stopped_by_signals(stop: Any) -> Iterator[None]:
+def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
     """Ctrl-C and SIGTERM stop; PySpark has a handler of its own, which cancels jobs."""
     before = {
         number: signal.signal(number, lambda *_: stop())
@@ -269,7 +277,7 @@ def sentences(*, debug: bool) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _end(error: BaseException, problems: Any, status: int, *, debug: bool) -> NoReturn:
+def _end(error: BaseException, problems: Sequence[str], status: int, *, debug: bool) -> NoReturn:
     if debug:
         traceback.print_exception(error)
     for problem in problems:

@@ -49,6 +49,7 @@ class Compiler:
             "kafka.bootstrap.servers": bootstrap,
             **{f"kafka.{name}": value for name, value in pipeline.settings.kafka.items()},
         }
+        self._schemas: dict[str, StructType] = {}
         self._outputs = Outputs(pipeline.places, self._connection, show)
 
     def start(self, flow: Flow) -> StreamingQuery:
@@ -68,7 +69,8 @@ class Compiler:
     def frame(self, flow: Flow) -> DataFrame:
         """The rows of a flow; Spark has checked names and types when this returns."""
         frame = self._rows(flow, flow)
-        _ = frame.schema  # a Connect session looks at a plan only when it has to
+        # A Connect session looks at a plan only when it has to.
+        self._schemas[flow.name] = frame.schema
         return frame
 
     def _rows(self, flow: Flow, query: Flow) -> DataFrame:
@@ -91,17 +93,22 @@ class Compiler:
         flow = self._definition.flows[name]
         if flow.inline:
             return self._rows(flow, query)
-        written = self._rows(flow, flow)
+        written = self._schema(flow)
         if isinstance(flow.writes, ToTable):
-            reader = self._spark.readStream.format(flow.writes.format).schema(written.schema)
+            reader = self._spark.readStream.format(flow.writes.format).schema(written)
             return reader.load(self._places.table(flow.writes))
         if not isinstance(flow.writes, ToTopic):
             raise DefinitionError(
                 f"flow {query.name} reads {name}, which only prints: give it a topic or a table"
             )
         options = {"startingOffsets": "earliest", "subscribe": flow.writes.name}
-        schema = None if VALUE in written.columns else written.schema
-        return self._records(options, schema, query)
+        return self._records(options, None if VALUE in written.names else written, query)
+
+    def _schema(self, flow: Flow) -> StructType:
+        """What a flow returns; asked of Spark once, since each source in it costs a process."""
+        if flow.name not in self._schemas:
+            self._schemas[flow.name] = self._rows(flow, flow).schema
+        return self._schemas[flow.name]
 
     def _source(self, source: Source, query: Flow) -> DataFrame:
         if source.format != OUR_FORMAT:

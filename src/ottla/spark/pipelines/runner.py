@@ -25,7 +25,7 @@ from ottla.spark.pipelines.supervision import Supervision
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ottla.spark.pipelines.board import Board
+    from ottla.spark.pipelines.board import Board, State
     from ottla.spark.pipelines.model import Definition, Flow
 
 POLL_SECONDS: Final = 0.1
@@ -103,11 +103,6 @@ class Runner:
         self._stops += 1
         self._woken.set()
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether somebody has asked for the end."""
-        return self._stops > 0
-
     def run(self) -> bool:
         """True if no flow has failed for good."""
         while not self._step():
@@ -128,7 +123,7 @@ class Runner:
                 self._watch(run, run.query, now)
         return all(self._state(run) in ENDED for run in self._runs.values())
 
-    def _state(self, run: _Run) -> str:
+    def _state(self, run: _Run) -> State:
         return self._board.view(run.flow.name).state
 
     def _begin(self, run: _Run, now: float) -> None:
@@ -191,5 +186,5 @@ class Runner:
         state = "failed" if run.due is None else "pausing"
         self._enter(run, state, failure.sentence)
 
-    def _enter(self, run: _Run, state: Any, error: str | None = None) -> None:
+    def _enter(self, run: _Run, state: State, error: str | None = None) -> None:
         self._board.enter(run.flow.name, state, error, run.supervision.restarts)

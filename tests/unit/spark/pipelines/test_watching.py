@@ -358,3 +358,28 @@ def test_a_hook_that_fails_is_a_warning(caplog: pytest.LogCaptureFixture) -> Non
     board.report(parse(REPORT))
     assert board.view("totals").batches == 1
     assert "@on_batch hook failed" in caplog.text
+
+
+def test_what_prometheus_sees() -> None:
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    from ottla.spark.pipelines.metrics import BoardCollector
+
+    board = Board(["totals", "other"])
+    board.enter("totals", "running")
+    end = {"ranges": {}, "ghosts": {"t": {"0": [[5, 9, 1]]}}}
+    queue = {**REPORT, "sources": [{"endOffset": end}]}
+    for found in (REPORT, {**queue, "batchId": 8}, {**queue, "batchId": 9}):
+        board.report(parse(found))
+    registry = CollectorRegistry()
+    registry.register(BoardCollector(board))
+    text = generate_latest(registry).decode()
+    for line in (
+        'ottla_flow_rows_total{flow="totals"} 30.0',
+        'ottla_flow_batches_total{flow="totals"} 3.0',
+        'ottla_flow_lost_locks_total{flow="totals"} 5.0',
+        'ottla_flow_running{flow="totals"} 1.0',
+        'ottla_flow_running{flow="other"} 0.0',
+        'ottla_flow_batch_seconds{flow="totals",part="run"} 0.04',
+    ):
+        assert line in text
