@@ -183,7 +183,7 @@ class Runner:
             self._on_failure(error)
         failure: Failure = explain(error)
         run.due = run.supervision.failed(now, for_good=failure.for_good)
-        state = "failed" if run.due is None else "pausing"
+        state: State = "failed" if run.due is None else "pausing"
         self._enter(run, state, failure.sentence)
 
     def _enter(self, run: _Run, state: State, error: str | None = None) -> None:
