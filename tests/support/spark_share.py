@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.client.admin import Admin
 from ottla.client.share_consumer import ShareConsumer
+from ottla.spark.background import background
 from ottla.spark.options import parse_source
 from ottla.spark.share_backend import ShareBackend
 from tests.support.share_member import SHARE_CONFIG
@@ -100,3 +101,19 @@ def rows(source: ShareBackend, start: Offset, end: Offset) -> list[Row]:
             columns = [column.to_pylist() for column in batch.columns]
             found += list(zip(*columns, strict=True))
     return sorted(found)
+
+
+def kill(source: ShareBackend) -> None:
+    """End a process without a word: its connections close, nothing is said on them."""
+
+    async def end() -> None:
+        assert source._renewing is not None
+        assert source._queue is not None
+        assert source._client is not None
+        source._renewing.cancel()
+        await source._queue._member.stop()
+        await source._client.close()
+
+    background().call(end())
+    if source._cluster is not None:
+        source._cluster.close()

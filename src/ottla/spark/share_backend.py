@@ -16,6 +16,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla.client.admin_configs import ConfigCalls
@@ -68,6 +69,7 @@ class ShareBackend(Backend):
         self._renewing: asyncio.Task[None] | None = None
         self._adopting: asyncio.Task[None] | None = None
         self._is_first_settle = True
+        self._has_new_ghosts = False
         self._renews = share.renews
         self._planned_at = 0.0
         self._target: Mapping[TopicPartition, int] | None = None
@@ -180,7 +182,10 @@ class ShareBackend(Backend):
             self._read_verdicts()
             refused = await self._done_with(queue, owed)
             if refused:
-                LOG.warning(
+                # A former life may have accepted them: that is found out with the next records.
+                level = logging.INFO if self._is_first_settle else logging.WARNING
+                LOG.log(
+                    level,
                     "%d records of a batch were not locked any more when it was done; they are "
                     "accepted when they come again, unless another member has them",
                     size(refused),
@@ -189,7 +194,7 @@ class ShareBackend(Backend):
             if self._is_first_settle:
                 await queue.let_go()
             self._is_first_settle = False
-            await self._lay_ghosts(queue)
+            self._has_new_ghosts = bool(machine.ghosts)
 
     async def _done_with(self, queue: ShareQueue, spans: Spans) -> Spans:
         """Accept them, or reject what there is a verdict on; what was refused."""
@@ -232,6 +237,9 @@ class ShareBackend(Backend):
                 wait = 0.0
             if self._is_closing:
                 return start
+            if self._has_new_ghosts:
+                self._has_new_ghosts = False
+                await self._lay_ghosts(queue)
             end = machine.end(start, most)
             self._planned_at = asyncio.get_running_loop().time()
             return end
