@@ -80,5 +80,8 @@ class Backend(ABC):
 def make_backend(options: SourceOptions) -> Backend:
     """The backend that the options of a query ask for."""
     from ottla.spark.log_backend import LogBackend
+    from ottla.spark.share_backend import ShareBackend
 
+    if options.share is not None:
+        return ShareBackend(options, options.share)
     return LogBackend(options)

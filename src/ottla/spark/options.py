@@ -39,6 +39,8 @@ from ottla.spark.offsets import (
     from_json,
 )
 from ottla.spark.planning import Split
+from ottla.spark.share_options import NAMES as SHARE_NAMES
+from ottla.spark.share_options import ShareOptions, parse_share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,12 +62,10 @@ NAMES: Final = (
     *("readBatchRows", "readBatchBytes", "taskTargetRecords", "maxTasks", "longPollMs"),
     *("prefetchBytes", "verifyCrc", "metadataTtlMs", "offsetsGroup", "offsetStore"),
     *("offsetStoreKey", "pushdown"),
+    *SHARE_NAMES,
 )
 # Spark adds these to what the user gave.
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "pathglobfilter"})
-_NOT_BUILT: Final = {
-    "sharegroup": "queues cannot be read by this version; leave shareGroup out to read the log",
-}
 
 _SELECTORS: Final = ("assign", "subscribe", "subscribePattern")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -117,6 +117,7 @@ class SourceOptions:
     include_headers: bool
     columns: tuple[str, ...] | None
     pushdown: bool
+    share: ShareOptions | None
 
 
 class _Options:
@@ -203,6 +204,7 @@ def parse_source(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         include_headers=options.flag("includeHeaders", False),
         columns=_columns(options.text("columns")),
         pushdown=options.flag("pushdown", False),
+        share=parse_share(options.all, is_batch=mode == "batch"),
     )
 
 
@@ -235,9 +237,6 @@ def duration(option: str, text: str) -> float:
 
 
 def _refuse(options: _Options, mode: Mode) -> None:
-    for name, why in _NOT_BUILT.items():
-        if name in options.all:
-            raise BadOption(why)
     if (options.text("tier") or "off") not in ("auto", "off"):
         raise BadOption("tier: this version reads from brokers alone; use off or auto")
     if mode == "stream":
