@@ -180,6 +180,8 @@ class _Play:
     def _start_crew(self) -> None:
         """Four workers of which two crash, a ledger that crashes twice, and Spark."""
         few = max(self._stage.orders // 40, 1)
+        # Spark takes longest to start.
+        self._crew.add(Child(self._stage, "pipeline", "pipeline", ()))
         for name, crashes in {
             "worker-1": (),
             "worker-2": (few,),
@@ -188,7 +190,6 @@ class _Play:
         }.items():
             self._crew.add(Child(self._stage, "worker", name, crashes))
         self._crew.add(Child(self._stage, "ledger", "ledger", (4 * few, 8 * few)))
-        self._crew.add(Child(self._stage, "pipeline", "pipeline", ()))
         self._say(
             f"{len(self._crew.children)} processes start: workers, a ledger, a Spark pipeline"
         )
