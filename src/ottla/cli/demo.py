@@ -78,8 +78,6 @@ def _print(summary: Summary, *, as_json: bool) -> None:
             }
         )
         return
-    from rich.console import Console
+    from ottla.demo.screen import print_summary
 
-    from ottla.demo.screen import draw_summary
-
-    Console().print(draw_summary(summary.checks, summary.seconds))
+    print_summary(summary.checks, summary.seconds)

@@ -7,6 +7,7 @@ Whatever ends it, no process is left; files stay if they are to be kept or somet
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import signal
 import sys
@@ -86,7 +87,7 @@ def run_demo(options: Options, report: Callable[[Summary], None]) -> Summary:
     `ChildFailed` if a part breaks down, KeyboardInterrupt or CancelledError if it is stopped by
     SIGINT or SIGTERM.
     """
-    with _directory() as (directory, keep_files):
+    with _directory() as (directory, keep_files), _log_to(directory / "logs" / "broker.log"):
         summary = asyncio.run(_run(options, directory, report))
         if options.keep or summary.failures:
             keep_files()
@@ -106,6 +107,19 @@ def _directory() -> Iterator[tuple[Path, Callable[[], None]]]:
     finally:
         if not wanted:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def _log_to(file: Path) -> Iterator[None]:
+    """What the broker and the clients of this process say goes to a file, not into the picture."""
+    file.parent.mkdir()
+    handler = logging.FileHandler(file)
+    logging.getLogger("ottla").addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger("ottla").removeHandler(handler)
+        handler.close()
 
 
 async def _run(options: Options, directory: Path, report: Callable[[Summary], None]) -> Summary:
@@ -140,7 +154,6 @@ def _screen(options: Options) -> Screen:
 
 
 async def _set_up(stage: Stage, broker: ottla.EmbeddedBroker) -> None:
-    stage.logs.mkdir()
     create_warehouse(stage)
     create_ledger(stage)
     broker.create_topic(ORDERS, partitions=PARTITIONS, configs=ORDERS_SETTINGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 LAST_EVENTS: Final = 7
 PLAIN_EVERY_SECONDS: Final = 5.0
 BAR_WIDTH: Final = 22
-PICTURE_WIDTH: Final = 112
+PICTURE_WIDTH: Final = 132
 MIB: Final = 1024 * 1024
 
 
@@ -182,6 +183,12 @@ def draw_summary(checks: list[Check], seconds: float) -> RenderableType:
         style="bold green" if held == len(checks) else "bold red",
     )
     return Group(table, verdict)
+
+
+def print_summary(checks: list[Check], seconds: float) -> None:
+    """On stdout; as wide as it needs to be where that is no terminal."""
+    console = Console(width=None if sys.stdout.isatty() else PICTURE_WIDTH)
+    console.print(draw_summary(checks, seconds))
 
 
 def save_picture(file: Path, scene: Scene, checks: list[Check]) -> None:

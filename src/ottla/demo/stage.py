@@ -30,6 +30,8 @@ BROKER_SETTINGS: Final = {
     "rlmm.config.remote.log.metadata.topic.num.partitions": "3",
     "remote.log.manager.task.interval.ms": "500",
     "log.retention.check.interval.ms": "500",
+    "group.share.min.session.timeout.ms": "1000",
+    "group.share.min.heartbeat.interval.ms": "500",
 }
 # Segments are small and leave the local disk early: a day's work of tiering in a minute.
 ORDERS_SETTINGS: Final = {
@@ -40,7 +42,11 @@ ORDERS_SETTINGS: Final = {
     "file.delete.delay.ms": "0",
 }
 DEAD_LETTER_SETTINGS: Final = {"errors.deadletterqueue.group.enable": "true"}
+# A worker that crashes keeps its partitions until its session ends. Workers of other partitions have
+# no part in them meanwhile, so the session is short where crashes are planned.
 WAREHOUSE_SETTINGS: Final = {
+    "share.session.timeout.ms": "4000",
+    "share.heartbeat.interval.ms": "1000",
     "share.auto.offset.reset": "earliest",
     "share.delivery.count.limit": str(DELIVERY_LIMIT),
     "errors.deadletterqueue.topic.name": DEAD_LETTERS,
