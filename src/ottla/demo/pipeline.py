@@ -1,8 +1,8 @@
 """The Spark pipeline: sales per shop and window, as a table of Parquet files and as a topic.
 
 Spark is a member of a share group; what a batch has taken is accepted when the batch is in Spark's
-commit log. Each micro-batch that changes something rewrites the table, which is small, and sends all of its
-rows to the result topic under the key "shop|window": the last value of a key is what holds.
+commit log. Each micro-batch rewrites the table, which is small, and sends its rows to the result
+topic under the key "shop|window": the last value of a key is what holds.
 """
 
 from __future__ import annotations

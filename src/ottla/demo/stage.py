@@ -42,8 +42,8 @@ ORDERS_SETTINGS: Final = {
     "file.delete.delay.ms": "0",
 }
 DEAD_LETTER_SETTINGS: Final = {"errors.deadletterqueue.group.enable": "true"}
-# A worker that crashes keeps its partitions until its session ends. Workers of other partitions have
-# no part in them meanwhile, so the session is short where crashes are planned.
+# A worker that crashes keeps its partitions until its session ends, and workers of other partitions
+# have no part in them meanwhile: the session is short where crashes are planned.
 WAREHOUSE_SETTINGS: Final = {
     "share.session.timeout.ms": "4000",
     "share.heartbeat.interval.ms": "1000",
