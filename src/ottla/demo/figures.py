@@ -38,6 +38,8 @@ class Figures:
     only_in_tier: int = 0
     has_all_tiered: bool = False
     """Whether each partition has begun to live in the tier."""
+    spark: str = ""
+    """What Spark is at, before it has a result."""
     sales: Sales = field(default_factory=dict)
     crashes: Counter[str] = field(default_factory=Counter)
 
@@ -85,8 +87,18 @@ def _look_at_files(stage: Stage, figures: Figures) -> None:
         _files(stage.broker_data / f"{ORDERS}-{number}")[1] for number in local_starts(stage)
     )
     starts = local_starts(stage).values()
+    figures.spark = _spark_is_at(stage)
     figures.only_in_tier = sum(starts)
     figures.has_all_tiered = all(starts)
+
+
+def _spark_is_at(stage: Stage) -> str:
+    """By what there is of its checkpoint."""
+    if (stage.checkpoint / "offsets" / "0").exists():
+        return "its first batch is under way"
+    if stage.checkpoint.exists():
+        return "a session is there, the query starts"
+    return "a JVM and a session are starting"
 
 
 def _count(database: Path, question: str) -> int:

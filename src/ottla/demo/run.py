@@ -34,6 +34,8 @@ from ottla.demo.stage import (
     ORDERS_SETTINGS,
     PARTITIONS,
     SALES,
+    SALES_GROUP,
+    SALES_GROUP_SETTINGS,
     WAREHOUSE_GROUP,
     WAREHOUSE_SETTINGS,
     Stage,
@@ -161,6 +163,7 @@ async def _set_up(stage: Stage, broker: ottla.EmbeddedBroker) -> None:
     broker.create_topic(SALES)
     async with ottla.Admin(stage.bootstrap) as admin:
         await admin.alter_configs("group", WAREHOUSE_GROUP, WAREHOUSE_SETTINGS)
+        await admin.alter_configs("group", SALES_GROUP, SALES_GROUP_SETTINGS)
 
 
 class _Play:
@@ -177,7 +180,8 @@ class _Play:
         try:
             self._start_crew()
             await self._until_done()
-            self._say("all is done: the crew goes home, and the books are checked")
+            is_done = self._scene.figures.is_complete(self._scene.expected)
+            self._say(f"{'all is done' if is_done else 'time is up'}: now everything is checked")
             self._show()
             await self._crew.end()
             checks = await self._check()

@@ -134,7 +134,7 @@ def rows_of(figures: Figures, expected: Expected) -> list[Row]:
 
 def _spark(figures: Figures) -> str:
     if not figures.sales:
-        return "a JVM and a session are starting"
+        return figures.spark
     return f"{len(figures.sales)} windows by shop, {figures.revenue_cents / 100:,.0f} €"
 
 

@@ -32,6 +32,7 @@ BROKER_SETTINGS: Final = {
     "log.retention.check.interval.ms": "500",
     "group.share.min.session.timeout.ms": "1000",
     "group.share.min.heartbeat.interval.ms": "500",
+    "group.share.max.partition.max.record.locks": "100000",
 }
 # Segments are small and leave the local disk early: a day's work of tiering in a minute.
 ORDERS_SETTINGS: Final = {
@@ -51,6 +52,8 @@ WAREHOUSE_SETTINGS: Final = {
     "share.delivery.count.limit": str(DELIVERY_LIMIT),
     "errors.deadletterqueue.topic.name": DEAD_LETTERS,
 }
+# Spark comes late, and takes all that has been waiting in one batch.
+SALES_GROUP_SETTINGS: Final = {"share.partition.max.record.locks": "100000"}
 
 
 class Stage(NamedTuple):
