@@ -39,6 +39,13 @@ from ottla.spark.offsets import (
     from_json,
 )
 from ottla.spark.planning import Split
+from ottla.spark.tier_settings import (
+    MIN_BYTES,
+    OPTION_PREFIX,
+    TierSettings,
+    directory_settings,
+    tier_settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +66,7 @@ NAMES: Final = (
     *("maxRecordsPerPartition", "groupIdPrefix", "includeHeaders", "columns"),
     *("readBatchRows", "readBatchBytes", "taskTargetRecords", "maxTasks", "longPollMs"),
     *("prefetchBytes", "verifyCrc", "metadataTtlMs", "offsetsGroup", "offsetStore"),
-    *("offsetStoreKey", "pushdown"),
+    *("offsetStoreKey", "pushdown", "tier", "tierUrl", "tierMinBytes", "tierTopicId", "store"),
 )
 # Spark adds these to what the user gave.
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "pathglobfilter"})
@@ -117,6 +124,7 @@ class SourceOptions:
     include_headers: bool
     columns: tuple[str, ...] | None
     pushdown: bool
+    tier: TierSettings | None
 
 
 class _Options:
@@ -166,7 +174,9 @@ def parse_source(given: Mapping[str, str], mode: Mode) -> SourceOptions:
     """The options of one query; a `BadOption` for the first that is wrong."""
     options = _Options(given)
     _refuse(options, mode)
-    client = client_settings(options.all, writes=False)
+    tier = _tier(options)
+    has_brokers = tier is None or tier.mode == "auto"
+    client = client_settings(options.all, writes=False, has_brokers=has_brokers)
     start, start_option = _start(options, mode)
     end, end_option = _end(options)
     longest, least = _limits(options)
@@ -203,6 +213,7 @@ def parse_source(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         include_headers=options.flag("includeHeaders", False),
         columns=_columns(options.text("columns")),
         pushdown=options.flag("pushdown", False),
+        tier=tier,
     )
 
 
@@ -213,7 +224,9 @@ def warn_unknown(given: Mapping[str, str], names: tuple[str, ...] = NAMES) -> li
     unknown = [
         name
         for name in options
-        if name not in lower and name not in _OF_SPARK and not name.startswith("kafka.")
+        if name not in lower
+        and name not in _OF_SPARK
+        and not name.startswith(("kafka.", OPTION_PREFIX))
     ]
     said = []
     for name in unknown + unknown_settings(options):
@@ -238,12 +251,37 @@ def _refuse(options: _Options, mode: Mode) -> None:
     for name, why in _NOT_BUILT.items():
         if name in options.all:
             raise BadOption(why)
-    if (options.text("tier") or "off") not in ("auto", "off"):
-        raise BadOption("tier: this version reads from brokers alone; use off or auto")
     if mode == "stream":
         for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
             if options.text(name) is not None:
                 raise BadOption(f"{name} is for batch queries; a streaming query has no end")
+
+
+def _tier(options: _Options) -> TierSettings | None:
+    """Where segments are read, if not from brokers alone."""
+    url = options.text("tierUrl")
+    found = tier_settings(
+        (options.text("tier") or "auto").lower(),
+        url,
+        options.all,
+        min_bytes=options.or_default("tierMinBytes", MIN_BYTES, least=0),
+        topic_ids=options.text("tierTopicId") or "",
+    )
+    if options.text("store") == "segments":
+        if found is not None:
+            raise BadOption("tierUrl is for topics of brokers: leave it out with store=segments")
+        found = directory_settings(options.text("path"))
+        if options.text("kafka.isolation.level") == "read_committed":
+            raise BadOption(
+                "kafka.isolation.level=read_committed needs a broker: files do not say how open "
+                "transactions end; leave store=segments out"
+            )
+    if found is None or found.mode == "auto":
+        return found
+    without = "store=segments" if found.mode == "directory" else "tier=only"
+    if options.text("offsetsGroup") or (options.text("startingOffsets") or "").startswith("group:"):
+        raise BadOption(f"groups are kept by brokers: leave out offsetsGroup or {without}")
+    return found
 
 
 def _limits(options: _Options) -> tuple[int | None, int | None]:
