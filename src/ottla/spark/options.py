@@ -39,13 +39,8 @@ from ottla.spark.offsets import (
     from_json,
 )
 from ottla.spark.planning import Split
-from ottla.spark.tier_settings import (
-    MIN_BYTES,
-    OPTION_PREFIX,
-    TierSettings,
-    directory_settings,
-    tier_settings,
-)
+from ottla.spark.store_options import Store, store_options
+from ottla.spark.tier_settings import OPTION_PREFIX, TierSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,6 +62,7 @@ NAMES: Final = (
     *("readBatchRows", "readBatchBytes", "taskTargetRecords", "maxTasks", "longPollMs"),
     *("prefetchBytes", "verifyCrc", "metadataTtlMs", "offsetsGroup", "offsetStore"),
     *("offsetStoreKey", "pushdown", "tier", "tierUrl", "tierMinBytes", "tierTopicId", "store"),
+    "redisField",
 )
 # Spark adds these to what the user gave.
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "pathglobfilter"})
@@ -124,7 +120,13 @@ class SourceOptions:
     include_headers: bool
     columns: tuple[str, ...] | None
     pushdown: bool
-    tier: TierSettings | None
+    store: Store
+    redis_field: str
+
+    @property
+    def tier(self) -> TierSettings | None:
+        """Where segments are read, if not from brokers alone."""
+        return self.store.tier
 
 
 class _Options:
@@ -174,9 +176,8 @@ def parse_source(given: Mapping[str, str], mode: Mode) -> SourceOptions:
     """The options of one query; a `BadOption` for the first that is wrong."""
     options = _Options(given)
     _refuse(options, mode)
-    tier = _tier(options)
-    has_brokers = tier is None or tier.mode == "auto"
-    client = client_settings(options.all, writes=False, has_brokers=has_brokers)
+    store = store_options(options.all)
+    client = client_settings(options.all, writes=False, has_brokers=store.has_brokers)
     start, start_option = _start(options, mode)
     end, end_option = _end(options)
     longest, least = _limits(options)
@@ -213,7 +214,8 @@ def parse_source(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         include_headers=options.flag("includeHeaders", False),
         columns=_columns(options.text("columns")),
         pushdown=options.flag("pushdown", False),
-        tier=tier,
+        store=store,
+        redis_field=options.text("redisField") or "msg",
     )
 
 
@@ -257,33 +259,6 @@ def _refuse(options: _Options, mode: Mode) -> None:
                 raise BadOption(f"{name} is for batch queries; a streaming query has no end")
 
 
-def _tier(options: _Options) -> TierSettings | None:
-    """Where segments are read, if not from brokers alone."""
-    url = options.text("tierUrl")
-    found = tier_settings(
-        (options.text("tier") or "auto").lower(),
-        url,
-        options.all,
-        min_bytes=options.or_default("tierMinBytes", MIN_BYTES, least=0),
-        topic_ids=options.text("tierTopicId") or "",
-    )
-    if options.text("store") == "segments":
-        if found is not None:
-            raise BadOption("tierUrl is for topics of brokers: leave it out with store=segments")
-        found = directory_settings(options.text("path"))
-        if options.text("kafka.isolation.level") == "read_committed":
-            raise BadOption(
-                "kafka.isolation.level=read_committed needs a broker: files do not say how open "
-                "transactions end; leave store=segments out"
-            )
-    if found is None or found.mode == "auto":
-        return found
-    without = "store=segments" if found.mode == "directory" else "tier=only"
-    if options.text("offsetsGroup") or (options.text("startingOffsets") or "").startswith("group:"):
-        raise BadOption(f"groups are kept by brokers: leave out offsetsGroup or {without}")
-    return found
-
-
 def _limits(options: _Options) -> tuple[int | None, int | None]:
     longest = options.number("maxOffsetsPerTrigger", least=1)
     least = options.number("minOffsetsPerTrigger", least=1)
@@ -294,6 +269,8 @@ def _limits(options: _Options) -> tuple[int | None, int | None]:
 
 def _selection(options: _Options) -> Selection:
     given = [name for name in _SELECTORS if options.text(name) is not None]
+    if not given and options.text("store") == "ss":
+        return Selection(pattern=".*")
     if len(given) != 1:
         got = " and ".join(given) or "none"
         raise BadOption(f"give one of {', '.join(_SELECTORS)} to say what to read, not {got}")

@@ -48,14 +48,17 @@ def store_of(settings: TierSettings) -> ObjectStore:
     return open_store(settings.location())
 
 
-def tier_settings(
-    mode: str, url: str | None, options: Mapping[str, str], *, min_bytes: int, topic_ids: str
-) -> TierSettings | None:
+def tier_settings(options: Mapping[str, str]) -> TierSettings | None:
     """The settings that options ask for, None to read from brokers alone; names in lower case."""
+    mode = options.get("tier", "auto").strip().lower()
+    url = options.get("tierurl")
+    least = options.get("tierminbytes", str(MIN_BYTES)).strip()
     if mode not in MODES:
         raise BadOption(f"tier is one of {', '.join(MODES)}, not {mode!r}")
     if mode == "only" and url is None:
         raise BadOption("tier=only needs the option tierUrl: give s3://bucket/prefix or the like")
+    if not least.isdecimal():
+        raise BadOption(f"tierMinBytes is a whole number of 0 or more, not {least!r}")
     if mode == "off" or url is None:
         return None
     store = {
@@ -67,8 +70,8 @@ def tier_settings(
         "only" if mode == "only" else "auto",
         url,
         tuple(sorted(store.items())),
-        min_bytes,
-        frozenset(one.strip() for one in topic_ids.split(",") if one.strip()),
+        int(least),
+        frozenset(one.strip() for one in options.get("tiertopicid", "").split(",") if one.strip()),
     )
     try:
         found.location()
@@ -80,8 +83,8 @@ def tier_settings(
     return found
 
 
-def directory_settings(path: str | None) -> TierSettings:
+def directory_settings(path: str) -> TierSettings:
     """The settings for the log directory of a broker."""
-    if path is None or not path.startswith("/"):
+    if not path.startswith("/"):
         raise BadOption("store=segments needs the option path: give an absolute directory")
     return TierSettings("directory", f"file://{quote(path.rstrip('/'))}")
