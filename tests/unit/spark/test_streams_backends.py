@@ -148,7 +148,7 @@ def test_entries_that_are_gone_are_loss_and_those_done_with_are_not(stream: Stre
     start = strict.bounds().first
     end = strict.advance(start, ALL)
     stream.client.xdel(stream.name, *native[3:])
-    with pytest.raises(DataLoss, match="has been deleted or trimmed.*failOnDataLoss=false"):
+    with pytest.raises(DataLoss, match=r"has been deleted or trimmed.*failOnDataLoss=false"):
         rows(strict, start, end)
     assert len(rows(lenient, start, end)) == 3
     stream.client.xtrim(stream.name, maxlen=0)
@@ -160,7 +160,7 @@ def test_entries_that_are_gone_are_loss_and_those_done_with_are_not(stream: Stre
 def test_what_is_wrong_with_redis_is_told(stream: Stream) -> None:
     stream.client.xadd(stream.name, {"body": "x"})
     source = stream.source("batch")
-    with pytest.raises(SparkError, match="no field 'msg'.*redisField"):
+    with pytest.raises(SparkError, match=r"no field 'msg'.*redisField"):
         rows(source, *source.bounds())
     named = stream.source("batch", redisField="body")
     assert rows(named, *named.bounds()) == [(stream.name, b"x")]
