@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.common import Json, complain, fail
+from ottla.cli.common import Json, complain, fail, sentences
 from ottla.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def demo(
             )
 
     try:
-        summary = run_demo(Options(orders, seed, as_json, keep, picture), report)
+        with sentences():
+            summary = run_demo(Options(orders, seed, as_json, keep, picture), report)
     except ChildFailed as error:
         fail(error)
     except (KeyboardInterrupt, asyncio.CancelledError):

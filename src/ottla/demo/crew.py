@@ -19,6 +19,7 @@ from ottla.demo.child import CRASHED, END_WITHIN_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from ottla.demo.stage import Stage
 
@@ -47,7 +48,7 @@ class Child:
 
     def _start(self) -> subprocess.Popen[bytes]:
         dies_after = self._crashes_after[self.crashes] if self._is_to_crash else 0
-        with (self._stage.logs / f"{self.name}.log").open("ab") as log:
+        with self._log.open("ab") as log:
             return subprocess.Popen(
                 [
                     sys.executable,
@@ -65,6 +66,10 @@ class Child:
             )
 
     @property
+    def _log(self) -> Path:
+        return self._stage.logs / f"{self.name}.log"
+
+    @property
     def _is_to_crash(self) -> bool:
         return self.crashes < len(self._crashes_after)
 
@@ -79,9 +84,10 @@ class Child:
             return False
         self._close_stdin()
         if status != CRASHED or not self._is_to_crash:
+            words = self._log.read_text(errors="replace").strip().rpartition("\n")[2]
             raise ChildFailed(
-                f"{self.name} ended with status {status}; {self._stage.logs}/{self.name}.log has"
-                " its words"
+                f"{self.name} ended with status {status}, and said last: {words!r}; all of it is in"
+                f" {self._log}"
             )
         self.crashes += 1
         self._process = self._start()

@@ -221,7 +221,7 @@ class _Play:
 
     async def _until_done(self) -> None:
         """Work goes on in tasks; the first that fails is the demo's failure."""
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(LIMIT_SECONDS), asyncio.TaskGroup() as group:
                 endless = [
                     group.create_task(self._crew.watch()),
@@ -231,6 +231,10 @@ class _Play:
                 await self._watch()
                 for task in endless:
                     task.cancel()
+        except TimeoutError:
+            return
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
 
     async def _produce(self) -> None:
         """The orders, at the pace of a busy shop."""
