@@ -74,7 +74,7 @@ def _print(summary: Summary, *, as_json: bool) -> None:
             {
                 "ok": not summary.failures,
                 "orders": summary.orders,
-                "seconds": str(summary.seconds),
+                "seconds": summary.seconds,
                 "checks": [one._asdict() for one in summary.checks],
             }
         )

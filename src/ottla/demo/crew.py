@@ -106,6 +106,7 @@ class Child:
 
     def kill(self) -> None:
         """End it and what it has started, at once."""
+        self._close_stdin()
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -70,10 +70,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What came out."""
+    """What came out, after how many seconds."""
 
     orders: int
-    seconds: float
+    seconds: int
     checks: list[Check]
     bootstrap: str
     directory: str
@@ -140,7 +140,7 @@ async def _run(options: Options, directory: Path, report: Callable[[Summary], No
         if options.picture is not None:
             save_picture(options.picture, scene, checks)
         summary = Summary(
-            options.orders, round(scene.seconds, 1), checks, stage.bootstrap, stage.directory
+            options.orders, round(scene.seconds), checks, stage.bootstrap, stage.directory
         )
         report(summary)
         if options.keep:
