@@ -30,6 +30,9 @@ Examples:
 def demo(
     orders: Annotated[int, typer.Option(min=500, help="How many orders are made.")] = 20_000,
     seed: Annotated[int, typer.Option(help="Other orders, other poison.")] = 1,
+    limit: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="What takes longer has failed.")
+    ] = 100,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the broker up until Ctrl-C, and all files.")
     ] = False,
@@ -56,7 +59,7 @@ def demo(
 
     try:
         with sentences():
-            summary = run_demo(Options(orders, seed, as_json, keep, picture), report)
+            summary = run_demo(Options(orders, seed, limit, as_json, keep, picture), report)
     except ChildFailed as error:
         fail(error)
     except (KeyboardInterrupt, asyncio.CancelledError):
