@@ -1,6 +1,6 @@
 """The play: broker, crew and orders, until all is done; then the checks, then the lights go out.
 
-It ends by itself: when everything has got where it must, when a child fails, or when its time is up.
+It ends by itself: when everything has got where it must, when a child fails, when its time is up.
 Whatever ends it, no process is left; files stay if they are to be kept or something went wrong.
 """
 
