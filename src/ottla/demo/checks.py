@@ -132,9 +132,9 @@ def _orders(expected: Expected, found: Evidence) -> Check:
 
 def _shipped(expected: Expected, found: Evidence) -> Check:
     return Check(
-        "orders shipped by share-group workers",
+        "orders shipped by the share group",
         _number(len(expected.sound)),
-        _times(found.shipped) + f", {_number(found.repeated_deliveries)} deliveries repeated",
+        f"{_times(found.shipped)} ({_number(found.repeated_deliveries)} redeliveries)",
         _is_once(found.shipped, expected.sound),
         "warehouse.db",
     )
@@ -145,9 +145,9 @@ def _dead(expected: Expected, found: Evidence) -> Check:
         f"{_number(n)} {why}" for why, n in sorted(found.dead_letter_reasons.items())
     )
     return Check(
-        "poison orders in the dead-letter topic",
+        "poison in the dead-letter topic",
         _number(len(expected.poison)),
-        _times(found.dead_letters) + (f": {reasons}" if reasons else ""),
+        _times(found.dead_letters) + (f" ({reasons})" if reasons else ""),
         _is_once(found.dead_letters, expected.poison),
         "topic dlq.orders",
     )
@@ -157,11 +157,11 @@ def _accounted(expected: Expected, found: Evidence) -> Check:
     ends = Counter(set(found.shipped)) + Counter(set(found.dead_letters))
     once = sum(1 for order, count in ends.items() if count == 1 and order in expected.values)
     return Check(
-        "orders either shipped or dead, never both",
+        "shipped or dead, never both",
         _number(len(expected.values)),
         _number(once),
         once == len(expected.values) == len(ends),
-        "both of them",
+        "both",
     )
 
 
@@ -187,7 +187,7 @@ def _cents(expected: Expected, found: Evidence) -> Check:
 
 def _position(found: Evidence) -> Check:
     return Check(
-        "offsets stored in SQLite, the end of the log",
+        "offsets in SQLite at the log's end",
         _places(found.ends),
         _places(found.positions),
         found.positions == found.ends,
@@ -212,9 +212,9 @@ def _tier(expected: Expected, found: Evidence) -> Check:
     return Check(
         "records read back from the tier",
         _number(len(gone)),
-        f"{_number(back)} from {_number(found.tier_objects)} objects",
+        f"{_number(back)} ({_number(found.tier_objects)} segments)",
         bool(gone) and back == len(gone),
-        "tier/ and the broker",
+        "tier/, broker",
     )
 
 
@@ -232,7 +232,7 @@ def _crashes(found: Evidence) -> Check:
     """That there were some: without them the lines above prove less than they say."""
     return Check(
         "crashes on purpose, survived",
-        ", ".join(f"some {role}" for role in MUST_CRASH),
+        "at least 1 of each",
         ", ".join(f"{found.crashes[role]} {role}" for role in MUST_CRASH),
         all(found.crashes[role] for role in MUST_CRASH),
         "exit codes",
@@ -245,7 +245,7 @@ def _nothing_left(found: Evidence) -> Check:
         "none",
         ", ".join(found.still_running) or "none",
         not found.still_running,
-        "the operating system",
+        "exit codes",
     )
 
 
@@ -255,7 +255,7 @@ def _is_once(found: Sequence[str], wanted: Iterable[str]) -> bool:
 
 def _times(found: Sequence[str]) -> str:
     twice = len(found) - len(set(found))
-    return _number(len(found)) + (f" ({_number(twice)} of them again)" if twice else "")
+    return _number(len(found)) + (f", {_number(twice)} of them again" if twice else "")
 
 
 def _number(number: int) -> str:
@@ -272,4 +272,4 @@ def _places(places: Mapping[int, int]) -> str:
 
 def _totals(sales: Sales) -> str:
     orders = sum(count for count, _ in sales.values())
-    return f"{_number(orders)} orders in {_number(len(sales))} windows"
+    return f"{_number(orders)} in {_number(len(sales))} windows"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import ottla
 from ottla.demo.checks import Evidence
 from ottla.demo.ledger import KEYS
-from ottla.demo.stage import DEAD_LETTERS, DELIVERY_LIMIT, ORDERS, PARTITIONS, SALES
+from ottla.demo.stage import DEAD_LETTERS, ORDERS, PARTITIONS, SALES
 from ottla.offsets import SqliteOffsetStore
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("key", "value", "partition", "offset")
 REASONS: Final = {
     b"Offset rejected by client.": "rejected",
-    b"Offset delivery count exceeded the threshold.": f"tried {DELIVERY_LIMIT} times",
+    b"Offset delivery count exceeded the threshold.": "out of tries",
 }
 
 

@@ -58,9 +58,9 @@ def test_there_is_poison_to_be_found() -> None:
 
 
 ORDERS = "orders in the topic, byte for byte"
-SHIPPED = "orders shipped by share-group workers"
-DEAD = "poison orders in the dead-letter topic"
-ACCOUNTED = "orders either shipped or dead, never both"
+SHIPPED = "orders shipped by the share group"
+DEAD = "poison in the dead-letter topic"
+ACCOUNTED = "shipped or dead, never both"
 BOOKED = "orders booked exactly once"
 TIER = "records read back from the tier"
 
@@ -81,7 +81,7 @@ TIER = "records read back from the tier"
         (lambda found: setattr(found, "booked_cents", 1), {"worth of the orders booked"}),
         (
             lambda found: found.positions.update({0: 1999}),
-            {"offsets stored in SQLite, the end of the log"},
+            {"offsets in SQLite at the log's end"},
         ),
         (lambda found: found.tiered.pop((0, LOCAL_START - 1)), {TIER}),
         (lambda found: found.tiered.update({(0, 0): ("order-0000000", b"other")}), {TIER}),
