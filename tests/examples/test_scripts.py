@@ -6,10 +6,13 @@ in the session of the tests in `tests/spark`.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tests.support.s3 import moto_server, rsm_config
 
 if TYPE_CHECKING:
     from tests.services import RedisServer
@@ -18,8 +21,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 TESTS = Path(__file__).parents[1]
 
 
-def run(*arguments: str) -> list[str]:
-    """What a script printed; it must end well and write nothing to stderr."""
+def run(*arguments: str, quiet: bool = True, **environment: str) -> list[str]:
+    """What a script printed; it must end well and, if it is quiet, write nothing to stderr."""
     ran = subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
@@ -27,8 +30,9 @@ def run(*arguments: str) -> list[str]:
         timeout=300,
         check=False,
         cwd=EXAMPLES,
+        env={**os.environ, **environment},
     )
-    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
+    assert (ran.returncode, ran.stderr if quiet else "") == (0, ""), ran.stdout + ran.stderr
     return ran.stdout.splitlines()
 
 
@@ -61,4 +65,23 @@ def test_moving_clients() -> None:
     assert run("moving_clients.py") == [
         "50 customers, 150 orders of three clients",
         "each customer's orders are in one partition, in order",
+    ]
+
+
+def test_tier_s3() -> None:
+    with moto_server() as endpoint:
+        settings = rsm_config(endpoint, "example")
+        printed = run(
+            "tier_s3.py",
+            settings["rsm.config.url"],
+            quiet=False,  # the broker may warn of what it tries again
+            AWS_ENDPOINT_URL=endpoint,
+            AWS_REGION=settings["rsm.config.region"],
+            AWS_ACCESS_KEY_ID=settings["rsm.config.access.key.id"],
+            AWS_SECRET_ACCESS_KEY=settings["rsm.config.secret.access.key"],
+        )
+    assert printed == [
+        "most records are in the store alone",
+        "10000 records read through the broker",
+        "what was copied is read without a broker",
     ]
