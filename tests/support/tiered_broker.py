@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ottla.broker.tiering import Tiering
 
 MIB: Final = 1024 * 1024
-PATIENCE_SECONDS: Final = 12.0
+PATIENCE_SECONDS: Final = 15.0
 TIERED: Final = {
     "remote.storage.enable": "true",
     "segment.bytes": str(MIB),
@@ -103,12 +103,6 @@ def eventually(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
-def local_logs(data_dir: Path, topic: str, partition: int = 0) -> list[int]:
-    """Base offsets of the segments on local disk."""
-    directory = data_dir / f"{topic}-{partition}"
-    return sorted(int(path.stem) for path in directory.glob("*.log"))
-
-
 def stored(store: Path, suffix: str) -> list[Path]:
     return sorted(store.rglob(f"*{suffix}"))
 
@@ -125,6 +119,26 @@ def share(bootstrap: str, topic: str, count: int) -> list[bytes]:
                 assert record.offset not in got
                 got[record.offset] = record.value or b""
     return [got[offset] for offset in sorted(got)]
+
+
+def fill(client: RawClient, topic: str, batches: int, *, partition: int = 0) -> list[bytes]:
+    start = client.offset(topic, LATEST, partition=partition).offset
+    sent = values(50 * batches, seed=start)
+    for number in range(batches):
+        builder = BatchBuilder()
+        for index in range(50 * number, 50 * (number + 1)):
+            builder.append(sent[index], timestamp=start + index + 1)
+        answer = client.produce(topic, builder.build(), partition=partition)
+        assert answer.error_code == 0
+    return sent
+
+
+def alter(client: RawClient, topic: str, configs: Mapping[str, str]) -> int:
+    entries = [AlterableConfig(key, 0, value) for key, value in configs.items()]
+    request = IncrementalAlterConfigsRequest([AlterConfigsResource(2, topic, entries)])
+    answer = client.ask("incremental_alter_configs", 1, request)
+    code: int = answer.responses[0].error_code
+    return code
 
 
 class TierPlace:
@@ -148,15 +162,7 @@ class TierPlace:
 
     def fill(self, topic: str, batches: int = 60, *, partition: int = 0) -> list[bytes]:
         """Batches of 50 records of 1000 bytes: 20 to a segment. Record n has the time n + 1."""
-        start = self.offset(topic, LATEST, partition)
-        sent = values(50 * batches, seed=start)
-        for number in range(batches):
-            builder = BatchBuilder()
-            for index in range(50 * number, 50 * (number + 1)):
-                builder.append(sent[index], timestamp=start + index + 1)
-            answer = self.client.produce(topic, builder.build(), partition=partition)
-            assert answer.error_code == 0
-        return sent
+        return fill(self.client, topic, batches, partition=partition)
 
     def cold(self, topic: str, batches: int = 60, *, partition: int = 0) -> list[bytes]:
         """The same, and only what is in no more than two segments stays on local disk."""
@@ -175,11 +181,7 @@ class TierPlace:
 
     def alter(self, topic: str, configs: Mapping[str, str]) -> int:
         """The error code of a change of settings."""
-        entries = [AlterableConfig(key, 0, value) for key, value in configs.items()]
-        request = IncrementalAlterConfigsRequest([AlterConfigsResource(2, topic, entries)])
-        answer = self.client.ask("incremental_alter_configs", 1, request)
-        code: int = answer.responses[0].error_code
-        return code
+        return alter(self.client, topic, configs)
 
     def keys(self, topic: str, suffix: str = "") -> list[str]:
         """The objects of a topic."""
