@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ottla.client.reader import Reader
     from ottla.client.share_consumer import ShareConsumer
     from ottla.client.share_worker import ShareWorker, share_worker
+    from ottla.streams.streamer import connect
     from ottla.testing.embedded import EmbeddedBroker
 
 __version__ = "0.1.0.dev0"
@@ -24,6 +25,7 @@ __all__ = [
     "RecordMetadata",
     "ShareConsumer",
     "ShareWorker",
+    "connect",
     "share_worker",
 ]
 
@@ -37,6 +39,7 @@ _HOMES = {
     "ShareConsumer": "ottla.client.share_consumer",
     "ShareWorker": "ottla.client.share_worker",
     "share_worker": "ottla.client.share_worker",
+    "connect": "ottla.streams.streamer",
 }
 
 

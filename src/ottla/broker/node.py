@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from ottla.metadata.broker_config import BrokerConfig
     from ottla.metadata.changes import Change
     from ottla.metadata.image import Broker, MetadataImage
-    from ottla.sharing.sessions import ShareSessions
+    from ottla.sharing.sessions import ClosedConnection, ShareSession, ShareSessions
 
 # Syncs overlap on a disk; more threads than this only queue there.
 BLOCKING_THREADS: Final = 4
@@ -230,7 +230,20 @@ class Node:
         """What a client held for its connection's sake goes back."""
         if "share_sessions" not in vars(self):
             return
-        closed = self.share_sessions.connection_closed(connection_id)
+        grace = self.share_configs.of
+        closed = self.share_sessions.connection_closed(
+            connection_id, lambda group: grace(group).session_grace > 0
+        )
+        self._release_sessions(closed)
+        for session in closed.kept:
+            asyncio.get_running_loop().call_later(
+                grace(session.group).session_grace, self._grace_ended, session
+            )
+
+    def _grace_ended(self, session: ShareSession) -> None:
+        self._release_sessions(self.share_sessions.grace_ended(session))
+
+    def _release_sessions(self, closed: ClosedConnection) -> None:
         for session in closed.sessions:
             for topic_id, index in session.partitions:
                 self.shares.release(session.group, session.member, topic_id, index)

@@ -34,6 +34,8 @@ class ShareGroupConfig(NamedTuple):
     reads_committed: bool
     reset: str
     dead_letters: DeadLetterTopic | None
+    session_grace: float
+    """Seconds for which a member that is cut off keeps what it holds."""
 
 
 class ShareGroupConfigs:
@@ -69,6 +71,7 @@ def _resolve(image: MetadataImage, group: str, broker: BrokerConfig) -> ShareGro
         config.get_str("share.isolation.level") == READ_COMMITTED,
         config.get_str("share.auto.offset.reset"),
         DeadLetterTopic(dead_letters, copy) if dead_letters else None,
+        config.get_int("share.session.grace.ms") / 1000,
     )
 
 

@@ -1,0 +1,125 @@
+"""`ottla relay` and `ottla clock`: from one stream URL to another, and messages to try it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ottla.cli.common import fail
+from ottla.cli.output import print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from ottla.offsets import OffsetStore
+    from ottla.streams.relay import Tally
+
+RELAY_EXAMPLES = """\b
+Examples:
+    ottla relay --input file://./x.ss/orders --output kafka://127.0.0.1:9092/orders --until-end
+    tail -F app.log | ottla relay --input stdio:/// --output redis://localhost/log
+    ottla relay --input kafka://127.0.0.1:9092/a --output file://./a.ss/a --offsets ./offsets
+"""
+CLOCK_EXAMPLES = """\b
+Examples:
+    ottla clock --output stdio:///clock --interval 100ms
+    ottla clock --output file://./clock.ss/clock --count 10
+"""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
+
+
+def relay(
+    input_url: Annotated[str, typer.Option("--input", metavar="URL", help="Where from.")],
+    output_url: Annotated[str, typer.Option("--output", metavar="URL", help="Where to.")],
+    start: Annotated[
+        str, typer.Option("--from", metavar="start|end", help="Where to begin without a position.")
+    ] = "start",
+    until_end: Annotated[
+        bool, typer.Option("--until-end", help="Stop at what is the end now.")
+    ] = False,
+    offsets: Annotated[
+        str | None,
+        typer.Option(metavar="STORE", help="Keep positions here and go on from them next time."),
+    ] = None,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Whose positions they are.")
+    ] = "ottla-relay",
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show the rate.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the total as JSON.")] = False,
+) -> None:
+    """Copy messages from one stream to another, in order; Ctrl-C ends it after what is underway."""
+    if start not in ("start", "end"):
+        raise typer.BadParameter("choose start or end", param_hint="--from")
+    from ottla.streams.relay import Tally, relay_streams
+
+    tally = Tally()
+    show = None if quiet or not sys.stderr.isatty() else _show
+    _run(
+        relay_streams(
+            input_url,
+            output_url,
+            from_start=start == "start",
+            until_end=until_end,
+            offsets=_store(offsets),
+            name=name,
+            tally=tally,
+            show=show,
+        )
+    )
+    if show is not None:
+        typer.echo(err=True)
+    if as_json:
+        print_json({"messages": tally.total, "milliseconds": round(tally.seconds * 1000)})
+    elif not quiet:
+        typer.echo(f"relayed {tally.total} messages", err=True)
+
+
+def clock(
+    output_url: Annotated[str, typer.Option("--output", metavar="URL")] = "stdio:///clock",
+    interval: Annotated[
+        str, typer.Option(metavar="TIME", help="Between ticks, such as 100ms, 1s, 5m.")
+    ] = "1s",
+    count: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Stop after so many.")
+    ] = None,
+) -> None:
+    """Send `tick-0`, `tick-1`, ... to a stream."""
+    found = re.fullmatch(r"(\d+)(ms|s|m)", interval)
+    if found is None:
+        raise typer.BadParameter("a number with ms, s or m", param_hint="--interval")
+    from ottla.streams.relay import tick
+
+    _run(tick(output_url, int(found[1]) * _UNITS[found[2]], count))
+
+
+def _store(url: str | None) -> OffsetStore | None:
+    if url is None:
+        return None
+    from ottla.offsets.urls import store_from_url
+
+    try:
+        return store_from_url(url)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--offsets") from None
+
+
+def _show(tally: Tally) -> None:
+    typer.echo(f"\r{tally.total} messages, {tally.rate:,.0f}/s   ", err=True, nl=False)
+
+
+def _run(work: Coroutine[object, object, None]) -> None:
+    import asyncio
+
+    from ottla.offsets import OffsetError
+    from ottla.streams.errors import StreamError
+
+    try:
+        asyncio.run(work)
+    except KeyboardInterrupt:
+        return
+    except (StreamError, OffsetError, OSError, ValueError) as error:
+        fail(error)

@@ -1,0 +1,97 @@
+"""Options as librdkafka's properties.
+
+`extra` is passed on word for word and wins over the typed options; what the library itself depends
+on (it commits by itself, and only what was acknowledged) cannot be overridden.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ottla.streams.errors import ConfigError
+from ottla.streams.types import Mode, Reset
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.streams.types import ConsumerOptions, KafkaOptions
+
+Config: TypeAlias = "dict[str, str | int | float | bool]"
+
+LOGGER: Final = logging.getLogger(__name__)
+DEFAULT_PORT: Final = 9092
+RESUMABLE_SESSION: Final = 6.0  # seconds: the only member of its group has nobody to disturb
+
+FORCED: Final[Config] = {"enable.auto.commit": False, "enable.auto.offset.store": False}
+RESETS: Final = {Reset.LATEST: "latest", Reset.EARLIEST: "earliest", Reset.NONE: "error"}
+
+
+def client_config(nodes: Sequence[str], options: KafkaOptions, timeout: float) -> Config:
+    """What consumers and producers have in common."""
+    typed = {
+        "security.protocol": options.security_protocol,
+        "sasl.mechanism": options.sasl_mechanism,
+        "sasl.username": options.sasl_username,
+        "sasl.password": options.sasl_password,
+    }
+    return {
+        "bootstrap.servers": ",".join(with_port(node) for node in nodes),
+        "socket.timeout.ms": int(timeout * 1000),
+        **{name: value for name, value in typed.items() if value is not None},
+    }
+
+
+def consumer_config(
+    base: Config, options: KafkaOptions, consumer: ConsumerOptions, group: str
+) -> Config:
+    config: Config = {
+        **base,
+        "group.id": group,
+        "auto.offset.reset": RESETS[consumer.reset],
+        **FORCED,
+    }
+    if options.extra.get("group.protocol") == "consumer":  # the broker assigns and sets the times
+        return with_extra(config, options)
+    # What stays with a member keeps its state while others come and go.
+    config["partition.assignment.strategy"] = "cooperative-sticky"
+    session = options.session_timeout
+    if session is None and consumer.mode is Mode.RESUMABLE:
+        session = RESUMABLE_SESSION
+    if session is not None:
+        config["session.timeout.ms"] = int(session * 1000)
+        config["heartbeat.interval.ms"] = max(int(session * 1000) // 3, 1)
+    return with_extra(config, options)
+
+
+def producer_config(base: Config, options: KafkaOptions) -> Config:
+    config = dict(base)
+    if options.compression is not None:
+        config["compression.type"] = options.compression
+    if options.transactional_id is not None:
+        config["transactional.id"] = options.transactional_id
+    return with_extra(config, options)
+
+
+def with_extra(config: Config, options: KafkaOptions) -> Config:
+    """The properties with those the user gave verbatim."""
+    for name, value in options.extra.items():
+        if name in FORCED and FORCED[name] != value:
+            raise ConfigError(
+                f"{name} is {FORCED[name]} here, because commits follow acknowledgements; "
+                "choose ConsumerOptions(auto_commit=...) instead"
+            )
+        if name in config and config[name] != value:
+            LOGGER.info("%s is %r as given in extra, not %r", name, value, config[name])
+    return {**config, **options.extra}
+
+
+def is_cooperative(config: Config) -> bool:
+    return "cooperative" in str(config.get("partition.assignment.strategy", "")) or (
+        config.get("group.protocol") == "consumer"
+    )
+
+
+def with_port(node: str) -> str:
+    """host:port, with Kafka's usual port where none is given."""
+    return node if ":" in node.rpartition("]")[2] else f"{node}:{DEFAULT_PORT}"

@@ -1,0 +1,243 @@
+"""The thread that owns a confluent-kafka consumer.
+
+librdkafka fetches in the background; what costs is to cross from its queue into an event loop. So
+one thread per consumer takes as many messages as there are in two calls, makes them Messages and
+hands the batch over in one hop. Rules:
+
+- Every call to the consumer runs in this thread between two reads, by `run`: confluent-kafka lets
+  one thread in at a time, and a loop of reads would keep all others waiting for ever.
+- Rebalance callbacks come in this thread, inside a read. They wait for the event loop by
+  `wait_for`, which goes on to serve `run`: what a program has done is committed meanwhile.
+- With `MAX_AHEAD` batches not taken the thread stops reading, but goes on to serve callbacks, so
+  that a slow program is not thrown out of its group before `max.poll.interval.ms`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from ottla.streams.errors import NoStoredPosition, StreamError
+from ottla.streams.types import Message, ShardKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
+    from ottla.streams.backends.kafka_config import Config
+
+T = TypeVar("T")
+
+BATCH: Final = 1000
+MAX_AHEAD: Final = 3
+POLL: Final = 0.05  # seconds a read waits at most: how long `run` may have to wait for its turn
+PATIENCE: Final = 1.0  # seconds without room before partitions are paused, which costs a refetch
+NS_PER_MS: Final = 1_000_000
+
+# What librdkafka reports and gets over by itself.
+_PASSING: Final = frozenset(
+    (
+        KafkaError._PARTITION_EOF,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._MAX_POLL_EXCEEDED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    )
+)
+
+
+class ConsumerThread:
+    """`wait` and `take` give the next batch; `run` a turn with the consumer itself."""
+
+    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
+        self.consumer = Consumer(config)
+        self._loop = loop
+        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._batches: deque[list[Message]] = deque()
+        self._lock = threading.Lock()
+        self._ready = asyncio.Event()
+        self._room = threading.Event()
+        self._failure: Exception | None = None
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._main, name="ottla-kafka", daemon=True)
+        self._thread.start()
+
+    # -- in the event loop ------------------------------------------------------------------------
+
+    async def wait(self, seconds: float) -> None:
+        """Until there is a batch, or `wake`, or the time is up; raises what stopped the thread."""
+        if not self._batches:
+            self.check()
+            self._ready.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._ready.wait()
+
+    def take(self) -> list[Message]:
+        """The next batch that was read, or nothing."""
+        with self._lock:
+            batch = self._batches.popleft() if self._batches else []
+        self._room.set()
+        return batch
+
+    def wake(self) -> None:
+        """Let a waiting `wait` return."""
+        self._ready.set()
+
+    def check(self) -> None:
+        """Raise what stopped the thread, if anything did."""
+        if self._failure is not None:
+            raise self._failure
+
+    async def run(self, job: Callable[[Consumer], T]) -> T:
+        """Run `job` in the thread, between two reads."""
+        turn: Future[T] = Future()
+
+        def take_turn() -> None:
+            try:
+                turn.set_result(job(self.consumer))
+            except BaseException as error:  # noqa: BLE001  # raised below
+                turn.set_exception(error)
+
+        self._jobs.put(take_turn)
+        self._room.set()
+        return await asyncio.wrap_future(turn)
+
+    def discard(self, shards: Iterable[ShardKey] | None = None) -> None:
+        """Forget what was read and not fetched: of these shards, or all. From either thread."""
+        with self._lock:
+            if shards is None:
+                self._batches.clear()
+            else:
+                gone = set(shards)
+                kept = [
+                    [m for m in batch if (m.stream, m.shard) not in gone] for batch in self._batches
+                ]
+                self._batches = deque(batch for batch in kept if batch)
+        self._room.set()
+
+    async def close(self) -> None:
+        """Leave the group and end the thread; the rebalance callbacks are called once more."""
+        self._is_closing = True
+        self._room.set()
+        await asyncio.to_thread(self._thread.join)
+
+    # -- in the thread ----------------------------------------------------------------------------
+
+    def wait_for(self, work: Coroutine[object, object, T]) -> T:
+        """From a callback: let the event loop do this, and serve it until it is done."""
+        done = asyncio.run_coroutine_threadsafe(work, self._loop)
+        done.add_done_callback(lambda _: self._jobs.put(_nothing))
+        while not done.done():
+            self._jobs.get()()
+        return done.result()
+
+    def _main(self) -> None:
+        try:
+            while not self._is_closing:
+                self._run_jobs()
+                if len(self._batches) < MAX_AHEAD:
+                    self._read()
+                else:
+                    self._wait_for_room()
+        except Exception as error:  # noqa: BLE001  # raised by the next `wait`
+            self._failure = error
+            self._tell(self._ready.set)
+            while not self._is_closing:
+                self._room.wait()
+                self._room.clear()
+                self._run_jobs()
+        finally:
+            self.consumer.close()
+            self._run_jobs()
+
+    def _run_jobs(self) -> None:
+        while not self._jobs.empty():
+            self._jobs.get()()
+
+    def _read(self) -> None:
+        # A batch read waits until it is full; one message first, then what else is there.
+        first = self.consumer.consume(1, POLL)
+        if not first:
+            return
+        batch = messages(first + self.consumer.consume(BATCH - 1, 0))
+        self._hand_over(batch)
+
+    def _wait_for_room(self) -> None:
+        self._room.clear()
+        if len(self._batches) < MAX_AHEAD or self._room.wait(PATIENCE):
+            return
+        paused = self.consumer.assignment()
+        self.consumer.pause(paused)
+        try:
+            while len(self._batches) >= MAX_AHEAD and not self._is_closing:
+                # Nothing comes from paused partitions, but callbacks are served; a rebalance
+                # meanwhile brings partitions that are not paused.
+                self._hand_over(messages(self.consumer.consume(1, POLL)))
+                self._run_jobs()
+        finally:
+            owned = {(p.topic, p.partition) for p in self.consumer.assignment()}
+            self.consumer.resume([p for p in paused if (p.topic, p.partition) in owned])
+
+    def _hand_over(self, batch: list[Message]) -> None:
+        if batch:
+            with self._lock:
+                self._batches.append(batch)
+            self._tell(self._ready.set)
+
+    def _tell(self, what: Callable[[], None]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(what)
+
+
+def _nothing() -> None:
+    """A job that only wakes the thread."""
+
+
+def messages(raw: list[Any]) -> list[Message]:
+    """Messages of what was read; errors that do not pass by themselves are raised.
+
+    Typed loosely: confluent-kafka says that topic and offset may be None, which they never are in
+    a message without an error.
+    """
+    batch = []
+    for one in raw:
+        error = one.error()
+        if error is not None:
+            raise_if_lasting(error)
+            continue
+        value = one.value()
+        kind, milliseconds = one.timestamp()
+        headers = one.headers()
+        batch.append(
+            Message(
+                one.topic(),
+                one.partition(),
+                one.offset(),
+                milliseconds * NS_PER_MS if kind else time.time_ns(),
+                b"" if value is None else value,
+                one.key(),
+                () if headers is None else tuple((name, held or b"") for name, held in headers),
+                is_null=value is None,
+            )
+        )
+    return batch
+
+
+def raise_if_lasting(error: KafkaError) -> None:
+    if error.code() in _PASSING and not error.fatal():
+        return
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        raise NoStoredPosition(
+            f"there is no stored position and reset=NONE forbids to choose one ({error.str()}); "
+            "choose Reset.EARLIEST or Reset.LATEST"
+        )
+    raise StreamError(f"Kafka refuses: {error.str()}") from KafkaException(error)

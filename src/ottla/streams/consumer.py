@@ -1,0 +1,404 @@
+"""The consumer, the same on every backend: queue, acknowledgement, commit, moving, closing.
+
+One pump task owns the source and feeds a bounded queue. Users only ever wait for the queue, so
+that cancelling them loses nothing; seeks and commits finish in the background when their caller
+goes away. Its states are those of `life.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import weakref
+from typing import TYPE_CHECKING, Self
+
+from ottla.streams.base import Operation
+from ottla.streams.committer import Committer
+from ottla.streams.errors import (
+    AckNotAllowed,
+    CommitNotAllowed,
+    ConfigError,
+    ConsumerClosed,
+    ShardNotAssigned,
+    StreamEnded,
+    StreamKeyEmpty,
+    StreamKeyNotFound,
+)
+from ottla.streams.hands import Hands
+from ottla.streams.life import ConsumerState, Life
+from ottla.streams.modes import refuse
+from ottla.streams.pump import Pump
+from ottla.streams.redelivery import Redelivery
+from ottla.streams.tracker import Tracker
+from ottla.streams.types import WILDCARD, AutoCommit, Message, MessageId, Mode, ShardKey
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from datetime import datetime
+    from types import TracebackType
+
+    from ottla.streams.base import Driver, Source
+    from ottla.streams.positions import StoredPositions
+    from ottla.streams.producer import Producer
+    from ottla.streams.types import ConsumerOptions, SeqPos
+
+_log = logging.getLogger("ottla.streams")
+
+
+class Consumer:
+    """Messages of some streams. Made by `Streamer.consumer`; use it as a context manager."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        source: Source,
+        streams: Sequence[str],
+        options: ConsumerOptions,
+        *,
+        stored: StoredPositions | None = None,
+        dead_letters: Callable[[], Producer] | None = None,
+    ):
+        self.backend = driver.backend
+        self._unsupported = driver.unsupported
+        self.streams = tuple(streams)
+        self.options = options
+        self._source = source
+        self._tracker = Tracker(
+            options.auto_commit, options.auto_commit_delay, per_entry=source.per_entry
+        )
+        self._again = Redelivery(
+            self._tracker, options, driver.unsupported, dead_letters, self._returned
+        )
+        self._tracked = options.mode is not Mode.REAL_TIME or self._tracker.by_user
+        self._immediate = options.auto_commit is AutoCommit.IMMEDIATE
+        self._commits = Committer(source, self._tracker, options, stored, self._fail_late)
+        settle = self._commits.first if self._immediate else None
+        self._pump = Pump(source, options.prefetch, settle)
+        self._queue = self._pump.queue
+        self._life = Life(self._pump, self._again)
+        self._hands = Hands(self._tracker, options.auto_commit)
+        self._assigned: set[ShardKey] = set()
+        self._closer: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> ConsumerState:
+        """Where in its life the consumer is."""
+        return self._life.state
+
+    @property
+    def native(self) -> object:
+        """The driver's object."""
+        return self._source.native
+
+    @property
+    def source(self) -> Source:
+        """For sinks: whose positions a transaction commits."""
+        return self._source
+
+    @property
+    def group(self) -> str | None:
+        """The group this consumer is in now."""
+        return self._source.group
+
+    @property
+    def dropped_acks(self) -> int:
+        """Acknowledgements ignored: repeated, unknown, or of a shard that was revoked."""
+        return self._tracker.dropped_acks
+
+    # ---- life
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._source.open(self)
+        except BaseException:
+            self._life.closed = True
+            await self._source.close()
+            raise
+        self._life.opened = True
+        self._pump.start()
+        self._commits.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose(drain=kind is None)
+
+    async def aclose(self, *, drain: bool = True) -> None:
+        """Stop fetching, let work in flight finish, flush acks (not under DISABLED), let go."""
+        if self._closer is None:
+            if not self._life.opened or self._life.closed:
+                self._life.closed = True
+                return
+            me = asyncio.current_task()
+            self._closer = asyncio.get_running_loop().create_task(self._close(me, drain=drain))
+        await asyncio.shield(self._closer)
+
+    async def _close(self, caller: asyncio.Task[object] | None, *, drain: bool) -> None:
+        self._life.closing = True
+        self._pump.arrived.set()
+        await self._life.moved()
+        unread = await self._pump.stop()
+        self._again.discard(None)
+        try:
+            if drain and self._tracked and self._hands.worth_waiting(caller):
+                await self._hands.empty(None, self.options.drain_timeout)
+            await self._again.settle()
+            await self._commits.stop()
+            if self._commits.automatic:
+                self._tracker.ripen(time.monotonic(), moved_past=True)
+                await self._commits.unasked()
+            await self._source.give_back(unread)
+            await self._source.release(self._tracker.unsettled())
+        finally:
+            self._life.closed = True
+            await self._source.close()
+            await self._again.close()
+        self._life.raise_late()
+
+    # ---- reading
+
+    def __aiter__(self) -> _Iterator:
+        self._life.check_reading()
+        iterator = _Iterator(self)
+        self._life.iterator = weakref.ref(iterator)
+        return iterator
+
+    async def next(self, timeout: float | None = None) -> Message:  # noqa: ASYNC109
+        """The next message; `TimeoutError` after `timeout` seconds, `StreamEnded` at the end."""
+        self._life.check_reading()
+        return (await self._take(1, timeout))[0]
+
+    async def batch(self, max_messages: int, timeout: float) -> list[Message]:  # noqa: ASYNC109
+        """What is there, at most `max_messages`; waits for the first, and an empty list after."""
+        self._life.check_reading()
+        try:
+            return await self._take(max_messages, timeout)
+        except TimeoutError:
+            return []
+
+    async def _take(self, limit: int, wait: float | None) -> list[Message]:
+        if self._tracked:
+            self._tracker.move_on()
+            self._noticed()
+        self._life.check_open()
+        self._life.raise_late()
+        if not (self._queue or self._again.ready) or self._life.moving is not None:
+            await self._wait(limit, wait)
+        if self._again.ready:
+            taken = [self._again.ready.popleft()]
+            self._tracker.redeliver(taken[0])
+        else:
+            taken = self._pump.pop(limit)
+            if self._tracked and not self._immediate:
+                self._tracker.deliver(taken, time.monotonic())
+        if self._tracked:
+            self._hands.taken()
+        return taken
+
+    async def _wait(self, limit: int, wait: float | None) -> None:
+        """Until a message can be taken without waiting. Takes none, so cancelling loses none."""
+        next_policy = self.options.auto_commit is AutoCommit.NEXT and self._tracked
+        if self._pump.waiting and next_policy:
+            raise ConfigError(
+                "NEXT cannot tell which of several readers is done; use auto_commit=ROLLING and ack"
+            )
+        self._pump.waiting += 1
+        try:
+            async with asyncio.timeout(wait):
+                while True:
+                    await self._life.moved()
+                    if self._queue or self._again.ready:
+                        return
+                    self._life.check_open()
+                    if (end := self._life.end) is not None:
+                        raise end
+                    self._life.raise_late()
+                    self._pump.demand(limit)
+                    await self._pump.arrived.wait()
+        finally:
+            self._pump.waiting -= 1
+
+    # ---- acknowledging
+
+    def ack(self, message: Message | MessageId) -> None:
+        """This message is done. Never fails on I/O; repeats are ignored."""
+        id_ = self._by_user(message, "ack")
+        if not self._tracker.ack(id_):
+            _log.debug("ignored an acknowledgement that is repeated, unknown or revoked: %s", id_)
+        self._noticed()
+
+    def nack(self, message: Message | MessageId, *, delay: float = 0) -> None:
+        """Deliver this message again after `delay` seconds; the position is held back."""
+        id_ = self._by_user(message, "nack")
+        held = self._tracker.take_back(id_)
+        if held is None:
+            _log.debug("ignored a nack of a message that is not in hand: %s", id_)
+            return
+        if self._again.exhausted(held):
+            self._again.bury(held)
+        elif self._source.redelivers:
+            self._tracker.release(id_)
+            self._commits.soon()
+        else:
+            self._again.again(held, delay)
+
+    def positions(self) -> dict[ShardKey, int]:
+        """What may be committed now: never past a message that is delivered and not done."""
+        self._life.check_open(draining=True)
+        return self._tracker.positions()
+
+    async def commit(self) -> dict[ShardKey, int]:
+        """Make what is done durable; returns the positions that are."""
+        self._life.check_open(draining=True)
+        self.check_committing()
+        await self._life.moved()
+        self._life.raise_late()
+        self._tracker.ripen(time.monotonic())
+        return await self._commits.now()
+
+    def check_committing(self) -> None:
+        """For producers too: refuse where there is nothing to commit to."""
+        reason = self._commits.refusal
+        if reason is not None:
+            raise CommitNotAllowed(reason)
+
+    def transaction_failed(self) -> None:
+        """For producers: what was acknowledged has not taken effect, and is not to."""
+        self._commits.spoiled = True
+
+    def _noticed(self) -> None:
+        """Something is done: a drain may go on, a commit by count may be due."""
+        self._hands.progressed()
+        self._commits.count()
+
+    def _returned(self, error: Exception | None) -> None:
+        """A message is ready to be delivered again, or has been buried, or could not be."""
+        if error is not None:
+            self._fail_late(error)
+        self._noticed()
+        self._pump.arrived.set()
+
+    def _fail_late(self, error: Exception) -> None:
+        self._life.late_error = error
+        self._pump.arrived.set()
+
+    def _by_user(self, message: Message | MessageId, verb: str) -> MessageId:
+        if self._life.closed:
+            raise ConsumerClosed("the consumer is closed")
+        if not self._tracker.by_user:
+            raise AckNotAllowed(
+                f"auto_commit={self.options.auto_commit.name} acknowledges by itself; "
+                f"use ROLLING or DISABLED to {verb}"
+            )
+        return message.id if isinstance(message, Message) else message
+
+    # ---- moving
+
+    def assign(self, stream: str, shard: int) -> None:
+        """Read this shard, from the next seek or rewind on."""
+        self._life.check_reading()
+        if stream not in self.streams and WILDCARD not in self.streams:
+            raise StreamKeyNotFound("subscribe to a stream before assigning it", stream=stream)
+        self._assigned.add(ShardKey(stream, shard))
+
+    def unassign(self, stream: str, shard: int) -> None:
+        """Do not read this shard, from the next seek or rewind on."""
+        self._life.check_reading()
+        key = ShardKey(stream, shard)
+        if key not in self._assigned:
+            raise ShardNotAssigned(
+                "assign a shard before unassigning it", stream=stream, shard=shard
+            )
+        if len(self._assigned) == 1:
+            raise StreamKeyEmpty("the last shard cannot be unassigned", stream=stream, shard=shard)
+        self._assigned.remove(key)
+
+    async def seek(self, to: datetime) -> None:
+        """Go on with the first message strictly later than `to`. Commits nothing."""
+        self._check_moving(Operation.SEEK)
+        await self._move(lambda: self._source.seek(to, frozenset(self._assigned)))
+
+    async def rewind(self, to: SeqPos) -> None:
+        """Go on at `BEGINNING`, `END` or `At(n)`: the first sequence >= n. Commits nothing."""
+        self._check_moving(Operation.REWIND)
+        await self._move(lambda: self._source.rewind(to, frozenset(self._assigned)))
+
+    async def _move(self, action: Callable[[], Awaitable[None]]) -> None:
+        task = asyncio.get_running_loop().create_task(self._moved(action))
+        self._life.moving = task
+        await asyncio.shield(task)
+
+    async def _moved(self, action: Callable[[], Awaitable[None]]) -> None:
+        self._source.interrupt()
+        try:
+            async with self._pump.io:
+                await action()
+                self._discard(None)
+                self._commits.rewound = True
+                self._commits.spoiled = False
+                self._pump.start()
+        finally:
+            self._life.moving = None
+            self._pump.arrived.set()
+
+    def _discard(self, shards: Collection[ShardKey] | None) -> None:
+        """Forget what is queued, delayed and delivered of these shards (None: all)."""
+        self._unqueue(shards)
+        self._tracker.forget(shards)
+
+    def _unqueue(self, shards: Collection[ShardKey] | None) -> None:
+        self._pump.drop(shards)
+        self._again.discard(shards)
+
+    async def revoke(self, shards: Collection[ShardKey], *, lost: bool, within: float) -> None:
+        """For sources: see `Host.revoke`."""
+        self._unqueue(shards)
+        if not lost:
+            await self._hands.empty(shards, within)
+            if self._commits.automatic:
+                await self._commits.now()
+        self._discard(shards)
+
+    def commit_soon(self) -> None:
+        """For sources: see `Host.commit_soon`."""
+        if self._commits.automatic:
+            self._commits.soon()
+
+    async def lag(self) -> dict[ShardKey, int | None]:
+        """How many messages each shard is behind its end; None where nobody can say."""
+        self._life.check_open()
+        refuse(self.backend, self._unsupported, Operation.LAG)
+        await self._life.moved()
+        return await self._source.lag(self._tracker.positions())
+
+    def _check_moving(self, operation: Operation) -> None:
+        self._life.check_moving()
+        refuse(self.backend, self._unsupported, operation)
+
+
+class _Iterator:
+    """`async for`: while it lives, the consumer is ITERATING."""
+
+    __slots__ = ("__weakref__", "_consumer")
+
+    def __init__(self, consumer: Consumer):
+        self._consumer = consumer
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        consumer = self._consumer
+        queue = consumer._queue
+        if len(queue) > 1 and not consumer._tracked and consumer._life.late_error is None:
+            return queue.popleft()
+        try:
+            return (await consumer._take(1, None))[0]
+        except StreamEnded:
+            consumer._life.iterator = None
+            raise StopAsyncIteration from None

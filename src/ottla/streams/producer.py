@@ -1,0 +1,375 @@
+"""The producer: a bounded queue in front of a sink, written in batches by one task.
+
+`send` returns when the message is queued, which waits only while `max_pending` messages are; the
+`Delivery` it returns is awaited for the receipt. A failed delivery that nobody awaited surfaces in
+`flush`, `end` or `aclose`. A cancelled `send` has queued its message or has not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_module
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Self
+
+from ottla.streams.base import Operation
+from ottla.streams.errors import (
+    AlreadyAnchored,
+    ConfigError,
+    DeliveryError,
+    NotAnchored,
+    ProducerEnded,
+    StreamError,
+)
+from ottla.streams.modes import refuse
+from ottla.streams.types import AutoCommit, Outgoing, ProducerOptions, to_ns
+from ottla.streams.url import validate_key
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Generator, Sequence
+    from datetime import datetime
+    from types import TracebackType
+
+    from ottla.streams.base import Driver, Sink
+    from ottla.streams.consumer import Consumer
+    from ottla.streams.types import Receipt
+
+Payload = bytes | bytearray | memoryview | str
+
+
+class Delivery:
+    """The fate of one message: await it for the receipt, or for the error."""
+
+    __slots__ = ("_error", "_pipe", "_receipt", "_waiter")
+
+    def __init__(self, pipe: Pipe):
+        self._pipe = pipe
+        self._receipt: Receipt | None = None
+        self._error: StreamError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the fate is known."""
+        return self._receipt is not None or self._error is not None
+
+    def resolve(self, receipt: Receipt) -> None:
+        """For sinks: the message was taken in."""
+        self._receipt = receipt
+        self._settle()
+
+    def reject(self, error: StreamError) -> None:
+        """For sinks: the message was not taken in."""
+        self._error = error
+        self._pipe.failures.append(self)
+        self._settle()
+
+    def _settle(self) -> None:
+        self._pipe.settled(1)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def result(self) -> Receipt:
+        """The receipt, or raises the error; only when `done`."""
+        if self._error is not None:
+            if self in self._pipe.failures:
+                self._pipe.failures.remove(self)
+            raise self._error
+        if self._receipt is None:
+            raise DeliveryError("the delivery is not done yet; await it")
+        return self._receipt
+
+    def __await__(self) -> Generator[object, None, Receipt]:
+        if not self.done:
+            if self._waiter is None:
+                self._waiter = asyncio.get_running_loop().create_future()
+            # Shielded: two may wait for one delivery, and one of them may be cancelled.
+            yield from asyncio.shield(self._waiter).__await__()
+        return self.result()
+
+
+def settle_all(
+    batch: Sequence[tuple[Outgoing, Delivery]], results: Sequence[Receipt | StreamError]
+) -> None:
+    """For sinks: the fates of a whole batch, none of them known before."""
+    resolved = 0
+    for (_, delivery), result in zip(batch, results, strict=True):
+        if isinstance(result, StreamError):
+            delivery.reject(result)
+            continue
+        delivery._receipt = result
+        resolved += 1
+        waiter = delivery._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+    if resolved:
+        batch[0][1]._pipe.settled(resolved)
+
+
+class Pipe:
+    """What the clones of a producer share: the sink, its queue and the task that writes."""
+
+    def __init__(self, sink: Sink, max_pending: int):
+        self.sink = sink
+        self.users = 0
+        self.failures: list[Delivery] = []
+        self.full = False
+        self._max_pending = max_pending
+        self._queue: list[tuple[Outgoing, Delivery]] = []
+        self._batch: list[tuple[Outgoing, Delivery]] = []
+        self._outstanding = 0
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._task: asyncio.Task[None] | None = None
+        self.closed = False
+
+    async def open(self) -> None:
+        """The first user opens the sink."""
+        self.users += 1
+        if self._task is None:
+            await self.sink.open()
+            self._task = asyncio.get_running_loop().create_task(self._write())
+            self._task.add_done_callback(self._writer_done)
+
+    async def room(self) -> None:
+        """Wait until the queue takes another message."""
+        while self._outstanding >= self._max_pending:
+            self._room.clear()
+            await self._room.wait()
+
+    def put(self, message: Outgoing) -> Delivery:
+        """Queue one message."""
+        delivery = Delivery(self)
+        self._queue.append((message, delivery))
+        self._outstanding += 1
+        self.full = self._outstanding >= self._max_pending
+        if len(self._queue) == 1:
+            self._wake.set()
+            self._empty.clear()
+        return delivery
+
+    def settled(self, count: int) -> None:
+        """That many deliveries have met their fate."""
+        self._outstanding -= count
+        self.full = self._outstanding >= self._max_pending
+        if not self._room.is_set() and self._outstanding < self._max_pending:
+            self._room.set()
+        if not self._outstanding:
+            self._empty.set()
+
+    async def flush(self) -> None:
+        """Wait for every delivery, then raise the first failure that nobody has seen."""
+        while self._outstanding:
+            self._empty.clear()
+            await self._empty.wait()
+        await self.sink.flush()
+        self.raise_unseen()
+
+    def raise_unseen(self) -> None:
+        """Raise the first failure that nobody awaited; all are considered seen then."""
+        if self.failures:
+            first, self.failures = self.failures[0], []
+            first.result()
+
+    async def close(self, *, end: bool) -> None:
+        """One user leaves; the last one waits for deliveries and closes the sink."""
+        self.users -= 1
+        if self.users:
+            await self.flush()
+            return
+        try:
+            await self.flush()
+        finally:
+            self.closed = True
+            self._wake.set()
+            if self._task is not None:
+                await asyncio.wait([self._task])
+            await self.sink.close(end=end)
+
+    async def _write(self) -> None:
+        while not self.closed:
+            await self._wake.wait()
+            self._wake.clear()
+            batch, self._queue = self._queue, []
+            if not batch:
+                continue
+            self._batch = batch
+            try:
+                await self.sink.write(batch)
+            except StreamError as error:
+                self._reject(batch, error)
+            except OSError as error:
+                self._reject(batch, DeliveryError(f"the store failed: {error}"))
+
+    def _writer_done(self, task: asyncio.Task[None]) -> None:
+        """A sink that failed in a way nobody foresaw must not leave anyone waiting."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.closed = True
+            self._reject([*self._batch, *self._queue], DeliveryError(f"the sink broke: {error!r}"))
+
+    def _reject(self, batch: list[tuple[Outgoing, Delivery]], error: StreamError) -> None:
+        for _, delivery in batch:
+            if not delivery.done:
+                delivery.reject(error)
+
+
+class Producer:
+    """Sends messages to one anchored stream, or to the stream named with each message."""
+
+    def __init__(
+        self, pipe: Callable[[], Pipe], stream: str | None = None, driver: Driver | None = None
+    ):
+        self._make_pipe = pipe
+        self._driver = driver
+        self._pipe_: Pipe | None = None
+        self._stream = None if stream is None else validate_key(stream)
+        self._ended = False
+
+    @property
+    def stream(self) -> str | None:
+        """The anchored stream."""
+        return self._stream
+
+    def anchor(self, stream: str) -> None:
+        """Choose the stream of messages that name none; possible once."""
+        if self._stream is not None:
+            raise AlreadyAnchored(f"this producer is anchored to {self._stream}; clone it instead")
+        self._stream = validate_key(stream)
+
+    async def send(
+        self,
+        payload: Payload | None = None,
+        *,
+        json: object = None,
+        stream: str | None = None,
+        shard: int | None = None,
+        key: bytes | None = None,
+        headers: tuple[tuple[str, bytes], ...] = (),
+        timestamp: datetime | None = None,
+    ) -> Delivery:
+        """Queue a message; waits for room only. `json=` takes a value instead of a payload."""
+        if stream is None:
+            stream = self._stream
+            if stream is None:
+                raise NotAnchored("name a stream: send(..., stream=...) or producer(stream)")
+        elif stream != self._stream:
+            validate_key(stream)
+        if key is not None or headers:
+            self._check_extras(key, headers)
+        if type(payload) is not bytes:
+            payload = _payload_bytes(payload, json)
+        message = Outgoing(
+            stream, payload, shard, key, headers, None if timestamp is None else to_ns(timestamp)
+        )
+        pipe = self._pipe_
+        if pipe is None or self._ended or pipe.full or pipe.closed:
+            pipe = self._pipe()
+            await pipe.room()
+            pipe = self._pipe()
+        return pipe.put(message)
+
+    async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Everything sent so far is with the store; raises a failure nobody has seen."""
+        async with asyncio.timeout(timeout):
+            await self._pipe().flush()
+
+    @asynccontextmanager
+    async def transaction(self, consumer: Consumer | None = None) -> AsyncIterator[None]:
+        """What is sent inside, and the consumer's positions, take effect together or not at all.
+
+        The consumer has auto_commit=DISABLED. After a transaction that failed it holds
+        acknowledgements that did not take effect, and refuses to commit them: close it, and open
+        another one, which begins at the last position that did, or rewind it.
+        """
+        pipe = self._pipe()
+        if self._driver is not None:
+            refuse(self._driver.backend, self._driver.unsupported, Operation.TRANSACTIONS)
+        if consumer is not None:
+            if consumer.options.auto_commit is not AutoCommit.DISABLED:
+                raise ConfigError("in a transaction it commits: open the consumer with DISABLED")
+            consumer.check_committing()
+        await pipe.flush()
+        await pipe.sink.begin_transaction()
+        try:
+            yield
+            await pipe.flush()
+            if consumer is None:
+                await pipe.sink.commit_transaction(None, {})
+            else:
+                await pipe.sink.commit_transaction(consumer.source, consumer.positions())
+        except BaseException:
+            if consumer is not None:
+                consumer.transaction_failed()
+            await asyncio.shield(self._abort(pipe))
+            raise
+
+    @staticmethod
+    async def _abort(pipe: Pipe) -> None:
+        # What is queued belongs to this transaction too; whether it got through is all the same.
+        with suppress(StreamError):
+            await pipe.flush()
+        await pipe.sink.abort_transaction()
+
+    async def end(self) -> None:
+        """Flush and leave; the last producer of a sink marks the end where the store can."""
+        if not self._ended:
+            self._ended = True
+            if self._pipe_ is not None:
+                await asyncio.shield(self._pipe_.close(end=True))
+
+    async def aclose(self) -> None:
+        """The same as `end`."""
+        await self.end()
+
+    def clone(self) -> Producer:
+        """Another producer on the same sink; enter it before use, end it on its own."""
+        return Producer(self._make_pipe, self._stream, self._driver)
+
+    async def __aenter__(self) -> Self:
+        pipe = self._make_pipe()
+        await pipe.open()
+        self._pipe_ = pipe
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def _check_extras(self, key: bytes | None, headers: tuple[tuple[str, bytes], ...]) -> None:
+        """What the store could only drop is refused."""
+        if self._driver is not None:
+            backend, unsupported = self._driver.backend, self._driver.unsupported
+            if key is not None:
+                refuse(backend, unsupported, Operation.MESSAGE_KEYS)
+            if headers:
+                refuse(backend, unsupported, Operation.HEADERS)
+
+    def _pipe(self) -> Pipe:
+        if self._ended:
+            raise ProducerEnded("this producer has ended; open another one")
+        if self._pipe_ is not None and self._pipe_.closed:
+            raise ProducerEnded("the sink broke; open another producer")
+        if self._pipe_ is None:
+            raise ProducerEnded("enter the producer first: async with streamer.producer(...) as p")
+        return self._pipe_
+
+
+def make_pipe(sink: Sink, options: ProducerOptions) -> Pipe:
+    """A pipe for a sink."""
+    return Pipe(sink, options.max_pending)
+
+
+def _payload_bytes(payload: Payload | None, json: object) -> bytes:
+    if payload is None:
+        return json_module.dumps(json, separators=(",", ":"), ensure_ascii=False).encode()
+    if json is not None:
+        raise ValueError("give a payload or json=, not both")
+    return payload.encode() if isinstance(payload, str) else bytes(payload)

@@ -1,0 +1,151 @@
+"""`connect(url)`: the scheme decides the backend, the rest of a program does not change."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Self
+
+from ottla.streams.consumer import Consumer
+from ottla.streams.errors import BackendNotInstalled, ConnectError, UrlError
+from ottla.streams.modes import consumer_name, validate
+from ottla.streams.producer import Producer, make_pipe
+from ottla.streams.types import ConnectOptions, ConsumerOptions, Mode, ProducerOptions, Reset
+from ottla.streams.url import StreamUrl, parse
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ottla.streams.base import Driver
+    from ottla.streams.producer import Pipe
+    from ottla.streams.types import Backend
+
+DRIVERS = {
+    "kafka": ("ottla.streams.backends.kafka", "KafkaDriver", "kafka"),
+    "redis": ("ottla.streams.backends.redis", "RedisDriver", "redis"),
+    "rediss": ("ottla.streams.backends.redis", "RedisDriver", "redis"),
+    "file": ("ottla.streams.backends.file", "FileDriver", None),
+    "stdio": ("ottla.streams.backends.stdio", "StdioDriver", None),
+}
+"""Scheme to module, class and the extra that installs what the module imports."""
+
+
+def driver_class(scheme: str | None) -> type[Driver]:
+    """The driver of a scheme; `BackendNotInstalled` names the extra that is missing."""
+    if scheme not in DRIVERS:
+        raise UrlError(f"unknown scheme {scheme!r}; use one of {', '.join(DRIVERS)}")
+    module, name, extra = DRIVERS[scheme]
+    try:
+        found: type[Driver] = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise BackendNotInstalled(
+            f"the {scheme} backend needs {error.name}; run: pip install 'ottla[{extra}]'"
+        ) from error
+    return found
+
+
+class Streamer:
+    """A connection to one store. Closing it closes its consumers and producers."""
+
+    def __init__(self, url: StreamUrl, options: ConnectOptions):
+        self.url = url
+        self._driver = driver_class(url.scheme)(url, options)
+        self._consumers: list[Consumer] = []
+        self._producers: list[Producer] = []
+
+    @property
+    def backend(self) -> Backend:
+        """Which store this is."""
+        return self._driver.backend
+
+    @property
+    def driver(self) -> Driver:
+        """The backend's own object, for what only it can do."""
+        return self._driver
+
+    async def __aenter__(self) -> Self:
+        try:
+            async with asyncio.timeout(self._driver.options.timeout):
+                await self._driver.open()
+        except TimeoutError:
+            raise ConnectError(
+                f"{self.url!r} did not answer in {self._driver.options.timeout} s; "
+                "is it running, and the address right?"
+            ) from None
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close consumers, then producers, then the connection."""
+        for consumer in self._consumers:
+            await consumer.aclose()
+        for producer in self._producers:
+            await producer.aclose()
+        await self._driver.close()
+
+    def consumer(self, *streams: str, options: ConsumerOptions | None = None) -> Consumer:
+        """A consumer of these streams, or of those named in the URL. Enter it to connect."""
+        chosen = self._with_query(options or ConsumerOptions())
+        names = tuple(dict.fromkeys(streams or self.url.keys or ()))
+        driver = self._driver
+        validate(driver.backend, driver.unsupported, names, chosen)
+        stored = None
+        if chosen.offsets is not None:
+            from ottla.streams.positions import StoredPositions
+
+            stored = StoredPositions(chosen.offsets, consumer_name(chosen))
+        consumer = Consumer(
+            driver,
+            driver.source(names, chosen, stored),
+            names,
+            chosen,
+            stored=stored,
+            dead_letters=self.producer,
+        )
+        self._consumers.append(consumer)
+        return consumer
+
+    def producer(
+        self, stream: str | None = None, *, options: ProducerOptions | None = None
+    ) -> Producer:
+        """A producer, anchored to `stream` or to the URL's only key. Enter it to connect."""
+        keys = self.url.keys or ()
+        anchor = keys[0] if stream is None and len(keys) == 1 else stream
+        chosen = options or ProducerOptions()
+        pipe: Pipe | None = None
+
+        def shared() -> Pipe:
+            nonlocal pipe
+            if pipe is None or pipe.closed:
+                pipe = make_pipe(self._driver.sink(chosen), chosen)
+            return pipe
+
+        producer = Producer(shared, anchor, self._driver)
+        self._producers.append(producer)
+        return producer
+
+    def _with_query(self, options: ConsumerOptions) -> ConsumerOptions:
+        for name, value in self.url.query:
+            try:
+                if name == "group":
+                    options = replace(options, group=value)
+                elif name == "mode":
+                    options = replace(options, mode=Mode(value))
+                else:
+                    options = replace(options, reset=Reset(value))
+            except ValueError as error:
+                raise UrlError(f"{name}={value} in a URL's query: {error}") from None
+        return options
+
+
+def connect(url: str, options: ConnectOptions | None = None) -> Streamer:
+    """A streamer for a URL; enter it (`async with`) to connect."""
+    return Streamer(parse(url), options or ConnectOptions())

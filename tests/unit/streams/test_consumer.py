@@ -1,0 +1,439 @@
+"""The consumer shell: states, delivery, acknowledgement, commit, redelivery, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.streams.consumer import Consumer
+from ottla.streams.errors import (
+    AckNotAllowed,
+    CommitNotAllowed,
+    ConfigError,
+    ConnectError,
+    ConsumerBusy,
+    ConsumerClosed,
+    SeekOutOfRange,
+    ShardNotAssigned,
+    StreamEnded,
+    StreamError,
+    StreamKeyEmpty,
+    StreamKeyNotFound,
+)
+from ottla.streams.life import ConsumerState
+from ottla.streams.producer import Producer, make_pipe
+from ottla.streams.types import (
+    At,
+    AutoCommit,
+    ConsumerOptions,
+    Message,
+    Mode,
+    ProducerOptions,
+    ShardKey,
+)
+from tests.support.list_source import ListDriver, ListSink, ListSource, messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+A0 = ShardKey("a", 0)
+RESUMABLE = ConsumerOptions(mode=Mode.RESUMABLE)
+
+
+def make(source: ListSource, options: ConsumerOptions | None = None) -> Consumer:
+    driver = ListDriver(source)
+
+    def dead_letters() -> Producer:
+        return Producer(lambda: make_pipe(driver.the_sink, ProducerOptions()))
+
+    return Consumer(driver, source, ("a",), options or ConsumerOptions(), dead_letters=dead_letters)
+
+
+def policy(auto_commit: AutoCommit, **more: object) -> ConsumerOptions:
+    return ConsumerOptions(mode=Mode.RESUMABLE, auto_commit=auto_commit, **more)  # type: ignore[arg-type]  # options by name
+
+
+async def until(true: Callable[[], bool], within: float = 5) -> None:
+    async with asyncio.timeout(within):
+        while not true():  # noqa: ASYNC110 - what is awaited has no event
+            await asyncio.sleep(0.01)
+
+
+async def test_t07_one_owner_at_a_time_and_nothing_after_close() -> None:
+    consumer = make(ListSource(messages(3)))
+    async with consumer:
+        iterator = aiter(consumer)
+        assert (await anext(iterator)).seq == 1
+        assert consumer.state is ConsumerState.ITERATING
+        for call in (consumer.next(), consumer.batch(1, 0), consumer.rewind(At(1))):
+            with pytest.raises(ConsumerBusy):
+                await call
+        with pytest.raises(ConsumerBusy):
+            aiter(consumer)
+        with pytest.raises(ConsumerBusy):
+            consumer.assign("a", 0)
+        del iterator
+        assert consumer.state.name == "READY"
+        assert (await consumer.next()).seq == 2
+    assert consumer.state.name == "CLOSED"
+    calls: list[Callable[[], object]] = [
+        lambda: aiter(consumer),
+        lambda: consumer.assign("a", 0),
+        lambda: consumer.unassign("a", 0),
+        consumer.positions,
+        lambda: consumer.ack(messages(1)[0]),
+        lambda: consumer.nack(messages(1)[0]),
+    ]
+    for call_now in calls:
+        with pytest.raises(ConsumerClosed):
+            call_now()
+    later = (
+        consumer.next(),
+        consumer.batch(1, 0),
+        consumer.commit(),
+        consumer.seek(datetime.now(UTC)),
+        consumer.rewind(At(1)),
+        consumer.lag(),
+    )
+    for awaitable in later:
+        with pytest.raises(ConsumerClosed):
+            await awaitable
+    await consumer.aclose()
+
+
+async def test_t08_ten_tasks_share_a_thousand_messages() -> None:
+    async with make(ListSource(messages(1000), ends=True, chunk=7)) as consumer:
+        seen: list[int] = []
+
+        async def read() -> None:
+            while True:
+                try:
+                    seen.append((await consumer.next()).seq)
+                except StreamEnded:
+                    return
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(read() for _ in range(10)))
+        assert sorted(seen) == list(range(1, 1001))
+        assert consumer.state is ConsumerState.ENDED
+
+
+async def test_t09_cancelled_next_loses_nothing() -> None:
+    chance = random.Random(9)
+    source = ListSource([], chunk=3)
+    seen: list[int] = []
+    async with make(source) as consumer:
+        written = 0
+        for _ in range(1000):
+            task = asyncio.create_task(consumer.next(chance.choice((None, 0.0005))))
+            for _ in range(chance.randrange(4)):
+                await asyncio.sleep(0)
+            if chance.random() < 0.5:
+                source.add(messages(1, first=written + 1))
+                written += 1
+            for _ in range(chance.randrange(4)):
+                await asyncio.sleep(0)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, TimeoutError):
+                seen.append((await task).seq)
+        while len(seen) < written:
+            seen.append((await consumer.next(5)).seq)
+    assert seen == list(range(1, written + 1))
+
+
+async def test_t12_next_redelivers_what_the_loop_failed_on_and_acks_the_last() -> None:
+    source = ListSource(messages(5), ends=True)
+
+    async def work() -> None:
+        async with make(source, RESUMABLE) as consumer:
+            async for message in consumer:
+                if message.seq == 3:
+                    raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await work()
+    assert source.commits[-1].positions == {A0: 3}
+    source = ListSource(messages(5), ends=True)
+    async with make(source, RESUMABLE) as consumer:
+        assert [m.seq async for m in consumer] == [1, 2, 3, 4, 5]
+    assert source.commits[-1].positions == {A0: 6}
+
+
+async def test_t15_delayed_and_immediate_refuse_ack_and_real_time_refuses_commit() -> None:
+    source = ListSource(messages(3))
+    options = policy(AutoCommit.DELAYED, auto_commit_delay=3600)
+    async with make(source, options) as consumer:
+        await consumer.next()
+        with pytest.raises(AckNotAllowed):
+            consumer.ack(messages(1)[0])
+        assert await consumer.commit() == {}
+        await consumer.next()
+    # What the reader moved past is flushed at the end, the last message is not.
+    assert [c.positions for c in source.commits] == [{A0: 2}]
+
+    source = ListSource(messages(3))
+    async with make(source, policy(AutoCommit.IMMEDIATE)) as consumer:
+        assert source.fetches == 0, "no prefetch"
+        message = await consumer.next()
+        with pytest.raises(AckNotAllowed):
+            consumer.ack(message)
+        assert source.at == 1
+        assert [c.positions for c in source.commits] == [{A0: 2}], "before it was handed out"
+        assert await consumer.commit() == {A0: 2}
+        source.fail_commit = StreamError("no")
+        with pytest.raises(StreamError, match="no"):
+            await consumer.next()
+        assert consumer.state is ConsumerState.FAILED
+        source.fail_commit = None
+    assert [c.positions for c in source.commits] == [{A0: 2}], "what nobody saw is not passed"
+
+    async with make(ListSource(messages(3))) as consumer:
+        with pytest.raises(CommitNotAllowed, match="RESUMABLE"):
+            await consumer.commit()
+
+
+async def test_t15_delayed_acks_after_the_delay() -> None:
+    source = ListSource(messages(3))
+    async with make(source, policy(AutoCommit.DELAYED, auto_commit_delay=0)) as consumer:
+        await consumer.batch(2, 1)
+        assert await consumer.commit() == {A0: 3}
+
+
+async def test_t16_a_rolling_commit_lands_on_an_idle_stream() -> None:
+    source = ListSource(messages(2))
+    async with make(source, policy(AutoCommit.ROLLING, auto_commit_interval=0.05)) as consumer:
+        consumer.ack(await consumer.next())
+        await until(lambda: bool(source.commits), within=0.55)
+        assert source.commits[0].positions == {A0: 2}
+
+
+async def test_commit_every_n() -> None:
+    source = ListSource(messages(10))
+    options = policy(AutoCommit.ROLLING, auto_commit_interval=3600, commit_every=3)
+    async with make(source, options) as consumer:
+        for _ in range(3):
+            consumer.ack(await consumer.next())
+        await until(lambda: bool(source.commits))
+        assert source.commits[0].positions == {A0: 4}
+
+
+async def test_t17_what_closing_commits() -> None:
+    source = ListSource(messages(5))
+    async with make(source, policy(AutoCommit.DISABLED)) as consumer:
+        consumer.ack(await consumer.next())
+    assert source.commits == []
+
+    source = ListSource(messages(5))
+    async with make(source, RESUMABLE) as consumer:
+        for _ in range(3):
+            await consumer.next()
+    assert source.commits[-1].positions == {A0: 3}
+
+
+@pytest.mark.parametrize("kind", [AutoCommit.NEXT, AutoCommit.ROLLING, AutoCommit.DISABLED])
+async def test_t17_drain_waits_for_the_running_handler(kind: AutoCommit) -> None:
+    source = ListSource(messages(5))
+    consumer = make(source, policy(kind, auto_commit_interval=3600))
+    await consumer.__aenter__()
+    working, go_on = asyncio.Event(), asyncio.Event()
+
+    async def handler() -> None:
+        async for message in consumer:
+            working.set()
+            await go_on.wait()
+            if kind is not AutoCommit.NEXT:
+                consumer.ack(message)
+            if kind is AutoCommit.DISABLED:
+                await consumer.commit()
+
+    task = asyncio.create_task(handler())
+    await working.wait()
+    closing = asyncio.create_task(consumer.aclose())
+    await asyncio.sleep(0.02)
+    assert not closing.done()
+    go_on.set()
+    await closing
+    with pytest.raises(ConsumerClosed):
+        await task
+    assert source.commits[-1].positions == {A0: 2}
+
+
+async def test_t18_nack_redelivers_then_buries() -> None:
+    source = ListSource(messages(2))
+    options = policy(AutoCommit.ROLLING, max_deliveries=2, dead_letter="graves")
+    consumer = make(source, options)
+    async with consumer:
+        first = await consumer.next()
+        consumer.nack(first)
+        second = await consumer.next()
+        again = await consumer.next()
+        assert (again.seq, again.delivery, second.seq) == (1, 2, 2)
+        consumer.ack(second)
+        assert consumer.positions() == {A0: 1}
+        consumer.nack(again.id)
+        await until(lambda: consumer.positions() == {A0: 3})
+        assert consumer._again._dead_letters is not None
+        sink = consumer._again._dead_letters._pipe().sink
+        assert isinstance(sink, ListSink)
+        [letter] = sink.taken
+        assert (letter.stream, letter.payload) == ("graves", b"1")
+        assert dict(letter.headers)["ottla-seq"] == b"1"
+
+
+async def test_t19_assignment() -> None:
+    async with make(ListSource([])) as consumer:
+        with pytest.raises(StreamKeyNotFound):
+            consumer.assign("b", 0)
+        with pytest.raises(ShardNotAssigned):
+            consumer.unassign("a", 0)
+        consumer.assign("a", 0)
+        with pytest.raises(StreamKeyEmpty):
+            consumer.unassign("a", 0)
+        consumer.assign("a", 1)
+        consumer.unassign("a", 0)
+        with pytest.raises(StreamKeyEmpty):
+            consumer.unassign("a", 1)
+
+
+async def test_t20_rewind_discards_the_queue_and_commits_nothing() -> None:
+    source = ListSource(messages(50), chunk=10)
+    async with make(source, policy(AutoCommit.DISABLED)) as consumer:
+        for _ in range(20):
+            consumer.ack(await consumer.next())
+        await consumer.rewind(At(7))
+        assert [m.seq for m in await consumer.batch(3, 1)] == [7, 8, 9]
+        assert consumer.positions() == {A0: 7}
+    assert source.commits == []
+
+
+async def test_a_failed_rewind_keeps_the_old_position() -> None:
+    async with make(ListSource(messages(50), chunk=10)) as consumer:
+        assert (await consumer.next()).seq == 1
+        with pytest.raises(SeekOutOfRange):
+            await consumer.rewind(At(999))
+        assert (await consumer.next()).seq == 2
+
+
+async def test_a_cancelled_rewind_finishes_in_the_background() -> None:
+    async with make(ListSource(messages(50))) as consumer:
+        await consumer.next()
+        task = asyncio.create_task(consumer.rewind(At(30)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert consumer.state is ConsumerState.SEEKING
+        assert (await consumer.next(1)).seq == 30
+
+
+async def test_a_rewind_revives_an_ended_consumer() -> None:
+    async with make(ListSource(messages(2), ends=True)) as consumer:
+        assert [m.seq async for m in consumer] == [1, 2]
+        with pytest.raises(StreamEnded):
+            await consumer.next()
+        await consumer.rewind(At(2))
+        assert (await consumer.next()).seq == 2
+
+
+async def test_a_failed_source_fails_every_call() -> None:
+    source = ListSource(messages(2))
+    async with make(source) as consumer:
+        await consumer.batch(2, 1)
+        source.fail_fetch = ConnectError("gone")
+        for _ in range(2):
+            with pytest.raises(ConnectError, match="gone"):
+                await consumer.next()
+        assert consumer.state is ConsumerState.FAILED
+        with pytest.raises(ConnectError):
+            await consumer.lag()
+    assert source.closed
+
+
+async def test_a_failed_commit_reaches_the_next_caller_and_is_tried_again() -> None:
+    source = ListSource(messages(5))
+    async with make(source, policy(AutoCommit.ROLLING, auto_commit_interval=0.01)) as consumer:
+        source.fail_commit = ConnectError("no disk")
+        consumer.ack(await consumer.next())
+        await asyncio.sleep(0.05)
+        with pytest.raises(ConnectError, match="no disk"):
+            await consumer.next()
+        source.fail_commit = None
+        assert await consumer.commit() == {A0: 2}
+
+
+async def test_two_readers_under_next_are_refused() -> None:
+    async with make(ListSource([]), RESUMABLE) as consumer:
+        waiting = asyncio.create_task(consumer.next())
+        await asyncio.sleep(0)
+        with pytest.raises(ConfigError, match="ROLLING"):
+            await consumer.next()
+        waiting.cancel()
+
+
+async def test_revoked_shards_settle_commit_and_are_forgotten() -> None:
+    source = ListSource([*messages(2), *messages(2, shard=1)])
+    async with make(source, policy(AutoCommit.ROLLING, auto_commit_interval=3600)) as consumer:
+        first = await consumer.next()
+        assert source.host is not None
+        revoking = asyncio.create_task(source.host.revoke([A0], lost=False, within=5))
+        await asyncio.sleep(0.01)
+        assert not revoking.done()
+        consumer.ack(first)
+        await revoking
+        assert source.commits[-1].positions == {A0: 2}
+        consumer.ack(first)
+        assert consumer.dropped_acks == 1
+        assert (await consumer.next()).shard == 1
+        await source.host.revoke([ShardKey("a", 1)], lost=True, within=5)
+        assert consumer.positions() == {}
+
+
+async def test_entries_are_committed_one_by_one_and_again_after_a_failure() -> None:
+    class Entries(ListSource):
+        per_entry = True
+
+    source = Entries(messages(4))
+    async with make(source, policy(AutoCommit.DISABLED)) as consumer:
+        batch: list[Message] = await consumer.batch(4, 1)
+        consumer.ack(batch[2])
+        consumer.ack(batch[0])
+        source.fail_commit = ConnectError("down")
+        with pytest.raises(ConnectError):
+            await consumer.commit()
+        source.fail_commit = None
+        await consumer.commit()
+        assert source.commits[-1].acked == [batch[2].id, batch[0].id]
+
+
+async def test_a_store_that_redelivers_gets_the_nacks() -> None:
+    class Sharing(ListSource):
+        per_entry = True
+        redelivers = True
+
+    source = Sharing(messages(2))
+    async with make(source, policy(AutoCommit.ROLLING, auto_commit_interval=3600)) as consumer:
+        first = await consumer.next()
+        consumer.nack(first)
+        await until(lambda: bool(source.commits))
+        assert source.commits[0].released == [first.id]
+
+
+async def test_lag_counts_from_what_is_done() -> None:
+    async with make(ListSource(messages(10)), policy(AutoCommit.ROLLING)) as consumer:
+        consumer.ack(await consumer.next())
+        assert await consumer.lag() == {A0: 9}
+
+
+async def test_t79_closing_and_seeking_leave_the_store_untouched() -> None:
+    source = ListSource(messages(10))
+    async with make(source, policy(AutoCommit.DISABLED)) as consumer:
+        await consumer.batch(5, 1)
+        await consumer.rewind(At(2))
+        await consumer.batch(5, 1)
+    assert source.commits == []
