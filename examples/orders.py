@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 ORDERS = "order_id long, shop string, amount double, _corrupt_record string"
 
-source("orders", topic="orders", schema=ORDERS)
+# The name of a share group makes the topic a queue: several runs divide the orders between them.
+GROUP = None
+
+source("orders", topic="orders", share_group=GROUP, schema=ORDERS)
 
 
 @flow("valid", reads=["orders"], writes=topic("valid-orders", key="shop"))

@@ -17,7 +17,7 @@ from ottla.spark.pipelines.graph import sources_of, topics_of
 from ottla.spark.pipelines.model import OUR_FORMAT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ottla.spark.pipelines.model import Definition, Flow, Source
 
@@ -81,10 +81,20 @@ def fill(bootstrap: str, definition: Definition) -> int:
         for name, function in definition.samples.items():
             topic = topics_of(definition.sources[name])[0]
             if topic in new:  # a broker whose data was kept has them
-                records = as_records(name, function())
+                records = _sampled(name, function)
                 producer.send_many(topic, records)
                 count += len(records)
     return count
+
+
+def _sampled(name: str, function: Callable[[], Iterable[object]]) -> list[ProducerRecord]:
+    try:
+        return as_records(name, function())
+    except DefinitionError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise DefinitionError(f"samples of {name} cannot be made: {said}") from error
 
 
 def as_records(name: str, found: Iterable[object]) -> list[ProducerRecord]:
