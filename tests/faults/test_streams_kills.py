@@ -10,8 +10,11 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from ottla.streams import connect
 from tests.support.faults_broker import soak
+from tests.support.stream_workers import IMMEDIATE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,6 +76,24 @@ async def test_t77_a_sum_over_a_redis_group_survives_kills(
     last.cancel()
     await asyncio.wait([last])
     assert _sum(database) == sum(range(RECORDS))
+
+
+@pytest.mark.parametrize("backend", ["redis", "kafka"])
+async def test_t15_immediate_loses_what_a_killed_worker_had_fetched(
+    backend: str, redis_server: RedisServer, ottla_broker: EmbeddedBroker, ottla_topic: str
+) -> None:
+    """At most once, by design: ten are fetched, three of them were worked on, seven are lost."""
+    stream = ottla_topic
+    store = redis_server.url if backend == "redis" else f"kafka://{ottla_broker.bootstrap}"
+    url = f"{store}/{stream}"
+    async with connect(url) as streamer, streamer.producer() as producer:
+        for number in range(15):
+            await producer.send(b"%d" % number)
+        await producer.flush()
+        await _killed_after(3, "immediate", url, stream)
+        async with streamer.consumer(options=IMMEDIATE) as consumer:
+            left = [(await consumer.next(20)).payload for _ in range(5)]
+    assert left == [b"%d" % number for number in range(10, 15)]
 
 
 def _sum(database: Path) -> int:

@@ -1,10 +1,12 @@
 """Programs to be killed: they sum a stream into SQLite, each message exactly once.
 
     python -m tests.support.stream_workers positions|ids URL STREAM DATABASE
+    python -m tests.support.stream_workers immediate URL STREAM
 
 `positions` keeps the position of each shard in the transaction of its sum; `ids` keeps the id of
 each message, for groups whose members see interleaved ids. Both print a line for each transaction,
 so that whoever watches can kill them in the middle, and go on whenever they are started again.
+`immediate` fetches ten messages at most once, prints a line for each of the first three, and hangs.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import sys
+from typing import TYPE_CHECKING
 
 from ottla.offsets import OffsetKey, SqliteOffsetStore
 from ottla.streams import (
@@ -25,9 +28,14 @@ from ottla.streams import (
     connect,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
 GROUP = "summing"
 QUICK = KafkaOptions(session_timeout=1.0, extra={"fetch.wait.max.ms": 50, "log_level": 0})
-
+IMMEDIATE = ConsumerOptions(
+    mode=Mode.RESUMABLE, group=GROUP, reset=Reset.EARLIEST, auto_commit=AutoCommit.IMMEDIATE
+)
 
 SUMS = "CREATE TABLE IF NOT EXISTS sums (shard INTEGER PRIMARY KEY, total INTEGER)"
 ADD = (
@@ -86,6 +94,22 @@ async def by_id(url: str, stream: str, database: str) -> None:
             await consumer.commit()
 
 
+async def at_most_once(url: str, stream: str) -> None:
+    async with (
+        connect(url, ConnectOptions(kafka=QUICK)) as streamer,
+        streamer.consumer(stream, options=IMMEDIATE) as consumer,
+    ):
+        fetched = [await consumer.next() for _ in range(10)]
+        for message in fetched[:3]:
+            print(message.seq, flush=True)
+        await asyncio.Event().wait()
+
+
 if __name__ == "__main__":
     how, *where = sys.argv[1:]
-    asyncio.run({"positions": by_position, "ids": by_id}[how](*where))
+    programs: dict[str, Callable[..., Coroutine[object, object, None]]] = {
+        "positions": by_position,
+        "ids": by_id,
+        "immediate": at_most_once,
+    }
+    asyncio.run(programs[how](*where))

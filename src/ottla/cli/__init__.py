@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli import file, group, offsets, pipeline, share_group, topic
+from ottla.cli import file, group, offsets, pipeline, share_group, tier, topic
 from ottla.cli.broker import EXAMPLES as BROKER_EXAMPLES
 from ottla.cli.broker import broker
 from ottla.cli.consume import EXAMPLES as CONSUME_EXAMPLES
@@ -46,6 +46,7 @@ app.add_typer(group.app, name="group")
 app.add_typer(share_group.app, name="share-group")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(offsets.app, name="offsets")
+app.add_typer(tier.app, name="tier")
 
 
 def _print_version(wanted: bool) -> None:

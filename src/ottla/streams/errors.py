@@ -152,7 +152,7 @@ class ChecksumError(FormatError):
 
 
 class TruncatedFile(FormatError):
-    """The file ends inside a frame."""
+    """The file ends inside a frame, or inside its header."""
 
 
 class SequenceOverflow(FormatError):

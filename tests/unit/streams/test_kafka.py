@@ -427,6 +427,13 @@ async def test_t43_transactions(kafka: StreamBroker, request: pytest.FixtureRequ
                     consumer.ack(second)
                     raise ZeroDivisionError
             assert await asyncio.to_thread(committed, kafka, group, source) == 1
+            with pytest.raises(CommitNotAllowed, match="did not take effect"):
+                await consumer.commit()
+            with pytest.raises(CommitNotAllowed, match="open another"):
+                async with producer.transaction(consumer):
+                    pass
+        async with streamer.consumer(options=resumable(group=group)) as another:
+            assert (await another.next(10)).seq == second.seq
         settled = KafkaOptions(extra={"isolation.level": "read_committed"})
         options = ConsumerOptions(reset=Reset.EARLIEST, kafka=settled)
         async with streamer.consumer(target, options=options) as reader:

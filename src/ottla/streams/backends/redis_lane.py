@@ -89,6 +89,7 @@ class Lane:
         self.shards = {shard.key: shard for shard in shards}
         self._link = link
         self._plan = plan
+        self._count = plan.count
         self._connection: AbstractConnection | None = None
         self._client_id = 0
         self._next_claim = 0.0
@@ -98,7 +99,9 @@ class Lane:
             for shard in shards:
                 shard.cursor = BEGINNING_ID
 
-    async def read(self) -> list[Found]:
+    async def read(self, limit: int) -> list[Found]:
+        """`limit` bounds what is read without acknowledgement, which nobody would give back."""
+        self._count = min(limit, self._plan.count) if self._plan.is_noack else self._plan.count
         while not self._stopping.is_set():
             try:
                 if self._connection is None:
@@ -254,7 +257,7 @@ class Lane:
         block = self._plan.block
         if self._plan.group is not None and self._plan.claim_idle is not None:
             block = min(block, max(self._next_claim - self._now(), 0.001))
-        return ("COUNT", self._plan.count, "BLOCK", max(int(block * 1000), 1))
+        return ("COUNT", self._count, "BLOCK", max(int(block * 1000), 1))
 
     async def _group_read(self, *args: object) -> object:
         return await self._call("XREADGROUP", "GROUP", self._plan.group, self._plan.consumer, *args)
