@@ -14,7 +14,6 @@ from ottla.client.errors import BrokerUnreachable, ClientError
 from ottla.client.producer_types import ProducerRecord
 from ottla.spark.pipelines.errors import DefinitionError, EnvironmentProblem
 from ottla.spark.pipelines.graph import sources_of, topics_of
-from ottla.spark.pipelines.model import OUR_FORMAT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -72,7 +71,7 @@ def fill(bootstrap: str, definition: Definition) -> int:
         new = {
             name
             for source in definition.sources.values()
-            if source.format == OUR_FORMAT
+            if source.needs_broker
             for name in topics_of(source)
         } - there
         for name in sorted(new):
@@ -116,4 +115,4 @@ def as_records(name: str, found: Iterable[object]) -> list[ProducerRecord]:
 
 def _ours(definition: Definition, flows: Sequence[Flow]) -> list[Source]:
     found = {one.name: one for flow in flows for one in sources_of(definition, flow)}
-    return [one for one in found.values() if one.format == OUR_FORMAT]
+    return [one for one in found.values() if one.needs_broker]
