@@ -26,7 +26,7 @@ VICTIMS: Final = ("worker", "source", "driver")
 ROUND: Final = 200  # records into each partition before a kill
 PARTITIONS: Final = 2
 MAX_LIFE_SECONDS: Final = 0.5
-PATIENCE: Final = 180.0
+PATIENCE: Final = 300.0  # for a driver that has to start on a busy machine
 
 
 def test_19_30_31_each_offset_is_in_one_batch_whatever_is_killed(tmp_path: Path) -> None:

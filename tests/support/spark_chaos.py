@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("share", "plain")
 SOURCE: Final = b"python_streaming_source_runner"
-WORKER: Final = b"pyspark.daemon"
+WORKER: Final = b"pyspark.worker"
 
 
 class ChaosDriver:

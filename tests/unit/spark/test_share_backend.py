@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -138,4 +139,20 @@ def test_fragments_are_read_in_one_go_and_gaps_are_left_out(broker: EmbeddedBrok
         for at in range(one.first, one.last + 1)
     )
     assert rows(source, source.bounds().first, end) == expected
+    source.close()
+
+
+def test_what_waits_and_cannot_be_renewed_goes_back_uncounted(broker: EmbeddedBroker) -> None:
+    topic = new_topic(broker)
+    settings = {"share_renew_acknowledge_enable": "false", "share_record_lock_duration_ms": "2000"}
+    group = new_group(broker.bootstrap, **settings)
+    fill(broker, topic, {0: 100})
+    source = share_backend(broker.bootstrap, group, topic, share__maxRecords="10")
+    source.advance(source.bounds().first, Limit())
+    deadline = time.monotonic() + 30
+    while (source.latest() or {})["waiting"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    others = take(broker.bootstrap, group, topic, 5.0)
+    assert {one.delivery_count for one in others if one.offset >= 10} == {1}
     source.close()
