@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ottla
-from ottla import errors
+from ottla import Admin, Producer, Reader, ShareConsumer, errors
 from ottla.client.connection import Address, Connection
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ PATIENCE = 30.0
 
 
 def consumer_of(bootstrap: str, topic: str, **options: Any) -> ottla.ShareConsumer:
-    return ottla.ShareConsumer(
+    return ShareConsumer(
         bootstrap,
         group=f"group-of-{topic}",
         topics=[topic] if topic else [],
@@ -64,24 +64,24 @@ async def test_unsubscribed_under_a_poll(ottla_broker: ottla.EmbeddedBroker, top
 
 def test_an_empty_group_id() -> None:
     with pytest.raises(errors.EmptyGroupId, match="give group=") as refused:
-        ottla.ShareConsumer("127.0.0.1:1", group="", topics=["t"])
+        ShareConsumer("127.0.0.1:1", group="", topics=["t"])
     assert isinstance(refused.value, ValueError)
 
 
 async def test_an_unknown_topic(ottla_broker: ottla.EmbeddedBroker) -> None:
     bootstrap = ottla_broker.bootstrap
-    said = r"'nowhere': UNKNOWN_TOPIC_OR_PARTITION.*; check the name"
+    said = r"'found-later': UNKNOWN_TOPIC_OR_PARTITION.*; check the name"
     with pytest.raises(errors.UnknownTopic, match=said):
-        async with ottla.Reader(bootstrap, "nowhere"):
+        async with Reader(bootstrap, "found-later"):
             pass
-    async with consumer_of(bootstrap, "nowhere") as consumer:
+    async with consumer_of(bootstrap, "found-later") as consumer:
         with pytest.raises(errors.UnknownTopic, match=said):
             await consumer.poll(PATIENCE)
         # It is told once, and may come to be.
         assert await consumer.poll(timeout=0.1) == []
-        ottla_broker.create_topic("nowhere")
-        async with ottla.Producer(bootstrap) as producer:
-            await producer.send("nowhere", b"found")
+        ottla_broker.create_topic("found-later")
+        async with Producer(bootstrap) as producer:
+            await producer.send("found-later", b"found")
         [record] = await polled(consumer, 1)
         assert record.value == b"found"
 
@@ -89,7 +89,7 @@ async def test_an_unknown_topic(ottla_broker: ottla.EmbeddedBroker) -> None:
 async def test_a_partition_that_is_not_there(
     ottla_broker: ottla.EmbeddedBroker, topic: str
 ) -> None:
-    async with ottla.Producer(ottla_broker.bootstrap) as producer:
+    async with Producer(ottla_broker.bootstrap) as producer:
         with pytest.raises(errors.UnknownTopic, match="its partitions are 0 to 0"):
             await producer.send(topic, b"v", partition=7)
 
@@ -98,7 +98,7 @@ async def test_acknowledged_twice_or_too_late(
     ottla_broker: ottla.EmbeddedBroker, topic: str
 ) -> None:
     said = "acknowledge each record once, before the poll after its own"
-    async with ottla.Producer(ottla_broker.bootstrap) as producer:
+    async with Producer(ottla_broker.bootstrap) as producer:
         await producer.send(topic, b"v")
     async with consumer_of(ottla_broker.bootstrap, topic, ack_mode="explicit") as consumer:
         [record] = await polled(consumer, 1)
@@ -115,7 +115,7 @@ async def test_acknowledged_twice_or_too_late(
 
 
 async def test_a_record_that_is_too_large(ottla_broker: ottla.EmbeddedBroker, topic: str) -> None:
-    async with ottla.Producer(ottla_broker.bootstrap, max_request_size=1000) as producer:
+    async with Producer(ottla_broker.bootstrap, max_request_size=1000) as producer:
         with pytest.raises(errors.RecordTooLarge, match=r"max_request_size \(1000\); raise it"):
             await producer.send(topic, bytes(1000))
 
@@ -129,19 +129,19 @@ def calls(bootstrap: str) -> dict[str, Callable[[], Any]]:
     """The first thing that each client does."""
 
     async def produce() -> None:
-        async with ottla.Producer(bootstrap, max_block_ms=1000) as producer:
+        async with Producer(bootstrap, max_block_ms=1000) as producer:
             await producer.send("t", b"v")
 
     async def read() -> None:
-        async with ottla.Reader(bootstrap, "t", api_timeout=1.0):
+        async with Reader(bootstrap, "t", api_timeout=1.0):
             pass
 
     async def administer() -> None:
-        async with ottla.Admin(bootstrap, api_timeout=1.0) as admin:
+        async with Admin(bootstrap, api_timeout=1.0) as admin:
             await admin.list_topics()
 
     async def share() -> None:
-        async with ottla.ShareConsumer(bootstrap, group="g", topics=["t"], api_timeout=1.0):
+        async with ShareConsumer(bootstrap, group="g", topics=["t"], api_timeout=1.0):
             pass
 
     return {"Producer": produce, "Reader": read, "Admin": administer, "ShareConsumer": share}

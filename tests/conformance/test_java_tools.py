@@ -191,6 +191,8 @@ def normal(done: CompletedProcess[str]) -> list[str]:
         (r"(Exception): .*", r"\1"),
         # Kafka sets it for the cluster where it may elect from beyond those in sync.
         (r"min\.insync\.replicas=1,?( sensitive=false)?", ""),
+        # Dead letters of share groups (KIP-1191): Kafka has them from 4.4 on.
+        (r"errors\.deadletterqueue\S+=\S* sensitive=false", ""),
         (r" +", " "),
     ):
         text = re.sub(pattern, plain, text)

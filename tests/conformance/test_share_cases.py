@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ottla
+from ottla import Admin, Producer, ProducerRecord
 from ottla.errors import KafkaError, NotSubscribed, UnacknowledgedRecords, WrongAckMode
 from ottla.wire.error_codes import ErrorCode
 from tests.support.share_member import LOCK_MS
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 
 
 async def set_group(place: Place, **configs: str) -> None:
-    async with ottla.Admin(place.bootstrap) as admin:
+    async with Admin(place.bootstrap) as admin:
         settings = {name.replace("_", "."): value for name, value in configs.items()}
         await admin.alter_configs("group", place.group, settings)
 
 
 async def members(place: Place) -> int:
-    async with ottla.Admin(place.bootstrap) as admin:
+    async with Admin(place.bootstrap) as admin:
         [group] = await admin.describe_share_groups([place.group])
         return len(group.members)
 
@@ -147,8 +148,8 @@ async def test_29_attempts_are_limited(place: Place) -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 async def test_33_limits_are_soft_or_strict(place: Place, *, strict: bool) -> None:
-    async with ottla.Producer(place.bootstrap, linger_ms=50, compression_type="gzip") as producer:
-        records = [ottla.ProducerRecord(b"%d" % number) for number in range(10)]
+    async with Producer(place.bootstrap, linger_ms=50, compression_type="gzip") as producer:
+        records = [ProducerRecord(b"%d" % number) for number in range(10)]
         await producer.send_many(place.topic, records)
     mode = "record_limit" if strict else "batch_optimized"
     async with place.consumer(max_poll_records=3, acquire_mode=mode) as consumer:

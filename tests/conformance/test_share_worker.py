@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import ottla
+from ottla import ShareWorker
 from ottla.errors import BadSetting, WrongAckMode
 from tests.support.share_member import LOCK_MS
 from tests.support.share_place import PATIENCE, Place, numbers, poll_until
@@ -30,9 +30,7 @@ IDLE = 1.0
 
 def worker_of(place: Place, fn: Callable[[ShareRecord], object], **options: Any) -> Any:
     options = {"auto_offset_reset": "earliest", "max_wait": 0.05, "idle_timeout": IDLE, **options}
-    return ottla.ShareWorker(
-        fn, place.bootstrap, group=place.group, topics=[place.topic], **options
-    )
+    return ShareWorker(fn, place.bootstrap, group=place.group, topics=[place.topic], **options)
 
 
 async def left_over(place: Place) -> list[int]:
@@ -197,7 +195,7 @@ async def test_what_cannot_be(own: Place) -> None:
     with pytest.raises(BadSetting, match="concurrency is at least 1"):
         worker_of(own, print, concurrency=0)
     with pytest.raises(BadSetting, match="needs topics"):
-        ottla.ShareWorker(print, own.bootstrap, group="g", topics=[])
+        ShareWorker(print, own.bootstrap, group="g", topics=[])
     with pytest.raises(ValueError, match="on_error is one of release, reject"):
         worker_of(own, print, on_error="accept")
     async with own.consumer() as consumer:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import ottla
+from ottla import Admin, Producer, ProducerRecord, ShareConsumer
 from ottla.broker.topics import create_topic
 from ottla.client.share_types import Acknowledged
 from ottla.errors import ClientError
@@ -51,7 +52,7 @@ class Run:
         self.history = History(RECORDS, forgets=forgets)
 
     def consumer(self, **options: Any) -> ottla.ShareConsumer:
-        return ottla.ShareConsumer(
+        return ShareConsumer(
             self.bootstrap,
             group=self.group,
             topics=[self.topic],
@@ -64,7 +65,7 @@ class Run:
         )
 
     async def prepare(self) -> None:
-        async with ottla.Admin(self.bootstrap) as admin:
+        async with Admin(self.bootstrap) as admin:
             await admin.alter_configs(
                 "group",
                 self.group,
@@ -74,8 +75,8 @@ class Run:
                     "share.session.timeout.ms": "500",
                 },
             )
-        async with ottla.Producer(self.bootstrap, batch_size=200) as producer:
-            values = [ottla.ProducerRecord(b"%d" % number) for number in range(RECORDS)]
+        async with Producer(self.bootstrap, batch_size=200) as producer:
+            values = [ProducerRecord(b"%d" % number) for number in range(RECORDS)]
             await producer.send_many(self.topic, values)
 
     async def work(self) -> None:
@@ -102,7 +103,7 @@ class Run:
     async def settle(self) -> None:
         """Take what is left until the broker has nothing more."""
         chance = random.Random(0)
-        async with self.consumer() as consumer, ottla.Admin(self.bootstrap) as admin:
+        async with self.consumer() as consumer, Admin(self.bootstrap) as admin:
             while True:
                 await self.work_once(consumer, chance)
                 await consumer.commit()
@@ -292,7 +293,8 @@ async def test_a_consumer_is_killed(broker: ottla.EmbeddedBroker, seed: int) -> 
             note_line(run.history, line)
     finally:
         process.kill()
-    for line in (await process.communicate())[0].splitlines():
+    said, _, _cut_off = (await process.communicate())[0].rpartition(b"\n")
+    for line in said.splitlines():
         note_line(run.history, line)
     async with asyncio.timeout(PATIENCE):
         await run.settle()

@@ -7,6 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import ottla
+from ottla import Admin, ShareConsumer
 from tests.support.share_workers import produce_numbers
 
 if TYPE_CHECKING:
@@ -27,17 +28,17 @@ class Place:
 
     def consumer(self, **options: Any) -> ottla.ShareConsumer:
         options = {"topics": [self.topic], "auto_offset_reset": "earliest", **options}
-        return ottla.ShareConsumer(self.bootstrap, group=self.group, **options)
+        return ShareConsumer(self.bootstrap, group=self.group, **options)
 
     def explicit(self, **options: Any) -> ottla.ShareConsumer:
         return self.consumer(ack_mode="explicit", **options)
 
     async def create(self, partitions: int = 1) -> None:
-        async with ottla.Admin(self.bootstrap) as admin:
+        async with Admin(self.bootstrap) as admin:
             await admin.create_topic(self.topic, partitions=partitions)
 
     async def set_lock(self, milliseconds: int) -> None:
-        async with ottla.Admin(self.bootstrap) as admin:
+        async with Admin(self.bootstrap) as admin:
             lock = {"share.record.lock.duration.ms": str(milliseconds)}
             await admin.alter_configs("group", self.group, lock)
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ottla.client.share_types import ShareRecord, UndecodableRecords
 
 # Below this a hop to another thread and back takes longer than the work it spares the loop.
-OFF_LOOP_BYTES: Final = 64 * 1024
+OFF_LOOP_BYTES: Final = 512 * 1024
 
 
 class Inbox:

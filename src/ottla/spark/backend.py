@@ -79,6 +79,14 @@ class Backend(ABC):
 
 def make_backend(options: SourceOptions) -> Backend:
     """The backend that the options of a query ask for."""
+    if options.store.kind == "redis":
+        from ottla.spark.redis_backend import RedisBackend
+
+        return RedisBackend(options)
+    if options.store.kind == "ss":
+        from ottla.spark.ss_backend import SsBackend
+
+        return SsBackend(options)
     from ottla.spark.log_backend import LogBackend
     from ottla.spark.share_backend import ShareBackend
 

@@ -78,7 +78,9 @@ class ProducerOptions:
     delivery_timeout_ms: float = 120_000
 
 
-def client_settings(options: Mapping[str, str], *, writes: bool) -> ClientSettings:
+def client_settings(
+    options: Mapping[str, str], *, writes: bool, has_brokers: bool = True
+) -> ClientSettings:
     """The settings of all `kafka.*` options; those a query may not set are refused by name."""
     given = _kafka(options)
     refused = _REFUSED_BY_WRITERS if writes else _REFUSED_BY_READERS
@@ -91,7 +93,7 @@ def client_settings(options: Mapping[str, str], *, writes: bool) -> ClientSettin
                 f"kafka.{name} is not supported: stores in Java's formats cannot be read; "
                 "give certificates and keys as PEM"
             )
-    if not given.get("bootstrap.servers"):
+    if has_brokers and not given.get("bootstrap.servers"):
         raise BadOption("kafka.bootstrap.servers is missing: give host:port,host:port")
     isolation = given.get("isolation.level", "read_uncommitted")
     if isolation not in ("read_uncommitted", "read_committed"):
@@ -100,7 +102,7 @@ def client_settings(options: Mapping[str, str], *, writes: bool) -> ClientSettin
         )
     request_timeout = _millis(given, "request.timeout.ms", 30_000)
     return ClientSettings(
-        given["bootstrap.servers"],
+        given.get("bootstrap.servers", ""),
         given.get("client.id", "ottla-spark"),
         request_timeout,
         max(_millis(given, "default.api.timeout.ms", 60_000), request_timeout),

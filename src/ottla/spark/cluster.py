@@ -64,7 +64,7 @@ class Cluster:
         names = selection.names()
         view = self._background.call(self._client.retry(lambda: self._client.refresh(names)))
         self._topics = {
-            name: topic for name, topic in view.topics.items() if _is_selected(topic, selection)
+            name: topic for name, topic in view.topics.items() if is_selected(topic, selection)
         }
         return self._topics
 
@@ -212,7 +212,8 @@ def missing_topics(names: Iterable[str]) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"find topic {listed}")
 
 
-def _is_selected(topic: Topic, selection: Selection) -> bool:
+def is_selected(topic: Topic, selection: Selection) -> bool:
+    """Whether a query reads this topic; no pattern matches an internal one."""
     names = selection.names()
     if names is not None:
         return topic.name in names

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ottla.client.cluster_view import TopicPartition
 from ottla.spark.backend import Backend, Bounds, Limit, Offset, Task
+from ottla.spark.background import background
 from ottla.spark.cluster import Cluster, missing_topics
 from ottla.spark.errors import BadOption, DataLoss
+from ottla.spark.log_directory import LogDirectory
 from ottla.spark.mirror import Mirror
 from ottla.spark.offset_stores import open_store, store_offsets, stored
 from ottla.spark.offsets import (
@@ -43,6 +45,9 @@ from ottla.spark.offsets import (
 )
 from ottla.spark.options import LOG, SourceOptions
 from ottla.spark.planning import Range, plan
+from ottla.spark.tier_cluster import TierCluster
+from ottla.spark.tier_planning import Covered, Piece, TierPlanner, packed
+from ottla.tier.errors import RemoteStorageError
 from ottla.wire.spec import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -59,7 +64,8 @@ class LogBackend(Backend):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._connected: Cluster | None = None
+        self._connected: Cluster | TierCluster | LogDirectory | None = None
+        self._tier: TierPlanner | None = None
         self._mirrors: list[Mirror] | None = None
         self._opened: SyncOffsetStore | None = None
         self._ids: dict[str, bytes] = {}
@@ -123,7 +129,10 @@ class LogBackend(Backend):
             for place in sorted(last)
             if place in known and (begin := first.get(place, 0)) < last[place]
         ]
-        return plan(ranges, self._options.split)
+        if self._options.tier is None:
+            return plan(ranges, self._options.split)
+        pieces, rest = self._covered(ranges)
+        return [*packed(pieces), *plan(rest, self._options.split)]
 
     def freeze(self) -> None:
         self._refresh()
@@ -154,16 +163,64 @@ class LogBackend(Backend):
 
     def read(self, task: Task, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         from ottla.spark.log_reading import read_ranges
+        from ottla.spark.tier_reading import read_pieces
 
+        pieces = cast("Sequence[Range | Piece]", task)
+        if isinstance(pieces[0], Piece):
+            return read_pieces(cast("Sequence[Piece]", task), self._options, columns)
         return read_ranges(cast("Sequence[Range]", task), self._options, columns)
 
     # Helpers.
 
     @property
-    def _cluster(self) -> Cluster:
+    def _cluster(self) -> Cluster | TierCluster | LogDirectory:
         if self._connected is None:
-            self._connected = Cluster(self._options.client)
+            self._connected = self._connect()
         return self._connected
+
+    def _connect(self) -> Cluster | TierCluster | LogDirectory:
+        options = self._options
+        if options.tier is None or options.tier.mode == "auto":
+            return Cluster(options.client)
+        if options.tier.mode == "directory":
+            return LogDirectory(options.tier)
+        planner = self._planner
+        assert isinstance(planner, TierPlanner)
+        return TierCluster(
+            planner, options.client.isolation, options.tier.topic_ids, options.metadata_ttl
+        )
+
+    @property
+    def _planner(self) -> TierPlanner | LogDirectory:
+        """Who knows which bytes of which files hold a range."""
+        tier = self._options.tier
+        assert tier is not None
+        if tier.mode == "directory":
+            directory = self._cluster
+            assert isinstance(directory, LogDirectory)
+            return directory
+        if self._tier is None:
+            self._tier = TierPlanner(tier, self._options.client.isolation)
+        return self._tier
+
+    def _covered(self, ranges: Sequence[Range]) -> Covered:
+        """What of the ranges is read from objects, and what is left to the live log."""
+        tier = self._options.tier
+        assert tier is not None
+        try:
+            found = background().call(self._planner.cover(ranges))
+        except RemoteStorageError as error:
+            if tier.mode != "auto":
+                raise
+            LOG.warning("%s cannot be read, the broker is asked instead: %s", tier.url, error)
+            return Covered([], list(ranges))
+        if tier.mode == "auto" or not found.rest:
+            return found
+        left = ", ".join(
+            f"{one.topic}-{one.partition} {one.first}..{one.end}" for one in found.rest
+        )
+        self._lost(f"{tier.url} does not have all of {left}")
+        return Covered(found.pieces, [])
 
     def _refresh(self) -> None:
         """Ask for the topics anew; one that has another id than before is not the same topic."""

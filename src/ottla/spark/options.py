@@ -41,6 +41,8 @@ from ottla.spark.offsets import (
 from ottla.spark.planning import Split
 from ottla.spark.share_options import NAMES as SHARE_NAMES
 from ottla.spark.share_options import ShareOptions, parse_share
+from ottla.spark.store_options import Store, store_options
+from ottla.spark.tier_settings import OPTION_PREFIX, TierSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +63,8 @@ NAMES: Final = (
     *("maxRecordsPerPartition", "groupIdPrefix", "includeHeaders", "columns"),
     *("readBatchRows", "readBatchBytes", "taskTargetRecords", "maxTasks", "longPollMs"),
     *("prefetchBytes", "verifyCrc", "metadataTtlMs", "offsetsGroup", "offsetStore"),
-    *("offsetStoreKey", "pushdown"),
+    *("offsetStoreKey", "pushdown", "tier", "tierUrl", "tierMinBytes", "tierTopicId", "store"),
+    "redisField",
     *SHARE_NAMES,
 )
 # Spark adds these to what the user gave.
@@ -118,6 +121,13 @@ class SourceOptions:
     columns: tuple[str, ...] | None
     pushdown: bool
     share: ShareOptions | None
+    store: Store
+    redis_field: str
+
+    @property
+    def tier(self) -> TierSettings | None:
+        """Where segments are read, if not from brokers alone."""
+        return self.store.tier
 
 
 class _Options:
@@ -167,7 +177,8 @@ def parse_source(given: Mapping[str, str], mode: Mode) -> SourceOptions:
     """The options of one query; a `BadOption` for the first that is wrong."""
     options = _Options(given)
     _refuse(options, mode)
-    client = client_settings(options.all, writes=False)
+    store = store_options(options.all)
+    client = client_settings(options.all, writes=False, has_brokers=store.has_brokers)
     start, start_option = _start(options, mode)
     end, end_option = _end(options)
     longest, least = _limits(options)
@@ -205,6 +216,8 @@ def parse_source(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         columns=_columns(options.text("columns")),
         pushdown=options.flag("pushdown", False),
         share=parse_share(options.all, is_batch=mode == "batch"),
+        store=store,
+        redis_field=options.text("redisField") or "msg",
     )
 
 
@@ -215,7 +228,9 @@ def warn_unknown(given: Mapping[str, str], names: tuple[str, ...] = NAMES) -> li
     unknown = [
         name
         for name in options
-        if name not in lower and name not in _OF_SPARK and not name.startswith("kafka.")
+        if name not in lower
+        and name not in _OF_SPARK
+        and not name.startswith(("kafka.", OPTION_PREFIX))
     ]
     said = []
     for name in unknown + unknown_settings(options):
@@ -237,8 +252,6 @@ def duration(option: str, text: str) -> float:
 
 
 def _refuse(options: _Options, mode: Mode) -> None:
-    if (options.text("tier") or "off") not in ("auto", "off"):
-        raise BadOption("tier: this version reads from brokers alone; use off or auto")
     if mode == "stream":
         for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
             if options.text(name) is not None:
@@ -255,6 +268,8 @@ def _limits(options: _Options) -> tuple[int | None, int | None]:
 
 def _selection(options: _Options) -> Selection:
     given = [name for name in _SELECTORS if options.text(name) is not None]
+    if not given and options.text("store") == "ss":
+        return Selection(pattern=".*")
     if len(given) != 1:
         got = " and ".join(given) or "none"
         raise BadOption(f"give one of {', '.join(_SELECTORS)} to say what to read, not {got}")

@@ -5,7 +5,7 @@ Only what makes ranges smaller is taken; Spark applies every filter to the rows 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from ottla.spark.backend import Task
     from ottla.spark.planning import Range
+    from ottla.spark.tier_planning import Piece
+
+    R = TypeVar("R", Range, Piece)
 
 
 class Bound(NamedTuple):
@@ -65,7 +68,7 @@ def clipped(tasks: Sequence[Task], bounds: Sequence[Bound]) -> list[Task]:
     return found
 
 
-def _clip(one: Range, bounds: Iterable[Bound]) -> Range | None:
+def _clip(one: R, bounds: Iterable[Bound]) -> R | None:
     for column, operator, value in bounds:
         if column == "offset":
             one = _offsets(one, operator, value)
@@ -74,7 +77,7 @@ def _clip(one: Range, bounds: Iterable[Bound]) -> Range | None:
     return one if one.size > 0 else None
 
 
-def _offsets(one: Range, operator: str, value: Any) -> Range:
+def _offsets(one: R, operator: str, value: Any) -> R:
     first, end = one.first, one.end
     if operator == "==":
         first, end = max(first, value), min(end, value + 1)

@@ -13,6 +13,8 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
+from ottla.streams.errors import Unsupported
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
@@ -162,6 +164,20 @@ class Sink(ABC):
 
     async def flush(self) -> None:  # noqa: B027 - optional
         """Called when every delivery is settled: what is left to make them safe."""
+
+    async def begin_transaction(self) -> None:
+        """What is written from here on takes effect with `commit_transaction`, or not at all."""
+        raise Unsupported("this store has no transactions")
+
+    async def commit_transaction(
+        self, source: Source | None, positions: Mapping[ShardKey, int]
+    ) -> None:
+        """Everything is written; make it and the positions of the source take effect."""
+        raise Unsupported("this store has no transactions")
+
+    async def abort_transaction(self) -> None:
+        """Forget what was written since it began."""
+        raise Unsupported("this store has no transactions")
 
     @abstractmethod
     async def close(self, *, end: bool) -> None:

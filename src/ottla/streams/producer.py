@@ -9,26 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import json as json_module
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 from ottla.streams.base import Operation
 from ottla.streams.errors import (
     AlreadyAnchored,
+    ConfigError,
     DeliveryError,
     NotAnchored,
     ProducerEnded,
     StreamError,
 )
 from ottla.streams.modes import refuse
-from ottla.streams.types import Outgoing, ProducerOptions, to_ns
+from ottla.streams.types import AutoCommit, Outgoing, ProducerOptions, to_ns
 from ottla.streams.url import validate_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import AsyncIterator, Callable, Generator, Sequence
     from datetime import datetime
     from types import TracebackType
 
     from ottla.streams.base import Driver, Sink
+    from ottla.streams.consumer import Consumer
     from ottla.streams.types import Receipt
 
 Payload = bytes | bytearray | memoryview | str
@@ -273,6 +276,43 @@ class Producer:
         """Everything sent so far is with the store; raises a failure nobody has seen."""
         async with asyncio.timeout(timeout):
             await self._pipe().flush()
+
+    @asynccontextmanager
+    async def transaction(self, consumer: Consumer | None = None) -> AsyncIterator[None]:
+        """What is sent inside, and the consumer's positions, take effect together or not at all.
+
+        The consumer has auto_commit=DISABLED. After a transaction that failed it holds
+        acknowledgements that did not take effect, and refuses to commit them: close it, and open
+        another one, which begins at the last position that did, or rewind it.
+        """
+        pipe = self._pipe()
+        if self._driver is not None:
+            refuse(self._driver.backend, self._driver.unsupported, Operation.TRANSACTIONS)
+        if consumer is not None:
+            if consumer.options.auto_commit is not AutoCommit.DISABLED:
+                raise ConfigError("in a transaction it commits: open the consumer with DISABLED")
+            consumer.check_committing()
+        await pipe.flush()
+        await pipe.sink.begin_transaction()
+        try:
+            yield
+            await pipe.flush()
+            if consumer is None:
+                await pipe.sink.commit_transaction(None, {})
+            else:
+                await pipe.sink.commit_transaction(consumer.source, consumer.positions())
+        except BaseException:
+            if consumer is not None:
+                consumer.transaction_failed()
+            await asyncio.shield(self._abort(pipe))
+            raise
+
+    @staticmethod
+    async def _abort(pipe: Pipe) -> None:
+        # What is queued belongs to this transaction too; whether it got through is all the same.
+        with suppress(StreamError):
+            await pipe.flush()
+        await pipe.sink.abort_transaction()
 
     async def end(self) -> None:
         """Flush and leave; the last producer of a sink marks the end where the store can."""

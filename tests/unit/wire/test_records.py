@@ -28,6 +28,8 @@ from ottla.wire.records import (
     ControlRecord,
     ControlType,
     Record,
+    _read_plain,
+    _RecordReader,
     build_batch,
     build_control_batch,
     control_type,
@@ -348,3 +350,39 @@ def test_levels_reach_the_codec() -> None:
     fast, small = (build_batch(records, codec=Codec.ZSTD, level=level) for level in (1, 19))
     assert len(small) < len(fast)
     assert read(small) == records
+
+
+sizes = st.one_of(st.integers(0, 20), st.integers(60, 70), st.integers(8185, 8200))
+contents = st.one_of(st.none(), sizes.map(bytes))
+
+
+@given(
+    key=contents,
+    value=contents,
+    times=st.lists(st.integers(0, 20_000), min_size=1, max_size=3),
+    headers=st.lists(st.tuples(st.text(max_size=3), contents), max_size=1),
+    at=st.integers(0, 40),
+    byte=st.integers(0, 255),
+    cut=st.integers(0, 3),
+)
+def test_the_short_way_through_a_record_is_the_long_one(
+    key: bytes | None,
+    value: bytes | None,
+    times: list[int],
+    headers: list[tuple[str, bytes | None]],
+    at: int,
+    byte: int,
+    cut: int,
+) -> None:
+    """Bytes that are changed or cut included: what one finds, the other finds too."""
+    records = [
+        Record(offset * 7, time, key, value, tuple(headers)) for offset, time in enumerate(times)
+    ]
+    payload = bytearray(opened(build_batch(records)).payload)
+    payload[at % len(payload)] = byte
+    data = bytes(payload[: len(payload) - cut])
+    short = _read_plain(data, 0)
+    reader = _RecordReader(memoryview(data), "here")
+    if short is not None:
+        found = reader.read()
+        assert (*short, ()) == (reader.position, *found)

@@ -5,6 +5,7 @@ These run in the consumer's thread, between reads or inside a rebalance callback
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException, TopicPartition
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from ottla.streams.types import ConsumerOptions, SeqPos
 
+GRACE: Final = 2.0  # seconds until a broker must have heard of a topic that another one made
+LOOK_AGAIN: Final = 0.1
 NO_OFFSET: Final = -1001  # OFFSET_INVALID: nothing was committed
 
 
@@ -44,19 +47,25 @@ class Places:
 
     def shards(self, streams: Sequence[str]) -> list[ShardKey]:
         """All partitions of these topics."""
-        found: list[ShardKey] = []
-        for stream in streams:
+        return [
+            ShardKey(stream, number) for stream in streams for number in self._partitions(stream)
+        ]
+
+    def _partitions(self, stream: str) -> list[int]:
+        patience = time.monotonic() + GRACE
+        while True:
             try:
                 # One topic at a time: asking for all of a large cluster would cost megabytes.
                 topic = self._consumer.list_topics(stream, timeout=self._timeout).topics[stream]
             except KafkaException as error:
                 raise ConnectError(f"no answer about the topic: {error}", stream=stream) from error
-            if topic.error is not None or not topic.partitions:
+            if topic.error is None and topic.partitions:
+                return sorted(topic.partitions)
+            if time.monotonic() > patience:
                 raise StreamKeyNotFound(
                     f"there is no such topic ({topic.error}); create it first", stream=stream
                 )
-            found += [ShardKey(stream, number) for number in sorted(topic.partitions)]
-        return found
+            time.sleep(LOOK_AGAIN)
 
     def ends(self, shard: ShardKey) -> tuple[int, int]:
         """The first offset, and the one past the last."""

@@ -9,24 +9,27 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from functools import partial
+from functools import partial as bound
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException, Producer
 
+from ottla.streams.backends.kafka_places import partition
+from ottla.streams.backends.kafka_source import KafkaSource
 from ottla.streams.backends.kafka_thread import NS_PER_MS
 from ottla.streams.base import Sink
-from ottla.streams.errors import ConnectError, DeliveryError
+from ottla.streams.errors import ConfigError, ConnectError, DeliveryError, StreamError
 from ottla.streams.types import Receipt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from confluent_kafka import KafkaError
 
     from ottla.streams.backends.kafka_config import Config
+    from ottla.streams.base import Source
     from ottla.streams.producer import Delivery
-    from ottla.streams.types import Outgoing
+    from ottla.streams.types import Outgoing, ShardKey
 
 POLL: Final = 0.1  # seconds the thread waits for reports: how long closing may take
 
@@ -79,7 +82,7 @@ class KafkaSink(Sink):
                 message.stream,
                 message.payload,
                 message.key,
-                on_delivery=partial(self._reported, delivery),
+                on_delivery=bound(self._reported, delivery),
                 headers=list(message.headers) or None,
                 **options,
             )
@@ -114,6 +117,35 @@ class KafkaSink(Sink):
                     milliseconds * NS_PER_MS if kind else time.time_ns(),
                 )
             )
+
+    async def begin_transaction(self) -> None:
+        if "transactional.id" not in self._config:
+            raise ConfigError(
+                "a transaction needs a name that lasts: KafkaOptions(transactional_id=...)"
+            )
+        await self._transact(self.producer.begin_transaction)
+
+    async def commit_transaction(
+        self, source: Source | None, positions: Mapping[ShardKey, int]
+    ) -> None:
+        if source is not None:
+            if not isinstance(source, KafkaSource):
+                raise ConfigError("a transaction commits positions of a Kafka group")
+            offsets = [partition(shard, at) for shard, at in positions.items()]
+            member = await source.group_metadata()
+            await self._transact(
+                self.producer.send_offsets_to_transaction, offsets, member, self._timeout
+            )
+        await self._transact(self.producer.commit_transaction, self._timeout)
+
+    async def abort_transaction(self) -> None:
+        await self._transact(self.producer.abort_transaction, self._timeout)
+
+    async def _transact(self, call: Callable[..., object], *args: object) -> None:
+        try:
+            await asyncio.to_thread(call, *args)
+        except KafkaException as error:
+            raise StreamError(f"the transaction failed: {error.args[0].str()}") from error
 
     async def close(self, *, end: bool) -> None:
         self._is_closing = True
