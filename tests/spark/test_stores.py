@@ -17,7 +17,6 @@ from tests.support.spark_source import fill, new_topic
 from tests.support.spark_tier import upload_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -45,10 +44,10 @@ class Tier:
 
 
 @pytest.fixture(scope="module")
-def tier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tier]:
+def tier(tmp_path_factory: pytest.TempPathFactory) -> Tier:
     found = Tier(tmp_path_factory.mktemp("tier"))
     assert 0 < found.end < FIRST * ROUNDS
-    yield found
+    return found
 
 
 def table(spark: SparkSession, name: str) -> list[tuple[int, bytes]]:
