@@ -169,7 +169,7 @@ def work_with_files(
                 step()
 
 
-def work_with_sqlite(database: str, records: int, fatal: int | None, pause: float = 0.0) -> None:
+def work_with_sqlite(database: str, records: int, fatal: int | None) -> None:
     """Insert each record and save the position, in one transaction."""
     store = SyncSqliteOffsetStore()
     step = Steps(fatal)

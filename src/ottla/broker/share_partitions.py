@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.coordinator_service import now_ms
 from ottla.broker.errors import ApiError
 from ottla.broker.partitions import topic_uuid
+from ottla.broker.share_cold import ColdReads
 from ottla.broker.share_reads import NOTHING, deliver
 from ottla.broker.share_settings import resolve_start
 from ottla.coordination.share import state_messages as m
@@ -52,6 +53,7 @@ class LedSharePartition:
         self._was_full = False
         """Whether somebody who waits found the window full."""
         self._node = node
+        self._cold = ColdReads(node, hosted, self.wake)
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0
         self._last_waiting: asyncio.Future[None] | None = None
@@ -84,7 +86,11 @@ class LedSharePartition:
         start = answer.start_offset
         resolved = start < 0
         if resolved:
-            start = resolve_start(self._config.reset, self.hosted.log)
+            try:
+                start = await resolve_start(self._config.reset, self.hosted, node)
+            except ApiError:
+                # The remote tier cannot say yet; a client is not told, and comes again.
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
         try:
             self.machine = SharePartition(
                 self._config.settings,
@@ -133,7 +139,9 @@ class LedSharePartition:
         if machine is None:
             return NOTHING
         committed = self._config.reads_committed
-        delivered = deliver(self.hosted.log, machine, turn, max_bytes, committed=committed)
+        delivered = deliver(
+            self.hosted.log, self._cold, machine, turn, max_bytes, committed=committed
+        )
         if not delivered.offsets and not machine.can_acquire:
             self._was_full = True
         self.deliveries += delivered.offsets

@@ -2,7 +2,8 @@
 
 A read is bounded by bytes and a turn by records: with small batches a read may hold ten thousand
 of them for a turn that takes five hundred. Those that cannot be used are not even looked at, and
-those that are leave as they came: neighbours in one piece.
+those that are leave as they came: neighbours in one piece. What a tiered log does not have on local
+disk any more comes from `share_cold`, a little later.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla.broker.coordinator_service import now_ms
-from ottla.log.errors import OffsetOutOfRange
+from ottla.log.errors import OffsetMovedToTieredStorage, OffsetOutOfRange
 from ottla.sharing.values import LogBatch
 from ottla.wire.batch import iter_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ottla.broker.share_cold import ColdReads
+    from ottla.log.index import AbortedTransaction
     from ottla.log.partition import PartitionLog
     from ottla.sharing.partition import SharePartition
     from ottla.sharing.values import FetchTurn
@@ -45,7 +48,13 @@ NOTHING: Final = Delivered([], [], 0, 0)
 
 
 def deliver(
-    log: PartitionLog, machine: SharePartition, turn: FetchTurn, max_bytes: int, *, committed: bool
+    log: PartitionLog,
+    cold: ColdReads,
+    machine: SharePartition,
+    turn: FetchTurn,
+    max_bytes: int,
+    *,
+    committed: bool,
 ) -> Delivered:
     """Look until the turn has what it may have, or the log has no more for it."""
     delivered = NOTHING
@@ -57,6 +66,7 @@ def deliver(
         before = machine.next_fetch_offset
         more = _look(
             log,
+            cold,
             machine,
             turn._replace(max_records=turn.max_records - delivered.offsets),
             min(READ_BYTES, max(1, max_bytes - delivered.size)),
@@ -74,21 +84,38 @@ def deliver(
 
 
 def _look(
-    log: PartitionLog, machine: SharePartition, turn: FetchTurn, max_bytes: int, *, committed: bool
+    log: PartitionLog,
+    cold: ColdReads,
+    machine: SharePartition,
+    turn: FetchTurn,
+    max_bytes: int,
+    *,
+    committed: bool,
 ) -> Delivered:
     """Read once, and let the machine take from it."""
     bound = log.last_stable_offset if committed else log.high_watermark
     offset = machine.next_fetch_offset
+    chunks: Sequence[bytes | memoryview]
+    aborted: list[AbortedTransaction] | None = None
     try:
         chunks, _ = log.read(offset, max_bytes, upper_bound_offset=bound, min_one_message=True)
     except OffsetOutOfRange:
         machine.log_start_moved(log.log_start_offset)
         return NOTHING
+    except OffsetMovedToTieredStorage:
+        piece = cold.piece(offset, committed=committed)
+        if piece is None:
+            return NOTHING
+        chunks, aborted = [piece.records], piece.aborted
     read = batches_before(max(offset, machine.end_offset) + turn.max_records, chunks)
     batches = [batch for _, some in read for batch in some]
     if not batches:
         return NOTHING
-    hidden = _hidden(log, batches, bound) if committed else frozenset()
+    hidden: frozenset[int] = frozenset()
+    if committed:
+        if aborted is None:
+            aborted = log.aborted_transactions(batches[0].base_offset, bound)
+        hidden = _hidden(aborted, batches)
     found = machine.acquire(
         turn,
         offset,
@@ -108,9 +135,10 @@ def _look(
     return Delivered(list(found.ranges), records, sum(map(len, records)), found.records)
 
 
-def _hidden(log: PartitionLog, batches: Sequence[RecordBatch], bound: int) -> frozenset[int]:
+def _hidden(
+    aborted: Sequence[AbortedTransaction], batches: Sequence[RecordBatch]
+) -> frozenset[int]:
     """Base offsets of the batches that belong to aborted transactions."""
-    aborted = log.aborted_transactions(batches[0].base_offset, bound)
     return frozenset(
         batch.base_offset
         for batch in batches

@@ -88,5 +88,8 @@ def make_backend(options: SourceOptions) -> Backend:
 
         return SsBackend(options)
     from ottla.spark.log_backend import LogBackend
+    from ottla.spark.share_backend import ShareBackend
 
+    if options.share is not None:
+        return ShareBackend(options, options.share)
     return LogBackend(options)

@@ -15,6 +15,14 @@ class BadSchema(SparkError, ValueError):
     """A schema that the format cannot read or write."""
 
 
+class BadCheckpoint(SparkError):
+    """A checkpoint that belongs to another query."""
+
+
+class BadVerdict(SparkError):
+    """A line of `share.verdicts` that names no record."""
+
+
 class DataLoss(SparkError):
     """Records of a query are gone, and `failOnDataLoss` says that this is an error."""
 

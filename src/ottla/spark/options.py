@@ -39,6 +39,8 @@ from ottla.spark.offsets import (
     from_json,
 )
 from ottla.spark.planning import Split
+from ottla.spark.share_options import NAMES as SHARE_NAMES
+from ottla.spark.share_options import ShareOptions, parse_share
 from ottla.spark.store_options import Store, store_options
 from ottla.spark.tier_settings import OPTION_PREFIX, TierSettings
 
@@ -63,12 +65,10 @@ NAMES: Final = (
     *("prefetchBytes", "verifyCrc", "metadataTtlMs", "offsetsGroup", "offsetStore"),
     *("offsetStoreKey", "pushdown", "tier", "tierUrl", "tierMinBytes", "tierTopicId", "store"),
     "redisField",
+    *SHARE_NAMES,
 )
 # Spark adds these to what the user gave.
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "pathglobfilter"})
-_NOT_BUILT: Final = {
-    "sharegroup": "queues cannot be read by this version; leave shareGroup out to read the log",
-}
 
 _SELECTORS: Final = ("assign", "subscribe", "subscribePattern")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -120,6 +120,7 @@ class SourceOptions:
     include_headers: bool
     columns: tuple[str, ...] | None
     pushdown: bool
+    share: ShareOptions | None
     store: Store
     redis_field: str
 
@@ -214,6 +215,7 @@ def parse_source(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         include_headers=options.flag("includeHeaders", False),
         columns=_columns(options.text("columns")),
         pushdown=options.flag("pushdown", False),
+        share=parse_share(options.all, is_batch=mode == "batch"),
         store=store,
         redis_field=options.text("redisField") or "msg",
     )
@@ -250,9 +252,6 @@ def duration(option: str, text: str) -> float:
 
 
 def _refuse(options: _Options, mode: Mode) -> None:
-    for name, why in _NOT_BUILT.items():
-        if name in options.all:
-            raise BadOption(why)
     if mode == "stream":
         for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
             if options.text(name) is not None:

@@ -17,6 +17,7 @@ from pyspark.sql.types import (
 )
 
 from ottla.spark.errors import BadOption, BadSchema
+from ottla.spark.share_options import DELIVERY_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +37,8 @@ TYPES: Final[dict[str, DataType]] = {
     "timestampType": IntegerType(),
     "headers": HEADERS,
 }
+SHARE_TYPES: Final[dict[str, DataType]] = {**TYPES, DELIVERY_COUNT: IntegerType()}
+"""With `shareGroup`."""
 # Which types a column of the sink may have.
 WRITABLE: Final[dict[str, Sequence[DataType]]] = {
     "key": (BinaryType(), StringType()),
@@ -48,25 +51,31 @@ WRITABLE: Final[dict[str, Sequence[DataType]]] = {
 
 def source_schema(options: SourceOptions) -> StructType:
     """The schema of a query that gives none of its own."""
+    types = _types(options)
     names = options.columns
     if names is None:
-        names = tuple(name for name in TYPES if name != "headers" or options.include_headers)
-    unknown = [name for name in names if name not in TYPES]
+        names = tuple(name for name in types if name != "headers" or options.include_headers)
+    unknown = [name for name in names if name not in types]
     if unknown:
-        raise BadOption(f"columns: {', '.join(unknown)} are not of {', '.join(TYPES)}")
-    return StructType([StructField(name, TYPES[name]) for name in names])
+        raise BadOption(f"columns: {', '.join(unknown)} are not of {', '.join(types)}")
+    return StructType([StructField(name, types[name]) for name in names])
 
 
-def wanted_columns(schema: StructType) -> tuple[str, ...]:
+def wanted_columns(schema: StructType, options: SourceOptions) -> tuple[str, ...]:
     """The columns of a user's schema, which has to be a part of ours."""
+    types = _types(options)
     for field in schema.fields:
-        if field.name not in TYPES or not _same(field.dataType, TYPES[field.name]):
-            columns = ", ".join(f"{name} {one.simpleString()}" for name, one in TYPES.items())
+        if field.name not in types or not _same(field.dataType, types[field.name]):
+            columns = ", ".join(f"{name} {one.simpleString()}" for name, one in types.items())
             raise BadSchema(
                 f"column {field.name} {field.dataType.simpleString()} cannot be read; a schema "
                 f"is made of these, in any order: {columns}"
             )
     return tuple(schema.fieldNames())
+
+
+def _types(options: SourceOptions) -> dict[str, DataType]:
+    return TYPES if options.share is None else SHARE_TYPES
 
 
 def check_writable(schema: StructType, *, has_topic: bool) -> None:

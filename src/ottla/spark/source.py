@@ -30,10 +30,11 @@ class OttlaSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         options = parse_source(self.options, "batch")
         kind = PushdownReader if options.pushdown else BatchReader
-        return kind(options, wanted_columns(schema))
+        return kind(options, wanted_columns(schema, options))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  # Spark's name
-        return StreamReader(parse_source(self.options, "stream"), wanted_columns(schema))
+        options = parse_source(self.options, "stream")
+        return StreamReader(options, wanted_columns(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         warn_unknown(self.options, SINK_NAMES)

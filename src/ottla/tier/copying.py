@@ -7,6 +7,7 @@ Oldest first, without gaps, from the first offset that is neither copied nor gon
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +15,8 @@ from ottla.tier.segments import (
     EpochStart,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    SegmentState,
     TopicIdPartition,
 )
 
@@ -87,6 +90,20 @@ def copy_metadata(
         segment.size,
         clip_epochs(lineage, segment.base_offset, next_base),
         txn_index_empty=not segment.has_aborted,
+    )
+
+
+def events_of_copy(
+    metadata: RemoteLogSegmentMetadata,
+) -> tuple[RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate]:
+    """What a copy that is done has told the catalogue: for a catalogue that has lost it."""
+    return (
+        replace(metadata, state=SegmentState.COPY_SEGMENT_STARTED, custom_metadata=None),
+        metadata.update(
+            SegmentState.COPY_SEGMENT_FINISHED,
+            broker_id=metadata.broker_id,
+            now_ms=metadata.event_timestamp_ms,
+        ),
     )
 
 

@@ -60,7 +60,6 @@ def test_case_01_defaults_are_those_of_the_kafka_format() -> None:
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss"),
         ({"maxTriggerDelay": "a while"}, "maxTriggerDelay"),
         ({"columns": ","}, "columns"),
-        ({"shareGroup": "g"}, "shareGroup"),
         ({"tier": "only"}, "tier"),
     ],
 )

@@ -22,6 +22,7 @@ from ottla.streams.errors import (
     FileLimitExceeded,
     InvalidBeaconInterval,
     StreamError,
+    TruncatedFile,
 )
 from ottla.streams.ss.crc import crc16_each
 from ottla.streams.ss.encoder import Encoder, Entry
@@ -90,7 +91,11 @@ class SsWriter:
         size = os.fstat(self._fd).st_size
         if size == 0:
             return self._begin()
-        header = decode_header(os.pread(self._fd, HEADER_SIZE, 0))
+        try:
+            header = decode_header(os.pread(self._fd, HEADER_SIZE, 0))
+        except TruncatedFile:
+            _log.warning("%s: its maker died inside the header; it begins anew", self.path)
+            return self._begin()
         self._interval = header.interval
         if size > self._options.file_size_limit:
             raise FileLimitExceeded(
