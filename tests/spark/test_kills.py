@@ -107,7 +107,7 @@ def _command(pid: int) -> bytes:
 
 def rows(directory: Path, batch: int | None = None) -> list[tuple[int, int]]:
     """(partition, offset) of what was written, in all batches or in one."""
-    found = []
+    found: list[tuple[int, int]] = []
     for path in (directory / "out").glob(f"{'*' if batch is None else batch}/*.parquet"):
         table = pq.read_table(path, columns=["partition", "offset"], partitioning=None)
         found += zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)

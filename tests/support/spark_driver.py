@@ -63,7 +63,7 @@ def main() -> None:
     writer = frame.mapInArrow(stall, frame.schema).writeStream.foreachBatch(write)
     writer = writer.option("checkpointLocation", str(directory / "checkpoint"))
     trigger = {"availableNow": True} if point == END else {"processingTime": "0 seconds"}
-    query = writer.trigger(**trigger).start()  # type: ignore[arg-type]  # one of the two
+    query = writer.trigger(**trigger).start()
     if point == END:
         query.awaitTermination()
         spark.stop()
