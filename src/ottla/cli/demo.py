@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path  # noqa: TC003  # typer looks at it
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,6 +41,8 @@ def demo(
     ] = None,
 ) -> None:
     """Show the whole of Ottla at work, and check what came out."""
+    from asyncio import CancelledError
+
     try:
         from ottla.demo.crew import ChildFailed
         from ottla.demo.run import Options, run_demo
@@ -62,7 +63,7 @@ def demo(
             summary = run_demo(Options(orders, seed, limit, as_json, keep, picture), report)
     except ChildFailed as error:
         fail(error)
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except (KeyboardInterrupt, CancelledError):
         complain("stopped; nothing is left running")
         raise typer.Exit(STOPPED) from None
     for sentence in summary.failures:
