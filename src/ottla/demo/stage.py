@@ -22,8 +22,9 @@ WAREHOUSE_GROUP: Final = "warehouse"
 SALES_GROUP: Final = "sales-report"
 LEDGER_CONSUMER: Final = "ledger"
 
-# How often an order is tried before it is given up.
-DELIVERY_LIMIT: Final = 3
+# How often an order is tried before it is given up. The same order may be in the hands of a worker
+# at each of the three crashes that are planned, and is not to be given up for that.
+DELIVERY_LIMIT: Final = 5
 
 BROKER_SETTINGS: Final = {
     "remote.log.storage.system.enable": "true",
