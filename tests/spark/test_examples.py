@@ -44,7 +44,7 @@ def test_redis_pipeline(
     relay += ["--input", f"{redis_server.url}/pipeline-orders", "--offsets", str(tmp_path / "o")]
     relay += ["--output", f"kafka://{broker.bootstrap}/redis-orders"]
     subprocess.run(relay, check=True, timeout=120)
-    run_once(spark, broker, EXAMPLES / "redis_pipeline.py", tmp_path / "state")
+    run_once(spark, broker.bootstrap, EXAMPLES / "redis_pipeline.py", tmp_path / "state")
     with Reader(broker.bootstrap, "redis-totals", stop="latest") as reader:
         last = {record.key: json.loads(record.value or b"") for record in reader.records()}
     assert last == {

@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from ottla.testing.embedded import EmbeddedBroker
 
-
-def run_once(spark: SparkSession, broker: EmbeddedBroker, file: Path, state: Path) -> Board:
+def run_once(
+    spark: SparkSession, bootstrap: str, file: Path, state: Path, env: str | None = None
+) -> Board:
     """One pass over a pipeline in this session."""
-    pipeline = load(file, state=str(state))
+    pipeline = load(file, state=str(state), env=env)
     definition = pipeline.definition
     flows = ordered(definition)
-    prepare(broker.bootstrap, definition, flows)
+    prepare(bootstrap, definition, flows)
     board = Board([one.name for one in flows], definition.hooks)
     listener = BoardListener(board)
     spark.streams.addListener(listener)
     try:
-        compiler = Compiler(pipeline, spark, broker.bootstrap, once=True)
+        compiler = Compiler(pipeline, spark, bootstrap, once=True)
         assert Runner(definition, flows, compiler.start, board, once=True).run(), board.views()
     finally:
         spark.streams.removeListener(listener)
