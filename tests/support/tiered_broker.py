@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ottla.broker.tiering import Tiering
 
 MIB: Final = 1024 * 1024
-PATIENCE_SECONDS: Final = 15.0
+PATIENCE_SECONDS: Final = 60.0
 TIERED: Final = {
     "remote.storage.enable": "true",
     "segment.bytes": str(MIB),

@@ -124,6 +124,7 @@ class Tiering:
         vars(self).pop("_settings", None)
         self.copy_quota.limit = self.setting("remote.log.manager.copy.max.bytes.per.second")
         self.fetch_quota.limit = self.setting("remote.log.manager.fetch.max.bytes.per.second")
+        self.reads.results.resize(self.setting("remote.result.cache.bytes"))
         self.indexes.resize(self.setting("remote.log.index.file.cache.total.size.bytes"))
 
     # -- starting and stopping --------------------------------------------------------------------
@@ -228,16 +229,22 @@ class Tiering:
         """Look anew at what is tiered; a log that is not any more begins where its files do."""
         if before.broker_configs is not after.broker_configs:
             self._settings_changed()
-        for topic in before.topics_by_name.values():
-            if topic.topic_id not in after.topic_names and _is_tiered(before, topic.name):
-                self.sweeps.topic_deleted(topic)
+        if before.topics_by_name is not after.topics_by_name:
+            for name in _tiered_topics(before):
+                topic = before.topics_by_name.get(name)
+                if topic is not None and topic.topic_id not in after.topic_names:
+                    self.sweeps.topic_deleted(topic)
         for hosted in self.node.partitions:
             log = hosted.log
-            if not log.config.remote_storage_enable and log.log_start_offset < (
-                log.local_start_offset
+            if log.log_start_offset < log.local_start_offset and not (
+                log.config.remote_storage_enable
             ):
                 log.raise_log_start(log.local_start_offset)
                 self.node.data.log_start_moved(hosted.topic, hosted.index, log.log_start_offset)
+        self.look_again()
+
+    def look_again(self) -> None:
+        """At what is tiered and led here."""
         self._changed.set()
 
     async def _reconcile(
@@ -245,9 +252,9 @@ class Tiering:
     ) -> None:
         image = self.node.image
         led = {
-            (topic.topic_id, index): TopicIdPartition(topic.topic_id, name, index)
-            for name, topic in image.topics_by_name.items()
-            if _is_tiered(image, name)
+            (topic.topic_id, index): TopicIdPartition(topic.topic_id, topic.name, index)
+            for topic in map(image.topic, _tiered_topics(image))
+            if topic is not None
             for index, partition in enumerate(topic.partitions)
             if partition.leader == self.node.node_id
         }
@@ -260,7 +267,7 @@ class Tiering:
         for tip in gone:
             self.partitions.pop(tip.identity).stop()
         for key, tip in led.items():
-            if key not in self.partitions:
+            if key not in self.partitions and not self.sweeps.is_deleting(tip):
                 self.partitions[key] = TieredPartition(self, tip)
 
     async def _led_metadata_partitions(self, event_log: KafkaMetadataEventLog) -> list[int]:
@@ -321,7 +328,7 @@ class Tiering:
             return False
 
     def is_tiered(self, topic: str) -> bool:
-        return _is_tiered(self.node.image, topic)
+        return topic in _tiered_topics(self.node.image)
 
     @property
     def catalogue_directory(self) -> Path:
@@ -338,9 +345,13 @@ class Tiering:
         self.counted[what, topic] += number
 
 
-def _is_tiered(image: MetadataImage, topic: str) -> bool:
-    overrides = image.configs_by_type(ResourceType.TOPIC).get(topic, {})
-    return overrides.get("remote.storage.enable") == "true"
+def _tiered_topics(image: MetadataImage) -> list[str]:
+    """No broker has a default for the setting, so only topics that say so themselves are."""
+    return [
+        name
+        for name, overrides in image.configs_by_type(ResourceType.TOPIC).items()
+        if overrides.get("remote.storage.enable") == "true"
+    ]
 
 
 def _address(host: str, port: int) -> str:

@@ -96,7 +96,10 @@ class TieredPartition:
         self._is_seeded = self.is_whole = False
 
     def _hosted(self) -> HostedPartition:
-        return self._tiering.node.partitions.find(self.tip.topic, self.tip.partition)
+        hosted = self._tiering.node.partitions.find(self.tip.topic, self.tip.partition)
+        if hosted.topic_id != self.tip.topic_id.bytes:
+            raise NotReady(f"{self.tip.topic} is another topic now")
+        return hosted
 
     def cache(self) -> RemoteLogMetadataCache:
         """What the catalogue knows of the partition, or `NotReady`."""
@@ -111,7 +114,9 @@ class TieredPartition:
         cache = self.cache()
         lineage = tuple(log.epochs.entries)
         covered = covered_until(cache, log.epochs, log.local_start_offset)
-        self.highest_remote = min(highest_copied(lineage, cache.highest_offset), covered - 1)
+        # A crash may have cut the log behind what was copied of it.
+        end = min(covered, log.log_end_offset)
+        self.highest_remote = min(highest_copied(lineage, cache.highest_offset), end - 1)
         self._is_seeded = True
 
     def view(self, log: PartitionLog) -> LogView:
