@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ottla.sync import ShareConsumer
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.tier.answers import EARLIEST_LOCAL
+from ottla.wire.error_codes import ErrorCode
 from ottla.wire.records import BatchBuilder
 from ottla.wire.schema.incremental_alter_configs import (
     AlterableConfig,
@@ -188,7 +189,13 @@ class TierPlace:
         return sent
 
     def offset(self, topic: str, timestamp: int, partition: int = 0) -> int:
-        found = self.client.offset(topic, timestamp, partition=partition)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            found = self.client.offset(topic, timestamp, partition=partition)
+            # A topic that was just made is not in the catalogue yet.
+            if found.error_code != ErrorCode.REPLICA_NOT_AVAILABLE or time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
         assert found.error_code == 0, found
         return found.offset
 

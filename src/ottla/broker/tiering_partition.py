@@ -193,6 +193,8 @@ class TieredPartition:
                 last_stable_offset=hosted.log.last_stable_offset,
             ):
                 await self._quota(candidate.segment.size)
+                if hosted.log.config.remote_log_copy_disable:
+                    break
                 await self._copy(hosted, candidate)
             self._errors.pop("copy", None)
         except NotReady:
