@@ -96,7 +96,11 @@ class TieredPartition:
         self._is_seeded = self.is_whole = False
 
     def _hosted(self) -> HostedPartition:
-        hosted = self._tiering.node.partitions.find(self.tip.topic, self.tip.partition)
+        """The partition; `NotReady` if it is deleted, or led elsewhere, and nobody told us yet."""
+        try:
+            hosted = self._tiering.node.partitions.find(self.tip.topic, self.tip.partition)
+        except ApiError as error:
+            raise NotReady(f"{self.tip} is not here: {error}") from error
         if hosted.topic_id != self.tip.topic_id.bytes:
             raise NotReady(f"{self.tip.topic} is another topic now")
         return hosted
@@ -199,7 +203,7 @@ class TieredPartition:
             self._errors.pop("copy", None)
         except NotReady:
             return
-        except (ApiError, LogError, RemoteStorageError, OSError) as error:
+        except (LogError, RemoteStorageError, OSError) as error:
             self._failed("copy", error)
             self._is_stopped |= isinstance(error, CustomMetadataTooLarge)
 
@@ -262,7 +266,7 @@ class TieredPartition:
             self._errors.pop("delete", None)
         except NotReady:
             return
-        except (ApiError, LogError, RemoteStorageError, OSError) as error:
+        except (LogError, RemoteStorageError, OSError) as error:
             self._failed("delete", error)
 
     async def _expire(self, hosted: HostedPartition) -> None:
