@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -141,24 +141,32 @@ class Tiering:
         await self.reads.close()
 
     async def _run(self) -> None:
-        await self.indexes.load()
+        """Read the metadata topic as long as the node runs, whatever happens to it."""
         while True:
-            event_log, manager = await self._load_catalogue()
             try:
-                await self._reconcile(event_log, manager)
-                self.catalogue.swap(manager)
-                self.manager, self.alarm = manager, None
+                await self._read_catalogue()
+                self.alarm = f"{REMOTE_LOG_METADATA_TOPIC} is not the topic it was; starting anew"
+                logger.error("%s", self.alarm)
+            except Exception as error:
+                self.alarm = f"the catalogue of remote segments is lost for now: {error}"
+                logger.exception("the catalogue of remote segments is read again")
+                await asyncio.sleep(MAX_BACKOFF_SECONDS)
+            for one in self.partitions.values():
+                one.forget()
+
+    async def _read_catalogue(self) -> None:
+        """From the first event until the topic is not the same any more."""
+        await self.indexes.load()
+        async with AsyncExitStack() as stack:
+            event_log, manager = await self._load_catalogue(stack)
+            await self._reconcile(event_log, manager)
+            self.catalogue.swap(manager)
+            self.manager, self.alarm = manager, None
+            try:
                 await self._follow(event_log, manager)
             finally:
                 self.catalogue.swap(NotReadyRlmm())
                 self.manager = None
-                with suppress(OSError):
-                    await manager.close()
-                await event_log.close()
-            self.alarm = f"{REMOTE_LOG_METADATA_TOPIC} is not the topic it was; starting anew"
-            logger.error("%s", self.alarm)
-            for one in self.partitions.values():
-                one.forget()
 
     async def _follow(
         self, event_log: KafkaMetadataEventLog, manager: TopicBasedRemoteLogMetadataManager
@@ -178,9 +186,12 @@ class Tiering:
                 logger.exception("tiered storage does not follow the cluster's changes")
 
     async def _load_catalogue(
-        self,
+        self, stack: AsyncExitStack
     ) -> tuple[KafkaMetadataEventLog, TopicBasedRemoteLogMetadataManager]:
-        """The catalogue; tried again and again until the cluster's own topic can be read."""
+        """The catalogue; tried again and again until the cluster's own topic can be read.
+
+        What is opened is closed by the stack.
+        """
         from ottla.tier.topic_rlmm import TopicBasedRemoteLogMetadataManager
 
         node = self.node
@@ -191,6 +202,7 @@ class Tiering:
         while True:
             try:
                 event_log = await self._open_event_log()
+                stack.push_async_callback(event_log.close)
                 manager = await TopicBasedRemoteLogMetadataManager.start(
                     event_log,
                     self.catalogue_directory,
@@ -200,6 +212,7 @@ class Tiering:
                     )
                     / 1000,
                 )
+                stack.push_async_callback(manager.close)
                 return event_log, manager
             except (RemoteStorageError, OSError) as error:
                 if loop.time() - begun > patience:
@@ -260,7 +273,8 @@ class Tiering:
         }
         gone = [one.tip for key, one in self.partitions.items() if key not in led]
         manager.on_stop_partitions(gone)
-        manager.on_partition_leadership_changes(list(led.values()), ())
+        # Those that are being deleted are asked about until that is done.
+        manager.on_partition_leadership_changes([*led.values(), *self.sweeps.pending()], ())
         await manager.reconcile_assignment(
             manager.wanted_partitions(await self._led_metadata_partitions(event_log))
         )

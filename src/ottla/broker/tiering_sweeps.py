@@ -53,6 +53,10 @@ class Sweeps:
                 tip = TopicIdPartition(topic.topic_id, topic.name, index)
                 self._deleted[tip.identity] = tip
 
+    def pending(self) -> list[TopicIdPartition]:
+        """Partitions of deleted topics whose deletion here is not done."""
+        return list(self._deleted.values())
+
     def is_deleting(self, tip: TopicIdPartition) -> bool:
         """Whether all objects of the partition are being removed: a bad time for new ones."""
         return self._deleting == tip
@@ -81,6 +85,8 @@ class Sweeps:
             self._deleting = tip
             try:
                 await self._delete_partition(tip, is_gone=is_gone)
+            except NotReady:
+                continue  # the next round knows more; the others need not wait for that
             finally:
                 self._deleting = None
                 self._tiering.look_again()
@@ -99,7 +105,8 @@ class Sweeps:
             and tiering.node.config.get_bool("remote.partition.delete.events"),
         )
         await tiering.indexes.evict(segments)
-        self._deleted.pop(tip.identity, None)
+        if self._deleted.pop(tip.identity, None) is not None:
+            tiering.catalogue.on_stop_partitions([tip])
 
     def _catalogue_of(self, tip: TopicIdPartition) -> Catalogue:
         return self._tiering.catalogue.catalogue_of(tip)
