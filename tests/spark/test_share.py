@@ -1,4 +1,7 @@
-"""Share groups as a source inside Spark: the cases of the share source, by their numbers."""
+"""Share groups as a source inside Spark: the cases of the share source, by their numbers.
+
+Case 38, asynchronous progress, is the runner's: a source cannot see the options of a writer.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 from ottla.spark.backend import Limit
-from ottla.spark.errors import BadOption
 from ottla.spark.share_machine import parse_offset
-from ottla.spark.share_options import refuse_async_progress
 from ottla.spark.share_ranges import offsets, pieces, size
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.spark import NO_PAUSE, PATIENCE
@@ -348,12 +349,6 @@ def test_case_37_a_frame_that_is_read_twice_is_the_same(
     Query(spark, queues, group, tmp_path, topic).run(sink)
     assert twice[::2] == twice[1::2]
     assert sink.offsets == expected(p0=100, p1=100)
-
-
-def test_case_38_async_progress_is_refused() -> None:
-    refuse_async_progress({"checkpointLocation": "here"})
-    with pytest.raises(BadOption, match="cannot be used with shareGroup"):
-        refuse_async_progress({"asyncProgressTrackingEnabled": "true"})
 
 
 def test_a_batch_query_and_a_strange_checkpoint_are_refused(

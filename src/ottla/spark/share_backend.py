@@ -302,8 +302,11 @@ class ShareBackend(Backend):
         machine = self._machine
         locked = plus(machine.held, machine.waiting)
         refused = await queue.renew(locked)
-        machine.unlocked(refused)
         if refused:
+            # Where renewal is not allowed the locks still last: what waits goes back uncounted,
+            # instead of using up its deliveries without ever being planned.
+            await queue.give_back(common(machine.waiting, refused))
+            machine.unlocked(refused)
             LOG.warning(
                 "the locks of %d records could not be renewed; the group's settings "
                 "share.renew.acknowledge.enable and share.session.grace.ms matter here",
