@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ottla.client.cluster_view import TopicPartition
 from ottla.client.errors import BadArgument
-from ottla.client.share_acks import WAITING
+from ottla.client.share_bulk import claim
 from ottla.client.share_decode import reject, sound_batches
 from ottla.wire.arrow import SCHEMA, ColumnTooLarge, batches_to_arrow
 from ottla.wire.errors import WireError
@@ -20,9 +20,7 @@ from ottla.wire.errors import WireError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import numpy.typing as npt
-
-    from ottla.client.share_acks import Delivery, Span
+    from ottla.client.share_acks import Delivery
     from ottla.client.share_decode import Arrival
     from ottla.client.share_types import UndecodableRecords
     from ottla.wire.batch import RecordBatch
@@ -84,37 +82,9 @@ def _acquired(delivery: Delivery, batches: Sequence[RecordBatch]) -> list[pa.Rec
     )
     if not rows.num_rows:
         return []
-    offsets = rows.column("offset").to_numpy()
-    if len(delivery.spans) == 1:
-        counts = _give_span(delivery.spans[0], offsets)
-    else:
-        rows, counts = _give_spans(delivery, rows, offsets)
+    chosen, counts = claim(delivery, rows.column("offset").to_numpy())
+    if len(counts) < rows.num_rows:
+        rows = rows.take(pa.array(chosen))
     if not rows.num_rows:
         return []
-    return [pa.RecordBatch.from_arrays([*rows.columns, counts], schema=SHARE_SCHEMA)]
-
-
-def _give_span(span: Span, offsets: npt.NDArray[np.int64]) -> pa.Array:
-    """Let the records of a range wait, all of which are rows; their delivery counts."""
-    if len(offsets) == len(span.states):
-        span.states[:] = bytes([WAITING]) * len(offsets)
-    else:
-        np.frombuffer(span.states, np.uint8)[offsets - span.first] = WAITING
-    return pa.repeat(pa.scalar(span.delivery_count, pa.int32()), len(offsets))
-
-
-def _give_spans(
-    delivery: Delivery, rows: pa.RecordBatch, offsets: npt.NDArray[np.int64]
-) -> tuple[pa.RecordBatch, pa.Array]:
-    """Let the records that are in one of the ranges wait; their rows, and delivery counts."""
-    ends = np.array([span.end for span in delivery.spans])
-    # The range that an offset is in, or the one before the hole that it is in.
-    at = np.searchsorted(np.array(delivery.firsts), offsets, side="right") - 1
-    is_ours = (at >= 0) & (offsets < ends[at])
-    for span in delivery.spans:
-        low, high = np.searchsorted(offsets, [span.first, span.end])
-        np.frombuffer(span.states, np.uint8)[offsets[low:high] - span.first] = WAITING
-    counts = np.array([span.delivery_count for span in delivery.spans], dtype=np.int32)
-    if not is_ours.all():
-        rows = rows.filter(pa.array(is_ours))
-    return rows, pa.array(counts[at[is_ours]])
+    return [pa.RecordBatch.from_arrays([*rows.columns, pa.array(counts)], schema=SHARE_SCHEMA)]

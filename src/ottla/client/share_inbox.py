@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.errors import ClientClosed
-from ottla.client.share_decode import read_records
+from ottla.client.share_decode import BulkLoader, read_records
 from ottla.client.share_types import NotSubscribed
 
 if TYPE_CHECKING:
@@ -57,6 +56,7 @@ class Inbox:
         self._max_wait = max_wait
         self._limits = limits
         self._column_limits = column_limits
+        self._bulk = BulkLoader()
         self._spoiled: UndecodableRecords | None = None
         self._now = asyncio.get_running_loop().time
 
@@ -66,7 +66,8 @@ class Inbox:
         deadline = self._now() + within
         while not self.ahead and await self._until_arrived(deadline, self._limits):
             for arrival in self._leaders.first_arrivals(self._limits.max_records):
-                records, spoiled = read_records(arrival)
+                records, spoiled = read_records(arrival, self._bulk.reader)
+                self._bulk.records += len(records)
                 if self._take(arrival, arrival.delivery, spoiled):
                     self.ahead.extend(records)
             self.drop_stale()
@@ -130,10 +131,18 @@ class Inbox:
             leaders.fetch(self._member.routes, min(self._max_wait, max(left, 0.0)), limits)
             if left <= 0:
                 return False
-            until = min(deadline, leaders.wake_at())
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(None if until == math.inf else until):
-                    await self._changed.wait()
+            await self._change(min(deadline, leaders.wake_at()))
+
+    async def _change(self, until: float) -> None:
+        """Wait for news, or until a time."""
+        if until == math.inf:
+            await self._changed.wait()
+            return
+        timer = asyncio.get_running_loop().call_at(until, self._changed.set)
+        try:
+            await self._changed.wait()
+        finally:
+            timer.cancel()
 
     def _check(self) -> None:
         """Raise what the caller has to know."""
