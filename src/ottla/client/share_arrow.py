@@ -20,8 +20,8 @@ from ottla.wire.errors import WireError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ottla.client.share_acks import Delivery
     from ottla.client.share_decode import Arrival
+    from ottla.client.share_delivery import Delivery
     from ottla.client.share_types import UndecodableRecords
     from ottla.wire.batch import RecordBatch
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ottla.client.share_acks import WAITING
+from ottla.client.share_delivery import WAITING
 from ottla.client.share_types import ShareRecord
 from ottla.wire.compression import DECOMPRESSION_HARD_LIMIT, codec_of, decompress
 from ottla.wire.errors import WireError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ottla.client.share_acks import Delivery
+    from ottla.client.share_delivery import Delivery
     from ottla.wire.batch import RecordBatch
 
     I64: TypeAlias = npt.NDArray[np.int64]

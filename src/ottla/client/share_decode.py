@@ -11,7 +11,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.client.share_acks import WAITING, Delivery
+from ottla.client.share_delivery import WAITING, Delivery
 from ottla.client.share_types import Kind, ShareRecord, UndecodableRecords
 from ottla.wire.batch import iter_batches
 from ottla.wire.errors import WireError

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client.cluster_view import TopicPartition
-from ottla.client.share_acks import WAITING, Delivery
 from ottla.client.share_arrow import read_columns
 from ottla.client.share_bulk import read_bulk
 from ottla.client.share_decode import Arrival, BulkLoader, load_bulk, read_records, sound_batches
+from ottla.client.share_delivery import WAITING, Delivery
 from ottla.client.share_types import Kind, ShareRecord, UndecodableRecords
 from ottla.wire.batch import CRC_START, HEADER_SIZE
 from ottla.wire.compression import Codec
