@@ -67,9 +67,9 @@ async def test_closing(own: Place, seed: int) -> None:
     chance = random.Random(seed)
     await own.produce(*range(RECORDS))
     history = History(RECORDS, forgets=False)
+    others = [own.explicit(max_poll_records=7, on_acknowledge=history.note) for _ in range(1, 5)]
     async with asyncio.timeout(PATIENCE):
-        for part in range(1, 5):
-            consumer = own.explicit(max_poll_records=7, on_acknowledge=history.note)
+        for part, consumer in enumerate(others, 1):
             await consumer.__aenter__()
             await work(consumer, history, chance, part * RECORDS // 5)
             await cut_short(consumer.close(), chance)
@@ -77,3 +77,6 @@ async def test_closing(own: Place, seed: int) -> None:
         async with own.explicit(on_acknowledge=history.note) as consumer:
             await work(consumer, history, chance, RECORDS - len(history.unanswered))
     history.check()
+    # A call that was cancelled before its first step has closed nothing.
+    for consumer in others:
+        await consumer.close()
