@@ -51,6 +51,8 @@ EXTENSIONS = [
     ("DescribeShareGroupOffsetsRequest", "from_leader", "bool", False, 10_000),
     ("DescribeShareGroupOffsetsResponsePartition", "in_flight", "int64", -1, 10_000),
     ("DescribeShareGroupOffsetsResponsePartition", "delivery_complete_count", "int64", -1, 10_001),
+    ("ShareFetchRequest", "is_acquire_only", "bool", False, 10_000),
+    ("ShareAcknowledgeRequest", "is_uncounted", "bool", False, 10_000),
 ]
 
 Span = tuple[int, int]

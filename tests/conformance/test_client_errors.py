@@ -70,18 +70,18 @@ def test_an_empty_group_id() -> None:
 
 async def test_an_unknown_topic(ottla_broker: ottla.EmbeddedBroker) -> None:
     bootstrap = ottla_broker.bootstrap
-    said = r"'nowhere': UNKNOWN_TOPIC_OR_PARTITION.*; check the name"
+    said = r"'found-later': UNKNOWN_TOPIC_OR_PARTITION.*; check the name"
     with pytest.raises(errors.UnknownTopic, match=said):
-        async with Reader(bootstrap, "nowhere"):
+        async with Reader(bootstrap, "found-later"):
             pass
-    async with consumer_of(bootstrap, "nowhere") as consumer:
+    async with consumer_of(bootstrap, "found-later") as consumer:
         with pytest.raises(errors.UnknownTopic, match=said):
             await consumer.poll(PATIENCE)
         # It is told once, and may come to be.
         assert await consumer.poll(timeout=0.1) == []
-        ottla_broker.create_topic("nowhere")
+        ottla_broker.create_topic("found-later")
         async with Producer(bootstrap) as producer:
-            await producer.send("nowhere", b"found")
+            await producer.send("found-later", b"found")
         [record] = await polled(consumer, 1)
         assert record.value == b"found"
 

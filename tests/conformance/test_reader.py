@@ -406,5 +406,5 @@ async def test_a_reader_that_is_closed(
 ) -> None:
     async with ottla.Reader(ottla_broker.bootstrap, ottla_topic) as reader:
         pass
-    with pytest.raises(ClientClosed, match="async with"):
+    with pytest.raises(ClientClosed, match=r"\(async\) with"):
         await anext(reader)

@@ -38,7 +38,9 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([__name__])
 PATIENCE_SECONDS: Final = 120
 MIN_SUCCESSES: Final = 20
-SYSTEM_CALLS: Final = ("open", "write", "fsync", "link", "replace", "unlink", "close", "mkdir")
+SYSTEM_CALLS: Final = (
+    *("open", "write", "pwrite", "fsync", "stat", "link", "replace", "unlink", "close", "mkdir"),
+)
 KEY: Final = OffsetKey("1", "1")
 
 
@@ -169,7 +171,7 @@ def work_with_files(
                 step()
 
 
-def work_with_sqlite(database: str, records: int, fatal: int | None, pause: float = 0.0) -> None:
+def work_with_sqlite(database: str, records: int, fatal: int | None) -> None:
     """Insert each record and save the position, in one transaction."""
     store = SyncSqliteOffsetStore()
     step = Steps(fatal)

@@ -263,6 +263,9 @@ class ModelPartition:
             match ack.type:
                 case AcknowledgeType.ACCEPT:
                     record.target = ACKNOWLEDGED
+                case AcknowledgeType.RELEASE if ack.is_uncounted:
+                    record.target = AVAILABLE
+                    record.count -= 1
                 case AcknowledgeType.RELEASE:
                     record.target = self._released(record)
                 case _:

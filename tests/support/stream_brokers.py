@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
@@ -34,6 +35,9 @@ class StreamBroker(NamedTuple):
         name = f"streams-{next(_numbers)}"
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+        # The controller has it; the broker hears of it a moment later.
+        while admin.list_topics(name, timeout=30).topics[name].error is not None:
+            time.sleep(0.02)
         return name
 
     def grow(self, topic: str, partitions: int) -> None:
@@ -54,6 +58,10 @@ def broker(kind: str) -> Iterator[StreamBroker]:
         with EmbeddedBroker() as own:
             yield StreamBroker(own.bootstrap)
     else:
-        quick = {"group.min.session.timeout.ms": "100"}
+        quick = {
+            "group.min.session.timeout.ms": "100",
+            "group.share.min.heartbeat.interval.ms": "500",
+            "group.share.heartbeat.interval.ms": "500",
+        }
         with ApacheKafka(heap="256m", config=quick) as apache:
             yield StreamBroker(apache.bootstrap)

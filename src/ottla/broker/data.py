@@ -61,11 +61,11 @@ class Data:
     """Holds the lock on the directory from construction to `close`."""
 
     def __init__(self, path: Path, *, ephemeral: bool = False) -> None:
-        self._storage: Storage = UnsyncedStorage() if ephemeral else OsStorage()
-        self._directory = DataDirectory(path, self._storage)
+        self.storage: Storage = UnsyncedStorage() if ephemeral else OsStorage()
+        self._directory = DataDirectory(path, self.storage)
         self.path = path
         self._directory.purge()
-        self.clean = take_clean_shutdown(self._storage, path)
+        self.clean = take_clean_shutdown(self.storage, path)
         self._offsets = {name: self._read_offsets(name) for name in Checkpoint}
         self._unopened: set[TopicPartition] = set()  # logs that could not be opened when needed
         self._found = {found.topic_partition: found for found in self._directory.partitions()}
@@ -137,7 +137,7 @@ class Data:
             recovery_point=self._offsets[Checkpoint.RECOVERY_POINT].get(key, 0),
             high_watermark=self._offsets[Checkpoint.HIGH_WATERMARK].get(key, 0),
             log_start_offset=self._offsets[Checkpoint.LOG_START].get(key, 0),
-            storage=self._storage,
+            storage=self.storage,
         )
         if found is not None:
             log.advance_high_watermark(log.flush())
@@ -161,7 +161,7 @@ class Data:
         offsets = self._offsets[Checkpoint.LOG_START]
         offsets[TopicPartition(topic, index)] = offset
         try:
-            write_offsets(self._storage, self.path, Checkpoint.LOG_START, offsets)
+            write_offsets(self.storage, self.path, Checkpoint.LOG_START, offsets)
         except OSError as error:
             raise StorageFailure(f"log start of {topic}-{index} not written: {error}") from error
 
@@ -185,19 +185,19 @@ class Data:
         for name, offsets in self._offsets.items():
             known = {key: offset for key, offset in offsets.items() if key in self._found}
             self._offsets[name] = known
-            write_offsets(self._storage, self.path, name, known)
+            write_offsets(self.storage, self.path, name, known)
 
     def close(self, *, clean: bool) -> None:
         """Give the directory back; a log that was never opened may still need its recovery."""
         try:
             if clean and not self._unopened:
-                mark_clean_shutdown(self._storage, self.path)
+                mark_clean_shutdown(self.storage, self.path)
         finally:
             self._directory.close()
 
     def _read_offsets(self, name: Checkpoint) -> dict[TopicPartition, int]:
         try:
-            return read_offsets(self._storage, self.path, name)
+            return read_offsets(self.storage, self.path, name)
         except CorruptCheckpoint as error:
             logger.warning("%s is ignored: %s", name.value, error)
             self.clean = False

@@ -20,7 +20,7 @@ from ottla.broker.coordinator_service import now_ms
 from ottla.broker.errors import ApiError
 from ottla.broker.peers import PeerUnreachable
 from ottla.broker.topics import create_topic
-from ottla.log.errors import LogError, StorageFailure
+from ottla.log.errors import LogError, OffsetMovedToTieredStorage, StorageFailure
 from ottla.log.validate import validate_produce
 from ottla.metadata.configs import resolve_topic_config
 from ottla.sharing.dead_letters import Origin, dead_letters, letter_batches
@@ -31,12 +31,11 @@ from ottla.wire.records import iter_records
 from ottla.wire.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from ottla.broker.node import Node
     from ottla.broker.partitions import HostedPartition
     from ottla.broker.share_settings import DeadLetterTopic
-    from ottla.log.partition import PartitionLog
     from ottla.metadata.image import Topic
     from ottla.sharing.values import Archived
     from ottla.wire.batch import RecordBatch
@@ -75,7 +74,7 @@ class DeadLetters:
         for one in archived:
             first = one.first_offset
             try:
-                for part, records in _parts(source.log, one, copy=to.copy_records):
+                async for part, records in _parts(self._node, source, one, copy=to.copy_records):
                     first = part.first_offset
                     for count, batch in letter_batches(
                         dead_letters(origin, part, records), self._max_bytes(to.name), now_ms()
@@ -169,10 +168,11 @@ class DeadLetters:
             raise ApiError(ErrorCode(row.error_code), row.error_message or "")
 
 
-def _parts(
-    log: PartitionLog, archived: Archived, *, copy: bool
-) -> Iterator[tuple[Archived, dict[int, Record]]]:
+async def _parts(
+    node: Node, source: HostedPartition, archived: Archived, *, copy: bool
+) -> AsyncIterator[tuple[Archived, dict[int, Record]]]:
     """The range in parts, with what the log still holds of each, if that is to be copied."""
+    log = source.log
     offset = archived.first_offset
     while copy and offset <= archived.last_offset:
         if offset < log.log_start_offset:
@@ -181,9 +181,7 @@ def _parts(
             offset = gone + 1
             continue
         try:
-            chunks, _ = log.read(
-                offset, READ_BYTES, upper_bound_offset=log.high_watermark, min_one_message=True
-            )
+            chunks = await _read(node, source, offset)
             batches = [batch for chunk in chunks for batch in iter_batches(memoryview(chunk))]
         except BatchError:
             break  # nothing can be found in there: the letters say so much
@@ -198,6 +196,23 @@ def _parts(
         offset = last + 1
     if offset <= archived.last_offset:
         yield archived._replace(first_offset=offset), {}
+
+
+async def _read(node: Node, source: HostedPartition, offset: int) -> Sequence[bytes | memoryview]:
+    """Batches from an offset on; none if the remote tier, which has them, cannot give them."""
+    log = source.log
+    try:
+        found = log.read(
+            offset, READ_BYTES, upper_bound_offset=log.high_watermark, min_one_message=True
+        )
+    except OffsetMovedToTieredStorage:
+        reads = node.remote_reads()
+        read = reads.begin(source, offset, READ_BYTES, at_least_one=True, committed=False)
+        if read is None:
+            return []
+        await reads.wait([read])
+        return [] if read.records is None else [read.records.records]
+    return found.chunks
 
 
 def _records(batch: RecordBatch, wanted: range) -> dict[int, Record]:

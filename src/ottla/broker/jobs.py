@@ -74,13 +74,21 @@ class Jobs:
         for topic, index in node.data.all_on_disk():
             try:
                 partition = node.partitions.find(topic, index)
-                if partition.log.apply_retention(now_ms):
-                    node.data.log_start_moved(topic, index, partition.log.log_start_offset)
-                    partition.wake()
+                self._retain(partition, now_ms)
                 await node.run_blocking(partial(partition.log.purge, now_ms))
             except (ApiError, LogError) as error:
                 logger.warning("retention of %s-%d: %s", topic, index, error)
         await node.run_blocking(node.data.purge)
+
+    def _retain(self, partition: HostedPartition, now_ms: int) -> None:
+        node, log = self._node, partition.log
+        if log.config.remote_storage_enable and not log.config.remote_log_copy_disable:
+            # What is local is then a matter of what is remote; nobody knows without the tier.
+            if node.tiering is not None:
+                node.tiering.retain_locally(partition, now_ms)
+        elif log.apply_retention(now_ms):
+            node.data.log_start_moved(partition.topic, partition.index, log.log_start_offset)
+            partition.wake()
 
     async def _compact(self) -> None:
         from ottla.broker.cleaner import compact_dirtiest

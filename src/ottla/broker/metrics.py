@@ -66,6 +66,10 @@ class NodeCollector:
         yield size
         yield online
         yield from self._share_partitions()
+        if node.tiering is not None:
+            from ottla.broker import tiering_metrics
+
+            yield from tiering_metrics.collect(node.tiering)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         yield CounterMetricFamily(
             "ottla_cpu_seconds", "Processor time of the process.", usage.ru_utime + usage.ru_stime

@@ -47,10 +47,12 @@ if TYPE_CHECKING:
     from ottla.broker.persister import Persister
     from ottla.broker.share_partitions import LedSharePartitions
     from ottla.broker.share_settings import ShareGroupConfigs
+    from ottla.broker.tiering import Tiering
+    from ottla.broker.tiering_reads import RemoteReads
     from ottla.metadata.broker_config import BrokerConfig
     from ottla.metadata.changes import Change
     from ottla.metadata.image import Broker, MetadataImage
-    from ottla.sharing.sessions import ShareSessions
+    from ottla.sharing.sessions import ClosedConnection, ShareSession, ShareSessions
 
 # Syncs overlap on a disk; more threads than this only queue there.
 BLOCKING_THREADS: Final = 4
@@ -89,6 +91,7 @@ class Node:
         self.flusher = GroupFlusher(self.executor, BLOCKING_THREADS)
         self.dispatcher = Dispatcher(self)
         self.jobs = Jobs(self)
+        self.tiering: Tiering | None = None
         self.addresses: dict[str, tuple[str, int]] = {}
         self.servers: list[asyncio.Server] = []
         self._producer_ids = iter(range(0))
@@ -106,6 +109,10 @@ class Node:
         """Nodes of one cluster are given one `metadata` file; a node alone keeps its own."""
         node = cls(config, path, ephemeral=ephemeral, metadata=metadata)
         try:
+            if config.get_bool("remote.log.storage.system.enable"):
+                from ottla.broker.tiering import Tiering
+
+                node.tiering = Tiering(node)
             if not ephemeral:
                 node.data.claim(node.image.cluster_id, node.node_id)
             adopted = await node.run_blocking(node._adopt) if node.data.all_on_disk() else []
@@ -122,6 +129,8 @@ class Node:
             node.jobs.start()
             for server in node.servers:
                 await server.start_serving()
+            if node.tiering is not None:
+                node.tiering.start()
         except BaseException:
             await node._undo()
             raise
@@ -132,6 +141,9 @@ class Node:
         for server in self.servers:
             server.close()
         await self.jobs.stop()
+        if self.tiering is not None:
+            # It talks to this node as a client does.
+            await self.tiering.stop()
         for connection in tuple(self.dispatcher.connections):
             connection.close()
         # From here on the image may say that others lead what this node still has to close.
@@ -197,6 +209,14 @@ class Node:
 
         return Peers(self)
 
+    def remote_reads(self) -> RemoteReads:
+        """For what is in the remote tier alone; `ApiError` if this node has none."""
+        if self.tiering is None:
+            raise ApiError(
+                ErrorCode.REPLICA_NOT_AVAILABLE, "remote.log.storage.system.enable is false."
+            )
+        return self.tiering.reads
+
     async def drop_share_state(self, topic_ids: frozenset[UUID]) -> None:
         """Forget the share state of deleted topics, if there ever was any."""
         if "persister" in vars(self):
@@ -210,7 +230,20 @@ class Node:
         """What a client held for its connection's sake goes back."""
         if "share_sessions" not in vars(self):
             return
-        closed = self.share_sessions.connection_closed(connection_id)
+        grace = self.share_configs.of
+        closed = self.share_sessions.connection_closed(
+            connection_id, lambda group: grace(group).session_grace > 0
+        )
+        self._release_sessions(closed)
+        for session in closed.kept:
+            asyncio.get_running_loop().call_later(
+                grace(session.group).session_grace, self._grace_ended, session
+            )
+
+    def _grace_ended(self, session: ShareSession) -> None:
+        self._release_sessions(self.share_sessions.grace_ended(session))
+
+    def _release_sessions(self, closed: ClosedConnection) -> None:
         for session in closed.sessions:
             for topic_id, index in session.partitions:
                 self.shares.release(session.group, session.member, topic_id, index)
@@ -331,6 +364,8 @@ class Node:
         if moved and "groups" in vars(self):
             self.groups.topics_changed(after)
         self.partitions.image_changed(before, after)
+        if self.tiering is not None:
+            self.tiering.image_changed(before, after)
         if moved and "shares" in vars(self):
             self.shares.drop_moved()
 

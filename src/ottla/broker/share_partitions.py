@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.coordinator_service import now_ms
 from ottla.broker.errors import ApiError
 from ottla.broker.partitions import topic_uuid
+from ottla.broker.share_cold import ColdReads
 from ottla.broker.share_reads import NOTHING, KeptReads, ReadAhead, deliver
 from ottla.broker.share_settings import resolve_start
 from ottla.coordination.share import state_messages as m
@@ -53,6 +54,7 @@ class LedSharePartition:
         """Whether somebody who waits found the window full."""
         self._node = node
         self._ahead = ReadAhead(hosted.log)
+        self._cold = ColdReads(node, hosted, self.wake)
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0
         self._last_waiting: asyncio.Future[None] | None = None
@@ -85,7 +87,11 @@ class LedSharePartition:
         start = answer.start_offset
         resolved = start < 0
         if resolved:
-            start = resolve_start(self._config.reset, self.hosted.log)
+            try:
+                start = await resolve_start(self._config.reset, self.hosted, node)
+            except ApiError:
+                # The remote tier cannot say yet; a client is not told, and comes again.
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
         try:
             self.machine = SharePartition(
                 self._config.settings,
@@ -136,7 +142,9 @@ class LedSharePartition:
             return NOTHING
         committed = self._config.reads_committed
         ahead = self._node.shares.reads.use(self._ahead)
-        delivered = deliver(self.hosted.log, ahead, machine, turn, max_bytes, committed=committed)
+        delivered = deliver(
+            self.hosted.log, ahead, self._cold, machine, turn, max_bytes, committed=committed
+        )
         if not delivered.offsets and not machine.can_acquire:
             self._was_full = True
         self.deliveries += delivered.offsets

@@ -4,6 +4,7 @@
   of them for a turn that takes five hundred. What a turn leaves is kept for the next one, which
   goes on there more often than not; batches are not looked at before a turn reaches them.
 - Those that are used leave as they came: neighbours in one piece.
+- What a tiered log does not have on local disk any more comes from `share_cold`, a little later.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.coordinator_service import now_ms
-from ottla.log.errors import OffsetOutOfRange
+from ottla.log.errors import OffsetMovedToTieredStorage, OffsetOutOfRange
 from ottla.sharing.values import LogBatch
 from ottla.wire.batch import iter_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ottla.broker.share_cold import ColdReads
+    from ottla.log.index import AbortedTransaction
     from ottla.log.partition import PartitionLog
     from ottla.sharing.partition import SharePartition
     from ottla.sharing.values import FetchTurn
@@ -59,10 +62,12 @@ class ReadAhead:
         """The batches from the one at an offset on that begin below `stop`, all below `bound`.
 
         The first one comes in any case, whatever its size and place: if it begins later than the
-        offset, what lies before it is known to be missing from the log. `OffsetOutOfRange` if the
-        log does not reach to the offset.
+        offset, what lies before it is known to be missing from the log. Raises what the log does
+        if it does not have the offset, or has it elsewhere.
         """
-        is_kept = max(self._from, self._log.log_start_offset) <= offset and self._pass(offset)
+        # Of what has left the local disk, the log cannot say any more which of it was aborted.
+        begins = max(self._from, self._log.log_start_offset, self._log.local_start_offset)
+        is_kept = begins <= offset and self._pass(offset)
         if not is_kept:
             chunks, _ = self._log.read(
                 offset, READ_BYTES, upper_bound_offset=bound, min_one_message=True
@@ -70,16 +75,7 @@ class ReadAhead:
             self._pieces.clear()
             self._unseen = _pieces(chunks)
             self._pass(offset)
-        found: list[Piece] = []
-        size = 0
-        for piece in self._each():
-            size += piece.batch.size
-            if piece.batch.base_offset >= bound or (
-                found and (piece.batch.base_offset >= stop or size > max_bytes)
-            ):
-                break
-            found.append(piece)
-        return found
+        return _chosen(self._each(), stop, bound, max_bytes)
 
     def _pass(self, offset: int) -> bool:
         """Drop what lies before an offset; whether anything is left."""
@@ -133,6 +129,7 @@ NOTHING: Final = Delivered([], [], 0, 0)
 def deliver(
     log: PartitionLog,
     ahead: ReadAhead,
+    cold: ColdReads,
     machine: SharePartition,
     turn: FetchTurn,
     max_bytes: int,
@@ -150,6 +147,7 @@ def deliver(
         more = _look(
             log,
             ahead,
+            cold,
             machine,
             turn._replace(max_records=turn.max_records - delivered.offsets),
             max_bytes - delivered.size,
@@ -169,6 +167,7 @@ def deliver(
 def _look(
     log: PartitionLog,
     ahead: ReadAhead,
+    cold: ColdReads,
     machine: SharePartition,
     turn: FetchTurn,
     max_bytes: int,
@@ -179,15 +178,26 @@ def _look(
     bound = log.last_stable_offset if committed else log.high_watermark
     offset = machine.next_fetch_offset
     stop = max(offset, machine.end_offset) + turn.max_records
+    aborted: list[AbortedTransaction] | None = None
     try:
         read = ahead.at(offset, stop, bound, max_bytes)
     except OffsetOutOfRange:
         machine.log_start_moved(log.log_start_offset)
         return NOTHING
+    except OffsetMovedToTieredStorage:
+        fetched = cold.piece(offset, committed=committed)
+        if fetched is None:
+            return NOTHING
+        read = _chosen(_pieces([fetched.records]), stop, bound, max_bytes)
+        aborted = fetched.aborted
     if not read:
         return NOTHING
     batches = [piece.batch for piece in read]
-    hidden = _hidden(log, batches, bound) if committed else frozenset()
+    hidden: frozenset[int] = frozenset()
+    if committed:
+        if aborted is None:
+            aborted = log.aborted_transactions(batches[0].base_offset, bound)
+        hidden = _hidden(aborted, batches)
     found = machine.acquire(
         turn,
         offset,
@@ -207,9 +217,10 @@ def _look(
     return Delivered(list(found.ranges), records, sum(map(len, records)), found.records)
 
 
-def _hidden(log: PartitionLog, batches: Sequence[RecordBatch], bound: int) -> frozenset[int]:
+def _hidden(
+    aborted: Sequence[AbortedTransaction], batches: Sequence[RecordBatch]
+) -> frozenset[int]:
     """Base offsets of the batches that belong to aborted transactions."""
-    aborted = log.aborted_transactions(batches[0].base_offset, bound)
     return frozenset(
         batch.base_offset
         for batch in batches
@@ -220,6 +231,20 @@ def _hidden(log: PartitionLog, batches: Sequence[RecordBatch], bound: int) -> fr
             for entry in aborted
         )
     )
+
+
+def _chosen(pieces: Iterable[Piece], stop: int, bound: int, max_bytes: int) -> list[Piece]:
+    """The first, and those after it that begin below `stop` and fit; none from `bound` on."""
+    found: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        size += piece.batch.size
+        if piece.batch.base_offset >= bound or (
+            found and (piece.batch.base_offset >= stop or size > max_bytes)
+        ):
+            break
+        found.append(piece)
+    return found
 
 
 def joined(pieces: Sequence[Piece]) -> list[memoryview]:

@@ -11,7 +11,7 @@ from ottla.sharing.values import ShareSettings
 
 if TYPE_CHECKING:
     from ottla.broker.node import Node
-    from ottla.log.partition import PartitionLog
+    from ottla.broker.partitions import HostedPartition
     from ottla.metadata.broker_config import BrokerConfig
     from ottla.metadata.image import MetadataImage
 
@@ -34,6 +34,8 @@ class ShareGroupConfig(NamedTuple):
     reads_committed: bool
     reset: str
     dead_letters: DeadLetterTopic | None
+    session_grace: float
+    """Seconds for which a member that is cut off keeps what it holds."""
 
 
 class ShareGroupConfigs:
@@ -69,17 +71,22 @@ def _resolve(image: MetadataImage, group: str, broker: BrokerConfig) -> ShareGro
         config.get_str("share.isolation.level") == READ_COMMITTED,
         config.get_str("share.auto.offset.reset"),
         DeadLetterTopic(dead_letters, copy) if dead_letters else None,
+        config.get_int("share.session.grace.ms") / 1000,
     )
 
 
-def resolve_start(reset: str, log: PartitionLog) -> int:
+async def resolve_start(reset: str, hosted: HostedPartition, node: Node) -> int:
     """Where a group begins that has no start offset: what its share.auto.offset.reset says."""
+    log = hosted.log
     if reset == "earliest":
         return log.log_start_offset
     if reset == "latest":
         return log.high_watermark
     since = time.time_ns() // 1_000_000 - duration_ms(reset.removeprefix("by_duration:"))
-    found = log.offset_for_timestamp(max(0, since))
+    if log.log_start_offset < log.local_start_offset:
+        found = await node.remote_reads().offset_for_timestamp(hosted, max(0, since))
+    else:
+        found = log.offset_for_timestamp(max(0, since))
     return log.high_watermark if found is None else min(found.offset, log.high_watermark)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli import file, group, offsets, share_group, topic
+from ottla.cli import file, group, offsets, pipeline, share_group, tier, topic
 from ottla.cli.broker import EXAMPLES as BROKER_EXAMPLES
 from ottla.cli.broker import broker
 from ottla.cli.consume import EXAMPLES as CONSUME_EXAMPLES
@@ -20,6 +20,8 @@ from ottla.cli.consume import consume
 from ottla.cli.produce import EXAMPLES as PRODUCE_EXAMPLES
 from ottla.cli.produce import produce
 from ottla.cli.relay import CLOCK_EXAMPLES, RELAY_EXAMPLES, clock, relay
+from ottla.cli.run import EXAMPLES as RUN_EXAMPLES
+from ottla.cli.run import run
 from ottla.cli.share_consume import EXAMPLES as SHARE_CONSUME_EXAMPLES
 from ottla.cli.share_consume import share_consume
 
@@ -35,13 +37,16 @@ app.command(epilog=BROKER_EXAMPLES)(broker)
 app.command(epilog=PRODUCE_EXAMPLES)(produce)
 app.command(epilog=CONSUME_EXAMPLES)(consume)
 app.command(epilog=SHARE_CONSUME_EXAMPLES)(share_consume)
+app.command(epilog=RUN_EXAMPLES)(run)
 app.command(epilog=RELAY_EXAMPLES)(relay)
 app.command(epilog=CLOCK_EXAMPLES)(clock)
 app.add_typer(file.app, name="file")
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(share_group.app, name="share-group")
+app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(offsets.app, name="offsets")
+app.add_typer(tier.app, name="tier")
 
 
 def _print_version(wanted: bool) -> None:

@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from ottla.client.admin_types import Position
 
 # Kafka's numbers for positions that are no times, and the version that first knew each.
-_POSITIONS = {"latest": (-1, 1), "earliest": (-2, 1), "max-timestamp": (-3, 7)}
+_POSITIONS = {
+    "latest": (-1, 1),
+    "earliest": (-2, 1),
+    "max-timestamp": (-3, 7),
+    "earliest-local": (-4, 8),
+    "latest-tiered": (-5, 9),
+    "earliest-pending-upload": (-6, 11),
+}
 
 
 class OffsetCalls(AdminBase):

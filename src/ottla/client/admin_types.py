@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 
 ConfigKind: TypeAlias = Literal["topic", "broker", "group"]
 
-# A point in a partition's log: one of its ends, the newest record, or the first record at or after
-# a time (with a zone, or milliseconds since 1970).
-Position: TypeAlias = "Literal['earliest', 'latest', 'max-timestamp'] | datetime | int"
+# A point in a partition's log: one of its ends, the newest record, the borders of its tiers, or the
+# first record at or after a time (with a zone, or milliseconds since 1970).
+Position: TypeAlias = (
+    "Literal['earliest', 'latest', 'max-timestamp', 'earliest-local', 'latest-tiered', "
+    "'earliest-pending-upload'] | datetime | int"
+)
 
 
 class ConfigSource(Enum):

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 DAY_MS: Final = 86_400_000
 LONG_MAX: Final = (1 << 63) - 1  # Kafka's way to say "never"
+LIKE_RETENTION: Final = -2  # local.retention.*: whatever retention.* says
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,10 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = LONG_MAX
+    remote_storage_enable: bool = False
+    remote_log_copy_disable: bool = False
+    local_retention_ms: int = LIKE_RETENTION
+    local_retention_bytes: int = LIKE_RETENTION
 
     @property
     def compacts(self) -> bool:
@@ -47,6 +52,15 @@ class LogConfig:
     @property
     def log_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
+
+    @property
+    def local_retention(self) -> tuple[int, int]:
+        """(milliseconds, bytes) that a tiered log keeps on local disk; -1 is no limit."""
+        ms, size = self.local_retention_ms, self.local_retention_bytes
+        return (
+            self.retention_ms if ms == LIKE_RETENTION else ms,
+            self.retention_bytes if size == LIKE_RETENTION else size,
+        )
 
     @classmethod
     def from_topic_configs(cls, configs: Mapping[str, str]) -> LogConfig:
@@ -65,6 +79,7 @@ def _policy(text: str) -> frozenset[str]:
 
 _PARSERS: Final[dict[str, Callable[[str], object]]] = {
     "int": int,
+    "bool": "true".__eq__,
     "float": float,
     "str": str,
     "frozenset[str]": _policy,

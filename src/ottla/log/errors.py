@@ -52,6 +52,12 @@ class PolicyViolation(LogError):
     code = ErrorCode.POLICY_VIOLATION
 
 
+class OffsetMovedToTieredStorage(LogError):
+    """The log has the offset, but not on local disk any more."""
+
+    code = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
+
+
 class OutOfOrderSequence(LogError):
     """The batch does not follow the producer's last one."""
 

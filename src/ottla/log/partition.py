@@ -1,9 +1,9 @@
 """One partition's log: append, read, flush, and the offsets that describe it.
 
 Threads: `append`, `append_many`, `read`, `advance_high_watermark`, `apply_retention`, `install`,
-`delete_records_before` and the plain attributes belong to one thread, the broker's event loop.
-`flush`, `purge` and the time lookups block and may run in a worker thread meanwhile; at most one
-`flush` of a log at a time. `open` and `close` block too.
+`delete_records_before`, `drop_local_segments`, `roll` and the plain attributes belong to one
+thread, the broker's event loop. `flush`, `purge` and the time lookups block and may run in a worker
+thread meanwhile; at most one `flush` of a log at a time. `open` and `close` block too.
 
 Durability: `append` returns when the operating system has the bytes. `flush` makes them durable
 and says up to which offset; the caller then advances the high watermark and answers. An I/O error
@@ -19,7 +19,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.log import reading
-from ottla.log.errors import LogError, OffsetOutOfRange, PolicyViolation
+from ottla.log.errors import (
+    LogError,
+    OffsetMovedToTieredStorage,
+    OffsetOutOfRange,
+    PolicyViolation,
+)
 from ottla.log.producer_state import Origin
 from ottla.log.reading import ReadResult, TimestampOffset
 from ottla.log.recovery import SWAP
@@ -190,6 +195,10 @@ class PartitionLog(LogState):
             )
         if offset >= upper_bound_offset:
             return ReadResult([], 0)
+        if offset < self._segments[0].base_offset:
+            raise OffsetMovedToTieredStorage(
+                f"offset {offset} is before {self.local_start_offset}, the first on local disk"
+            )
         chunks: Sequence[bytes | memoryview] | None = self._tail.read(
             offset, max_bytes, upper_bound_offset, at_least_one=min_one_message
         )
@@ -242,10 +251,11 @@ class PartitionLog(LogState):
             raise OffsetOutOfRange(
                 f"cannot delete to {offset}, the high watermark is {self.high_watermark}"
             )
-        self._raise_log_start(offset)
+        self.raise_log_start(offset)
         return self.log_start_offset
 
-    def _raise_log_start(self, offset: int) -> None:
+    def raise_log_start(self, offset: int) -> None:
+        """Serve nothing below `offset` any more; a log start never goes back."""
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_start(offset)
@@ -263,16 +273,35 @@ class PartitionLog(LogState):
             )
             if count == len(self._segments):
                 self._roll(now_ms)
-            gone = self._segments[:count]
-            self._segments = self._segments[count:]
-            self._raise_log_start(self._segments[0].base_offset)
+        except OSError as error:
+            raise self._fail(error) from error
+        gone = self.drop_local_segments(count, now_ms)
+        if gone:
+            self.raise_log_start(self._segments[0].base_offset)
+        return gone
+
+    def drop_local_segments(self, count: int, now_ms: int) -> list[Segment]:
+        """Let the oldest `count` segments go, never the last; the log start stays where it is."""
+        self._require_online()
+        gone = self._segments[: min(count, len(self._segments) - 1)]
+        self._segments = self._segments[len(gone) :]
+        try:
             for segment in gone:
                 self._bin.discard(segment, now_ms, self.config.file_delete_delay_ms)
                 self._drop_snapshot(segment.base_offset)
-            self._directory_changes += len(gone)
         except OSError as error:
             raise self._fail(error) from error
+        self._directory_changes += len(gone)
         return list(gone)
+
+    def roll(self, now_ms: int) -> None:
+        """End the active segment, if it holds anything, so that it can leave."""
+        self._require_online()
+        try:
+            if self._active.size:
+                self._roll(now_ms)
+        except OSError as error:
+            raise self._fail(error) from error
 
     def _drop_snapshot(self, offset: int) -> None:
         self.storage.unlink(segment_path(self.directory, offset, SNAPSHOT))

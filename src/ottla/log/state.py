@@ -1,7 +1,9 @@
 """What a partition's log is at any time, how it becomes durable, and what happens when it cannot.
 
-The offsets, from left to right: log start, last stable, high watermark, log end; the recovery
-point lies somewhere up to the end and says what a crash of the machine cannot take any more.
+The offsets, from left to right: log start, local start, last stable, high watermark, log end; the
+recovery point lies somewhere up to the end and says what a crash of the machine cannot take any
+more. Log start and local start are the same unless the log is tiered: what lies between them is in
+the remote tier alone.
 """
 
 from __future__ import annotations
@@ -50,9 +52,9 @@ class LogState:
         self._producers = loaded.producers
         self.epochs = loaded.epochs
         self.log_end_offset = self._active.next_offset
-        self.log_start_offset = min(
-            max(log_start_offset, self._segments[0].base_offset), self.log_end_offset
-        )
+        # The oldest part of a tiered log is in the remote tier alone.
+        first = 0 if config.remote_storage_enable else self._segments[0].base_offset
+        self.log_start_offset = min(max(log_start_offset, first), self.log_end_offset)
         self.recovery_point = min(recovery_point, self.log_end_offset)
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
         self._tail = TailCache(tail_bytes)
@@ -115,6 +117,11 @@ class LogState:
     def segments(self) -> tuple[Segment, ...]:
         """Oldest first; the last one grows. The tuple itself never changes."""
         return self._segments
+
+    @property
+    def local_start_offset(self) -> int:
+        """The first offset that can be read here."""
+        return max(self.log_start_offset, self._segments[0].base_offset)
 
     @property
     def size_bytes(self) -> int:

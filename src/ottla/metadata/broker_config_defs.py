@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 RSM_PREFIX: Final = "rsm.config."
 """Keys below it configure the object store and are handed on as they are."""
+MAX_RECORD_LOCKS: Final = 1_000_000
+"""What one member may hold of a partition at most; a window costs memory by its fragments, which
+can be as many as it has records."""
 
 _INT, _LONG, _BOOL = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN
 _TEXT, _LIST, _DOUBLE = ConfigType.STRING, ConfigType.LIST, ConfigType.DOUBLE
@@ -263,7 +266,7 @@ _SHARE_GROUPS: Final = [
     _fixed("group.share.min.partition.max.record.locks", _INT, 100, "Lower bound.",
            AtLeast(100)),
     _fixed("group.share.max.partition.max.record.locks", _INT, 4000, "Upper bound.",
-           AtLeast(100)),
+           Between(100, MAX_RECORD_LOCKS)),
     _fixed("group.share.max.share.sessions", _INT, 2000, "Share sessions of a broker.",
            AtLeast(1)),
     _fixed("group.share.initialize.retry.interval.ms", _INT, 30_000,

@@ -180,6 +180,9 @@ GROUP_CONFIGS: Final = table(
         _group("share.record.lock.duration.ms", _INT, 30000, "How long a member holds a record.",
                Between(1000, INT_MAX), broker="share.record.lock.duration.ms", bounded=True),
         _group("share.renew.acknowledge.enable", _BOOL, "true", "Whether locks can be renewed."),
+        _group("share.session.grace.ms", _INT, 0,
+               "How long a member that is cut off may come back to what it holds.",
+               Between(0, INT_MAX)),
         _group("share.session.timeout.ms", _INT, 45000, "Silence after which a member is out.",
                AtLeast(1), broker="share.session.timeout.ms", bounded=True),
     ]

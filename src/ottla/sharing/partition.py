@@ -226,6 +226,11 @@ class SharePartition:
             state = RecordState.AVAILABLE
         return _Change(run.first, run.last, state, count, reason)
 
+    def _given_back(self, run: Run) -> _Change:
+        """What becomes of a run that a member never looked at."""
+        count = run.condition.delivery_count - 1
+        return _Change(run.first, run.last, RecordState.AVAILABLE, count, None)
+
     def _relock(self, first: int, last: int, deadline_ms: int) -> None:
         self._window.change(
             first, last, lambda run: run.condition._replace(deadline_ms=deadline_ms)
@@ -236,9 +241,11 @@ class SharePartition:
         changes: list[_Change] = []
 
         def tentative(run: Run) -> Condition:
-            change = self._ended(run, ack.type)
+            change = self._given_back(run) if ack.is_uncounted else self._ended(run, ack.type)
             changes.append(change)
-            return run.condition._replace(target=change.state, write_id=write_id)
+            return run.condition._replace(
+                target=change.state, delivery_count=change.delivery_count, write_id=write_id
+            )
 
         self._window.change(ack.first_offset, ack.last_offset, tentative)
         return changes

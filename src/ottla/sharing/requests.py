@@ -98,8 +98,13 @@ def forgotten_partitions(topics: Iterable[ForgottenTopic]) -> list[Key]:
     return [(topic.topic_id, partition) for topic in topics for partition in topic.partitions]
 
 
-def checked_acks(batches: Iterable[AckBatch], *, version: int, is_renew_ack: bool) -> list[Ack]:
-    """The acknowledgements of one partition, or the `ShareError` that answers them."""
+def checked_acks(
+    batches: Iterable[AckBatch], *, version: int, is_renew_ack: bool, is_uncounted: bool = False
+) -> list[Ack]:
+    """The acknowledgements of one partition, or the `ShareError` that answers them.
+
+    `is_uncounted` is said of all that is released.
+    """
     acks: list[Ack] = []
     highest = AcknowledgeType.RENEW if version >= 2 else AcknowledgeType.REJECT
     previous = 0
@@ -123,6 +128,8 @@ def checked_acks(batches: Iterable[AckBatch], *, version: int, is_renew_ack: boo
             )
         acks += _runs(first, last, types)
         previous = last
+    if is_uncounted:
+        acks = [ack._replace(is_uncounted=ack.type is AcknowledgeType.RELEASE) for ack in acks]
     return acks
 
 

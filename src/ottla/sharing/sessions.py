@@ -12,6 +12,8 @@ Rules:
 - A session ends with its last request, or with the connection that opened it. Whoever ends it is
   told its partitions, to release what the member holds in them. A connection that did not open the
   session as it is now does not end it.
+- A group may grant its members a grace: a session whose connection went is then kept aside, with
+  what its member holds, until the member opens one again or the caller says that the time is over.
 - When a connection goes, groups it served that have no session left are named, so that their share
   partitions can be dropped.
 - Partitions take turns: each request starts one further, and one that gave records goes last.
@@ -28,7 +30,7 @@ from ottla.sharing.values import ShareError
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
@@ -123,6 +125,8 @@ class ClosedConnection(NamedTuple):
     """Ended; what their members hold is to be released."""
     idle_groups: list[str]
     """Without a session on this broker; their share partitions are to be dropped."""
+    kept: list[ShareSession]
+    """Ended, and kept aside; `grace_ended` is to be called for each when its time is over."""
 
 
 class ShareSessions:
@@ -134,6 +138,7 @@ class ShareSessions:
         self._sessions_of_group: dict[str, int] = {}
         self._opened: dict[ConnectionId, set[tuple[str, str]]] = {}
         self._groups_served: dict[ConnectionId, dict[str, None]] = {}
+        self._kept: dict[tuple[str, str], ShareSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -174,14 +179,37 @@ class ShareSessions:
         session = self._expect(group, member, epoch)
         return self._close(session) if epoch == FINAL_EPOCH else _next(session)
 
-    def connection_closed(self, connection: ConnectionId) -> ClosedConnection:
+    def connection_closed(
+        self, connection: ConnectionId, has_grace: Callable[[str], bool] = lambda _: False
+    ) -> ClosedConnection:
+        """`has_grace` says of a group whether its members may come back to what they hold."""
         keys = self._opened.pop(connection, set())
-        ended = [self._sessions[key] for key in sorted(keys)]
+        closed = ClosedConnection([], [], [])
         groups = self._groups_served.pop(connection, {})
-        for session in ended:
+        for key in sorted(keys):
+            session = self._sessions[key]
             self._forget(session)
-        return ClosedConnection(
-            ended, [group for group in groups if group not in self._sessions_of_group]
+            # No more are kept than may be open: members that never come back cost memory too.
+            if has_grace(session.group) and len(self._kept) < self._max:
+                self._kept[key] = session
+                closed.kept.append(session)
+            else:
+                closed.sessions.append(session)
+        closed.idle_groups.extend(group for group in groups if self._is_idle(group))
+        return closed
+
+    def grace_ended(self, session: ShareSession) -> ClosedConnection:
+        """The time of one that was kept is over; nothing follows if its member has come back."""
+        key = session.group, session.member
+        if self._kept.get(key) is not session:
+            return ClosedConnection([], [], [])
+        del self._kept[key]
+        idle = [session.group] if self._is_idle(session.group) else []
+        return ClosedConnection([session], idle, [])
+
+    def _is_idle(self, group: str) -> bool:
+        return group not in self._sessions_of_group and all(
+            session.group != group for session in self._kept.values()
         )
 
     def _expect(self, group: str, member: str, epoch: int) -> ShareSession:
@@ -207,6 +235,7 @@ class ShareSessions:
             raise ShareError(
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"{self._max} share sessions are open"
             )
+        self._kept.pop(key, None)
         self._sessions[key] = session
         self._sessions_of_group[session.group] = 1 + self._sessions_of_group.get(session.group, 0)
         self._opened.setdefault(session.connection, set()).add(key)

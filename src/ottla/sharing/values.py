@@ -7,7 +7,8 @@ A record leaves its states along these ways only:
     ACQUIRED   -> AVAILABLE | ACKNOWLEDGED | ARCHIVED   the delivery ends
     ACKNOWLEDGED, ARCHIVED                              the end
 
-A record at the delivery count limit whose delivery ends without success is archived.
+A record at the delivery count limit whose delivery ends without success is archived, unless the
+member that gives it back says that it was no delivery: then the count goes down again.
 """
 
 from __future__ import annotations
@@ -133,6 +134,8 @@ class Ack(NamedTuple):
     first_offset: int
     last_offset: int
     type: AcknowledgeType
+    is_uncounted: bool = False
+    """Of a release: nobody has looked at the records, so that this was no delivery."""
 
 
 class Archived(NamedTuple):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ottla.streams.consumer import Consumer, ConsumerState
+from ottla.streams.consumer import Consumer
 from ottla.streams.errors import StreamError, Unsupported
+from ottla.streams.life import ConsumerState
 from ottla.streams.producer import Delivery, Producer
 from ottla.streams.streamer import Streamer, connect
 from ottla.streams.types import (

@@ -1,4 +1,4 @@
-"""Commits of a consumer: on demand, by timer, by count; to the backend or to an offset store.
+"""Commits of a consumer: on demand, by timer, by count, with each fetch; to backend or store.
 
 A commit that fails by timer is told to whoever calls the consumer next, and tried again.
 """
@@ -6,12 +6,13 @@ A commit that fails by timer is told to whoever calls the consumer next, and tri
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import TYPE_CHECKING
 
 from ottla.offsets.errors import OffsetError
-from ottla.streams.errors import StreamError
-from ottla.streams.types import AutoCommit, Mode
+from ottla.streams.errors import Evicted, StreamError
+from ottla.streams.types import AutoCommit, Mode, ShardKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from ottla.streams.base import Source
     from ottla.streams.positions import StoredPositions
     from ottla.streams.tracker import Tracker
-    from ottla.streams.types import ConsumerOptions, ShardKey
+    from ottla.streams.types import ConsumerOptions, Message
+
+_log = logging.getLogger(__name__)
 
 COMMIT_INTERVAL = 1.0
 STORE_INTERVAL = 5.0
@@ -39,7 +42,7 @@ class Committer:
         stored: StoredPositions | None,
         failed: Callable[[Exception], None],
     ):
-        self.rewound = False
+        self.rewound = self.spoiled = False
         self._source = source
         self._tracker = tracker
         self._options = options
@@ -54,6 +57,11 @@ class Committer:
         """Why there is nothing to commit to; None if there is."""
         if self._options.mode is Mode.REAL_TIME:
             return "a real-time consumer has no position to commit; use mode=RESUMABLE"
+        if self.spoiled:
+            return (
+                "a transaction with this consumer's positions failed, so it holds acknowledgements "
+                "that did not take effect; open another one, or rewind"
+            )
         return self._source.no_commit
 
     @property
@@ -89,6 +97,28 @@ class Committer:
         """Commit; returns the positions that are durable. Goes on if its caller is cancelled."""
         return await asyncio.shield(asyncio.ensure_future(self._commit()))
 
+    async def unasked(self) -> None:
+        """A commit of the policy's own; an eviction costs its user nothing but a repetition."""
+        try:
+            await self.now()
+        except Evicted as error:
+            _log.warning("%s", error)
+
+    async def first(self, messages: list[Message]) -> list[Message]:
+        """IMMEDIATE: what was fetched is done and durable before it is handed out."""
+        if self.automatic:
+            self._tracker.deliver(messages, time.monotonic())
+            try:
+                await self.now()
+            except FAILURES as error:
+                # Nobody has seen them, so that no later commit may pass them either.
+                self._tracker.forget({ShardKey(one.stream, one.shard) for one in messages})
+                if not isinstance(error, Evicted):
+                    raise
+                _log.warning("%s", error)
+                return []
+        return messages
+
     async def _commit(self) -> dict[ShardKey, int]:
         async with self._one:
             progress = self._tracker.progress()
@@ -118,6 +148,6 @@ class Committer:
             self._tracker.ripen(time.monotonic())
             if self.refusal is None:
                 try:
-                    await self.now()
+                    await self.unasked()
                 except FAILURES as error:
                     self._failed(error)

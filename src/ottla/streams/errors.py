@@ -97,6 +97,10 @@ class CommitNotAllowed(StreamError):
     """This consumer has nowhere to commit to."""
 
 
+class Evicted(StreamError):
+    """The group went on without this consumer: what it did not commit is delivered again."""
+
+
 class AckNotAllowed(StreamError):
     """The auto-commit policy acknowledges by itself."""
 
@@ -148,7 +152,7 @@ class ChecksumError(FormatError):
 
 
 class TruncatedFile(FormatError):
-    """The file ends inside a frame."""
+    """The file ends inside a frame, or inside its header."""
 
 
 class SequenceOverflow(FormatError):

@@ -282,14 +282,16 @@ class Producer:
         """What is sent inside, and the consumer's positions, take effect together or not at all.
 
         The consumer has auto_commit=DISABLED. After a transaction that failed it holds
-        acknowledgements that did not take effect: close it, and open another one, which begins at
-        the last position that did.
+        acknowledgements that did not take effect, and refuses to commit them: close it, and open
+        another one, which begins at the last position that did, or rewind it.
         """
         pipe = self._pipe()
         if self._driver is not None:
             refuse(self._driver.backend, self._driver.unsupported, Operation.TRANSACTIONS)
-        if consumer is not None and consumer.options.auto_commit is not AutoCommit.DISABLED:
-            raise ConfigError("in a transaction it commits: open the consumer with DISABLED")
+        if consumer is not None:
+            if consumer.options.auto_commit is not AutoCommit.DISABLED:
+                raise ConfigError("in a transaction it commits: open the consumer with DISABLED")
+            consumer.check_committing()
         await pipe.flush()
         await pipe.sink.begin_transaction()
         try:
@@ -300,6 +302,8 @@ class Producer:
             else:
                 await pipe.sink.commit_transaction(consumer.source, consumer.positions())
         except BaseException:
+            if consumer is not None:
+                consumer.transaction_failed()
             await asyncio.shield(self._abort(pipe))
             raise
 

@@ -1,7 +1,8 @@
 """The task that owns a consumer's source and feeds a bounded queue.
 
 Everyone else only ever waits for `arrived`, so that cancelling them interrupts no I/O. With
-`on_demand` nothing is fetched ahead: a fetch asks for what someone waits for.
+`settle` nothing is fetched ahead: a fetch asks for what someone waits for, and what it brings goes
+through `settle` before anyone sees it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Awaitable, Callable, Collection
 
     from ottla.streams.base import Source
     from ottla.streams.types import Message, ShardKey
@@ -23,7 +24,12 @@ FETCH_WAIT = 0.5
 class Pump:
     """`queue` is what was fetched, `end` why there will be no more; hold `io` to use the source."""
 
-    def __init__(self, source: Source, prefetch: int, *, on_demand: bool):
+    def __init__(
+        self,
+        source: Source,
+        prefetch: int,
+        settle: Callable[[list[Message]], Awaitable[list[Message]]] | None = None,
+    ):
         self.queue: deque[Message] = deque()
         self.arrived = asyncio.Event()
         self.end: BaseException | None = None
@@ -32,7 +38,8 @@ class Pump:
         self._source = source
         self._prefetch = prefetch
         self._refill_at = prefetch // 2
-        self._on_demand = on_demand
+        self._settle = settle
+        self._on_demand = settle is not None
         self._wanted = 0
         self._room = asyncio.Event()
         self._stopping = False
@@ -103,6 +110,8 @@ class Pump:
                 limit = self._wanted if self._on_demand else self._prefetch - len(self.queue)
                 if limit > 0:
                     messages = await self._source.fetch(limit, FETCH_WAIT)
+                    if messages and self._settle is not None:
+                        messages = await self._settle(messages)
                     if messages:
                         self.queue.extend(messages)
                         self.arrived.set()

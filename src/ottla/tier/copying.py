@@ -7,13 +7,16 @@ Oldest first, without gaps, from the first offset that is neither copied nor gon
 
 from __future__ import annotations
 
-from itertools import pairwise
+from dataclasses import replace
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.tier.segments import (
     EpochStart,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    SegmentState,
     TopicIdPartition,
 )
 
@@ -56,10 +59,10 @@ def segments_to_copy(
 def clip_epochs(lineage: Iterable[tuple[int, int]], first: int, end: int) -> tuple[EpochStart, ...]:
     """The epochs that wrote offsets from `first` up to, not including, `end`."""
     entries = [EpochStart(*pair) for pair in lineage]
-    ends = [*(following.start_offset for following in entries[1:]), end]
+    stops = chain((following.start_offset for following in entries[1:]), (end,))
     return tuple(
         EpochStart(epoch, max(start, first))
-        for (epoch, start), stop in zip(entries, ends, strict=True)
+        for (epoch, start), stop in zip(entries, stops, strict=False)
         if start < end and stop > first
     )
 
@@ -90,6 +93,20 @@ def copy_metadata(
     )
 
 
+def events_of_copy(
+    metadata: RemoteLogSegmentMetadata,
+) -> tuple[RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate]:
+    """What a copy that is done has told the catalogue: for a catalogue that has lost it."""
+    return (
+        replace(metadata, state=SegmentState.COPY_SEGMENT_STARTED, custom_metadata=None),
+        metadata.update(
+            SegmentState.COPY_SEGMENT_FINISHED,
+            broker_id=metadata.broker_id,
+            now_ms=metadata.event_timestamp_ms,
+        ),
+    )
+
+
 def highest_copied(
     lineage: Sequence[tuple[int, int]],
     highest_offset_for_epoch: Callable[[int], int | None],
@@ -99,11 +116,12 @@ def highest_copied(
     The newest epoch that has anything decides. What the tier has beyond the end of the epoch in
     this log was truncated away here, and does not count.
     """
-    ends = [*(start for _, start in lineage[1:]), None]
-    for (epoch, _), end in zip(reversed(lineage), reversed(ends), strict=True):
+    end: int | None = None
+    for epoch, start in reversed(lineage):
         highest = highest_offset_for_epoch(epoch)
         if highest is not None:
             return highest if end is None or highest < end else end - 1
+        end = start
     return -1
 
 

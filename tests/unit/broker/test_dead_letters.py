@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from ottla.broker import dead_letters
@@ -13,7 +14,8 @@ from tests.support.log_batches import batch_of
 if TYPE_CHECKING:
     import pytest
 
-    from ottla.log.partition import PartitionLog
+    from ottla.broker.node import Node
+    from ottla.broker.partitions import HostedPartition
 
 
 class Log:
@@ -42,11 +44,12 @@ class Log:
         return ReadResult(chunks, 0)
 
 
-def copied(log: Log, first: int, last: int, *, copy: bool = True) -> dict[int, bytes | None]:
+async def copied(log: Log, first: int, last: int, *, copy: bool = True) -> dict[int, bytes | None]:
     """Every offset of the range once, in order, with the value that its letter gets."""
     archived = Archived(first, last, 1, ArchiveReason.REJECTED)
     found: dict[int, bytes | None] = {}
-    for part, records in _parts(cast("PartitionLog", log), archived, copy=copy):
+    source = cast("HostedPartition", SimpleNamespace(log=log))
+    async for part, records in _parts(cast("Node", None), source, archived, copy=copy):
         for offset in range(part.first_offset, part.last_offset + 1):
             assert offset not in found
             found[offset] = records[offset].value if offset in records else None
@@ -54,18 +57,18 @@ def copied(log: Log, first: int, last: int, *, copy: bool = True) -> dict[int, b
     return found
 
 
-def test_the_records_of_a_range_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_records_of_a_range_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters, "READ_BYTES", 1)
-    assert copied(Log(4), 1, 10) == {offset: b"v%d" % offset for offset in range(1, 11)}
+    assert await copied(Log(4), 1, 10) == {offset: b"v%d" % offset for offset in range(1, 11)}
 
 
-def test_what_is_deleted_or_not_to_be_copied_has_letters_without_it() -> None:
+async def test_what_is_deleted_or_not_to_be_copied_has_letters_without_it() -> None:
     kept = {offset: b"v%d" % offset for offset in range(3, 8)}
-    assert copied(Log(4, start=3), 1, 7) == {1: None, 2: None, **kept}
-    assert copied(Log(4, start=9), 1, 7) == dict.fromkeys(range(1, 8))
-    assert copied(Log(4), 1, 7, copy=False) == dict.fromkeys(range(1, 8))
+    assert await copied(Log(4, start=3), 1, 7) == {1: None, 2: None, **kept}
+    assert await copied(Log(4, start=9), 1, 7) == dict.fromkeys(range(1, 8))
+    assert await copied(Log(4), 1, 7, copy=False) == dict.fromkeys(range(1, 8))
 
 
-def test_an_unreadable_batch_costs_its_own_records_alone() -> None:
-    found = copied(Log(3, broken=1), 0, 8)
+async def test_an_unreadable_batch_costs_its_own_records_alone() -> None:
+    found = await copied(Log(3, broken=1), 0, 8)
     assert [offset for offset, value in found.items() if value is None] == [3, 4, 5]

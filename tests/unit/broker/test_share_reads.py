@@ -26,6 +26,7 @@ class FakeLog:
         self.chunks = chunks
         self.per_read = per_read
         self.log_start_offset = 0
+        self.local_start_offset = 0
         self.reads = 0
 
     def read(
@@ -120,6 +121,9 @@ def test_turns_that_go_on_share_a_read() -> None:
     assert ahead.at(10, 11, 10, 10_000) == []
     assert [piece.batch.base_offset for piece in ahead.at(3, 5, 10, 10_000)] == [3, 4]
     assert log.reads == 3
+    log.local_start_offset = 6
+    assert [piece.batch.base_offset for piece in ahead.at(5, 7, 10, 10_000)] == [5, 6]
+    assert log.reads == 4
 
 
 def test_what_was_read_longest_ago_is_not_kept() -> None:

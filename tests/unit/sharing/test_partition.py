@@ -584,3 +584,28 @@ def test_in_flight_is_what_members_hold_until_a_write_settles_it() -> None:
     assert d.partition.in_flight == 4
     d.wait()
     assert d.partition.in_flight == 0
+
+
+def test_an_uncounted_release_takes_the_delivery_back() -> None:
+    d = Driver(LogBatch(0, 9), limit=2)
+    d.fetch("a")
+    d.ack("a", (0, 9, RELEASE))
+    for _ in range(3):
+        # At the limit, where any other end without success gives records up.
+        assert d.fetch("a") == [(0, 9, 2)]
+        write = d.done(d.partition.acknowledge("a", [Ack(0, 9, RELEASE, True)], d.now))
+        assert states(write) == [(0, 9, AVAILABLE, 1)]
+        assert write is not None
+        assert not write.archived
+        d.restart()
+
+
+def test_an_uncounted_release_whose_write_fails_is_the_owners_again() -> None:
+    d = Driver(LogBatch(0, 9))
+    d.fetch("a")
+    write = d.partition.acknowledge("a", [Ack(0, 9, RELEASE, True)], d.now)
+    assert write is not None
+    d.partition.write_failed(write.write_id, d.now)
+    assert d.fetch("b") == []
+    d.ack("a", (0, 9, ACCEPT))
+    assert d.partition.start_offset == 10

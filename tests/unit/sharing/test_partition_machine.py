@@ -134,8 +134,9 @@ class SharePartitionWalk(RuleBasedStateMachine):
         member = held[low][1]
         assert member is not None
         kind = data.draw(TYPES)
+        uncounted = kind is AcknowledgeType.RELEASE and data.draw(st.booleans())
         mine = [offset for offset, owner in held[low : high + 1] if owner == member]
-        self.acknowledge(member, [Ack(offset, offset, kind) for offset in mine])
+        self.acknowledge(member, [Ack(offset, offset, kind, uncounted) for offset in mine])
 
     def acknowledge(self, member: str, acks: list[Ack]) -> None:
         before = offsets_of(self.real)

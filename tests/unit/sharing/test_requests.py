@@ -138,3 +138,10 @@ def test_48_what_a_persister_error_means(
 ) -> None:
     assert client_error(persister) is client
     assert (persister in FENCING) is fences
+
+
+def test_only_releases_can_be_uncounted() -> None:
+    acks = checked_acks(
+        [batch(5, 5, 1), batch(6, 9, 2)], version=2, is_renew_ack=False, is_uncounted=True
+    )
+    assert acks == [Ack(5, 5, ACCEPT), Ack(6, 9, RELEASE, is_uncounted=True)]

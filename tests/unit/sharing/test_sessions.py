@@ -78,7 +78,7 @@ def test_18_the_old_connection_of_a_reopened_session(sessions: ShareSessions) ->
     old = sessions.begin_fetch("g", "m", 0, HERE, added=[P0])
     sessions.begin_fetch("g", "m", 0, THERE, added=[P1])
     assert not old.is_current
-    assert sessions.connection_closed(HERE) == ([], [])
+    assert sessions.connection_closed(HERE) == ([], [], [])
     assert list(sessions.begin_fetch("g", "m", 1, THERE).session.partitions) == [P1]
     closed = sessions.connection_closed(THERE)
     assert [list(session.partitions) for session in closed.sessions] == [[P1]]
@@ -104,7 +104,7 @@ def test_19_the_last_request(sessions: ShareSessions, *, ack: bool) -> None:
     assert list(turn.session.partitions) == [P0, P1]
     assert not waiting.is_current
     assert len(sessions) == 0
-    assert sessions.connection_closed(HERE) == ([], ["g"])
+    assert sessions.connection_closed(HERE) == ([], ["g"], [])
 
 
 def test_20_forgotten_and_added_again(sessions: ShareSessions) -> None:
@@ -122,7 +122,7 @@ def test_groups_are_idle_when_their_last_session_is_gone(sessions: ShareSessions
     sessions.begin_fetch("g", "n", 0, THERE)
     assert sessions.connection_closed(HERE).idle_groups == []
     assert sessions.connection_closed(THERE).idle_groups == ["g"]
-    assert sessions.connection_closed(THERE) == ([], [])
+    assert sessions.connection_closed(THERE) == ([], [], [])
 
 
 def test_a_connection_remembers_a_bounded_number_of_groups() -> None:
@@ -174,3 +174,31 @@ def test_what_a_response_lists(sessions: ShareSessions) -> None:
     assert session.must_list(P1, has_news=False, has_error=False), "it has recovered"
     assert not session.must_list(P1, has_news=False, has_error=False)
     assert session.must_list(P2, has_news=False, has_error=False), "it is new"
+
+
+def test_a_member_with_grace_comes_back_to_its_session(sessions: ShareSessions) -> None:
+    sessions.begin_fetch("g", "m", 0, HERE, added=[P0])
+    closed = sessions.connection_closed(HERE, lambda group: group == "g")
+    [kept] = closed.kept
+    assert (closed.sessions, closed.idle_groups, list(kept.partitions)) == ([], [], [P0])
+    assert refused(sessions, 1) is ErrorCode.SHARE_SESSION_NOT_FOUND
+    sessions.begin_fetch("g", "m", 0, THERE, added=[P0])
+    assert sessions.grace_ended(kept) == ([], [], [])
+    assert sessions.connection_closed(THERE).sessions
+
+
+def test_a_grace_that_ends_releases_and_leaves_the_group_idle(sessions: ShareSessions) -> None:
+    for member in ("m", "n"):
+        sessions.begin_fetch("g", member, 0, HERE, added=[P0])
+    one, other = sessions.connection_closed(HERE, lambda _: True).kept
+    assert sessions.grace_ended(one) == ([one], [], [])
+    assert sessions.grace_ended(one) == ([], [], [])
+    assert sessions.grace_ended(other) == ([other], ["g"], [])
+
+
+def test_no_more_sessions_are_kept_than_may_be_open(sessions: ShareSessions) -> None:
+    for connection in range(6):
+        sessions.begin_fetch("g", f"m{connection}", 0, connection)
+        closed = sessions.connection_closed(connection, lambda _: True)
+        assert len(closed.kept) == (connection < 4)
+        assert len(closed.sessions) == (connection >= 4)

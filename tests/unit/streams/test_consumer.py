@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.streams.consumer import Consumer, ConsumerState
+from ottla.streams.consumer import Consumer
 from ottla.streams.errors import (
     AckNotAllowed,
     CommitNotAllowed,
@@ -21,9 +21,11 @@ from ottla.streams.errors import (
     SeekOutOfRange,
     ShardNotAssigned,
     StreamEnded,
+    StreamError,
     StreamKeyEmpty,
     StreamKeyNotFound,
 )
+from ottla.streams.life import ConsumerState
 from ottla.streams.producer import Producer, make_pipe
 from ottla.streams.types import (
     At,
@@ -181,7 +183,14 @@ async def test_t15_delayed_and_immediate_refuse_ack_and_real_time_refuses_commit
         with pytest.raises(AckNotAllowed):
             consumer.ack(message)
         assert source.at == 1
+        assert [c.positions for c in source.commits] == [{A0: 2}], "before it was handed out"
         assert await consumer.commit() == {A0: 2}
+        source.fail_commit = StreamError("no")
+        with pytest.raises(StreamError, match="no"):
+            await consumer.next()
+        assert consumer.state is ConsumerState.FAILED
+        source.fail_commit = None
+    assert [c.positions for c in source.commits] == [{A0: 2}], "what nobody saw is not passed"
 
     async with make(ListSource(messages(3))) as consumer:
         with pytest.raises(CommitNotAllowed, match="RESUMABLE"):

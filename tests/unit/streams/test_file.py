@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.offsets import MemoryOffsetStore, StaleOffset
+from ottla.offsets import (
+    LockFileOffsetStore,
+    MemoryOffsetStore,
+    OffsetCorrupt,
+    OffsetKey,
+    StaleOffset,
+)
 from ottla.streams import (
     BEGINNING,
     END,
@@ -222,46 +228,66 @@ async def test_assigned_shards_are_a_filter_from_the_next_rewind(tmp_path: Path)
         assert {(m.stream, m.shard) async for m in consumer} == {("bb", 1)}
 
 
-@pytest.mark.parametrize("eos", [False, True])
-def test_t48_a_file_cut_at_every_byte(
-    tmp_path: Path, eos: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_t48_v7_cut_at_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # two thousand of them, and no power cut
     encoder = Encoder(1024, HEADER_SIZE)
     for i in range(50):
         encoder.add(Entry(b"hello", 1, i, T + i, b"hello-%d" % i))
-    if eos:
-        encoder.eos(T + 50)
+    encoder.eos(T + 50)
     whole = Header("v.ss", T, 1024).encode() + encoder.take()
+    assert len(whole) == 2502
     path = tmp_path / "v.ss"
-    step = 1 if not eos else 7
-    for size in range(HEADER_SIZE, len(whole) + 1, step):
+    for size in range(len(whole) + 1):
         path.write_bytes(whole[:size])
-        reader = SsReader(str(path))
-        found = []
-        while more := reader.read(1000):
-            found += more
+        found = read_cut(path, size)
         assert [m.seq for m in found] == list(range(len(found)))
-        if not reader.ended:
-            end = find_end(reader.survey())
-            if end.offset == size:
-                reader.check_whole()
-            elif reader.offset != size:
-                with pytest.raises(TruncatedFile):
-                    reader.check_whole()
-        reader.close()
         writer = SsWriter(str(path), FileOptions())
         [receipt] = writer.append([Outgoing("hello", b"new", shard=1)])
         writer.close()
         again = SsReader(str(path))
-        both = again.read(1000)
-        while more := again.read(1000):
-            both += more
+        both = read_all(again)
         again.check_whole()
         again.close()
         assert both[:-1] == found
         assert (both[-1].payload, both[-1].seq) == (b"new", len(found) if found else 1)
         assert receipt.seq == both[-1].seq  # type: ignore[union-attr]  # not refused
+
+
+def read_cut(path: Path, size: int) -> list[Message]:
+    """What a bounded reader gives of a file that was cut, having complained if it must."""
+    if size < HEADER_SIZE:
+        with pytest.raises(TruncatedFile):
+            SsReader(str(path))
+        return []
+    reader = SsReader(str(path))
+    found = read_all(reader)
+    if not reader.ended:
+        if find_end(reader.survey()).offset == size:
+            reader.check_whole()
+        elif reader.offset != size:
+            with pytest.raises(TruncatedFile):
+                reader.check_whole()
+    reader.close()
+    return found
+
+
+def read_all(reader: SsReader) -> list[Message]:
+    found = []
+    while more := reader.read(1000):
+        found += more
+    return found
+
+
+async def test_t70_a_consumer_does_not_start_without_its_position(tmp_path: Path) -> None:
+    path, store = tmp_path / "x.ss", LockFileOffsetStore(tmp_path / "offsets")
+    await write(path, ["1", "2"])
+    await store.save(OffsetKey("g", "a"), 2)
+    (data,) = (tmp_path / "offsets").rglob("*.offset")
+    data.write_bytes(b"")
+    options = ConsumerOptions(mode=Mode.RESUMABLE, group="g", offsets=store)
+    async with open_file(path) as streamer:
+        with pytest.raises(OffsetCorrupt):
+            await streamer.consumer("a", options=options).__aenter__()
 
 
 async def test_t49_d12_appending_after_an_end_mark(tmp_path: Path) -> None:

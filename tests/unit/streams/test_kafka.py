@@ -33,6 +33,7 @@ from ottla.streams.errors import (
     ConfigError,
     ConnectError,
     DeliveryError,
+    Evicted,
     GroupIsSet,
     GroupNotSet,
     NoStoredPosition,
@@ -40,7 +41,10 @@ from ottla.streams.errors import (
     StreamKeyNotFound,
     Unsupported,
 )
+from ottla.wire.schema.describe_groups import DescribeGroupsRequest
+from ottla.wire.schema.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.support.jvm import why_no_jvm
+from tests.support.raw_client import RawClient
 from tests.support.stream_brokers import StreamBroker, broker, kafka_contract
 from tests.support.streams_contract import CONTRACT
 
@@ -59,6 +63,11 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[StreamBroker]:
         pytest.skip(why)
     with broker(request.param) as one:
         yield one
+
+
+APACHE = pytest.mark.parametrize("kafka", ["apache"], indirect=True)
+OTTLA = pytest.mark.parametrize("kafka", ["ottla"], indirect=True)
+"""For what happens in the client alone, so that one broker is enough."""
 
 
 def resumable(**more: Any) -> ConsumerOptions:
@@ -99,6 +108,7 @@ def committed(kafka: StreamBroker, group: str, topic: str, shard: int = 0) -> in
         client.close()
 
 
+@APACHE  # the other has it elsewhere
 @pytest.mark.parametrize("case", CONTRACT, ids=lambda case: case.__name__)
 async def test_the_contract(kafka: StreamBroker, case: Callable[[Store], Awaitable[None]]) -> None:
     await case(kafka_contract(kafka.bootstrap, kafka.topic()))
@@ -118,6 +128,7 @@ async def test_t38_commit_is_a_position(kafka: StreamBroker) -> None:
             assert [one.seq for one in await take(consumer, 3)] == [5, 6, 7]
 
 
+@OTTLA
 async def test_t39_real_time_consumers_share_nothing(kafka: StreamBroker) -> None:
     topic = kafka.topic(2)
     async with (
@@ -278,6 +289,7 @@ async def test_a_balanced_member_that_seeks_leaves_its_group(kafka: StreamBroker
                 await consumer.commit()
 
 
+@OTTLA
 async def test_t09_cancelling_next_loses_nothing(kafka: StreamBroker) -> None:
     topic = kafka.topic()
     rng = random.Random(9)
@@ -301,6 +313,7 @@ async def test_t09_cancelling_next_loses_nothing(kafka: StreamBroker) -> None:
     assert got == [b"%d" % number for number in range(3000)]
 
 
+@OTTLA
 async def test_t08_ten_readers_get_each_message_once(kafka: StreamBroker) -> None:
     topic = kafka.topic()
     async with open_(kafka, topic) as streamer:
@@ -316,6 +329,7 @@ async def test_t08_ten_readers_get_each_message_once(kafka: StreamBroker) -> Non
     assert sorted(got) == list(range(1000))
 
 
+@OTTLA
 async def test_a_slow_reader_bounds_what_is_read_ahead(kafka: StreamBroker) -> None:
     topic = kafka.topic()
     async with open_(kafka, topic) as streamer:
@@ -385,12 +399,12 @@ async def test_share_groups_deliver_release_and_accept(kafka: StreamBroker) -> N
             assert await consumer.batch(1, 1.0) == []
 
 
+@OTTLA
 async def test_what_is_not_there_is_named(kafka: StreamBroker) -> None:
     async with open_(kafka, "nothing-here") as streamer:
-        for options in (ConsumerOptions(), resumable()):
-            with pytest.raises(StreamKeyNotFound, match="create it"):
-                async with streamer.consumer(options=options):
-                    pass
+        with pytest.raises(StreamKeyNotFound, match="create it"):
+            async with streamer.consumer(options=resumable()):
+                pass
         topic = kafka.topic()
         async with streamer.producer(topic) as producer:
             with pytest.raises(DeliveryError, match="partition"):
@@ -423,6 +437,13 @@ async def test_t43_transactions(kafka: StreamBroker, request: pytest.FixtureRequ
                     consumer.ack(second)
                     raise ZeroDivisionError
             assert await asyncio.to_thread(committed, kafka, group, source) == 1
+            with pytest.raises(CommitNotAllowed, match="did not take effect"):
+                await consumer.commit()
+            with pytest.raises(CommitNotAllowed, match="open another"):
+                async with producer.transaction(consumer):
+                    pass
+        async with streamer.consumer(options=resumable(group=group)) as another:
+            assert (await another.next(10)).seq == second.seq
         settled = KafkaOptions(extra={"isolation.level": "read_committed"})
         options = ConsumerOptions(reset=Reset.EARLIEST, kafka=settled)
         async with streamer.consumer(target, options=options) as reader:
@@ -437,6 +458,7 @@ async def refuses_transactions(kafka: StreamBroker) -> None:
             await streamer.producer(options=named).__aenter__()
 
 
+@OTTLA
 async def test_a_transaction_needs_a_name_and_a_manual_consumer(kafka: StreamBroker) -> None:
     topic = kafka.topic()
     async with open_(kafka, topic) as streamer, streamer.producer() as producer:
@@ -476,3 +498,25 @@ async def _until(reached: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not reached():  # noqa: ASYNC110  # a test looks on
             await asyncio.sleep(0.02)
+
+
+def evict(bootstrap: str, group: str) -> None:
+    """Let the members of a group leave it without their knowledge."""
+    with RawClient(bootstrap) as raw:
+        described = raw.ask("describe_groups", 5, DescribeGroupsRequest([group])).groups[0]
+        leaving = [MemberIdentity(member.member_id) for member in described.members]
+        left = raw.ask("leave_group", 5, LeaveGroupRequest(group, members=leaving))
+    assert [member.error_code for member in left.members] == [0]
+
+
+async def test_a_commit_after_eviction_is_not_said_to_be_durable(kafka: StreamBroker) -> None:
+    topic, group = kafka.topic(), "evicted"
+    # A long session, so that no heartbeat tells the consumer before its commit does.
+    options = ConnectOptions(timeout=30, kafka=KafkaOptions(session_timeout=30.0))
+    async with connect(f"{kafka.url}/{topic}", options) as streamer:
+        await fill(streamer, topic, 1)
+        async with streamer.consumer(topic, options=resumable(group=group)) as consumer:
+            consumer.ack(await consumer.next(20))
+            await asyncio.to_thread(evict, kafka.bootstrap, group)
+            with pytest.raises(Evicted, match="delivered again"):
+                await consumer.commit()

@@ -269,6 +269,8 @@ async def test_t15_immediate_leaves_nothing_pending(
     async with streamer.consumer(options=options) as consumer:
         assert (await consumer.next(5)).payload == b"0"
     assert await pending(client, stream) == {}
+    async with streamer.consumer(options=options) as consumer:  # nothing was fetched ahead
+        assert (await consumer.next(5)).payload == b"1"
 
 
 async def test_t16_an_idle_stream_is_committed_in_time(

@@ -342,6 +342,17 @@ def certify(certificate: Path, key: Path) -> None:
     subprocess.run(["openssl", *what, *whom, *files], check=True, capture_output=True)
 
 
+async def test_a_consumer_closes_while_its_server_is_gone() -> None:
+    with running_redis() as server:
+        streamer = connect(f"{server.url}/a", fast(mkstream=True))
+        await streamer.__aenter__()
+        consumer = await streamer.consumer().__aenter__()
+    await asyncio.sleep(0.5)  # some attempts fail, and the next is a second away
+    async with asyncio.timeout(5):
+        await consumer.aclose()
+        await streamer.aclose()
+
+
 async def test_tls(tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     certify(certificate, key)

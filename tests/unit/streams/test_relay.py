@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,9 @@ from ottla.streams.relay import Tally, relay_streams, tick
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ottla import EmbeddedBroker
+    from tests.services import RedisServer
+
 run = CliRunner()
 
 
@@ -32,19 +36,29 @@ async def payloads(url: str) -> list[str]:
         return [message.text() async for message in consumer]
 
 
-async def test_t61_stdio_to_file_to_file_keeps_payloads_and_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_t61_stdio_file_redis_kafka_file_keeps_payloads_and_order(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    redis_server: RedisServer,
+    ottla_broker: EmbeddedBroker,
+    ottla_topic: str,
 ) -> None:
     lines = [f"line {i}" for i in range(2500)]
     pipe = io.TextIOWrapper(io.BytesIO("\n".join(f"[a] {line}" for line in lines).encode()))
     monkeypatch.setattr(sys, "stdin", pipe)
     monkeypatch.setattr("ottla.streams.backends.stdio._process_hub", None)
-    first, second = f"file://{tmp_path}/1.ss/a", f"file://{tmp_path}/2.ss/b"
-    await relay_streams("stdio:///a", first)
-    tally = Tally()
-    await relay_streams(first, second, until_end=True, tally=tally)
-    assert tally.total == 2500
-    assert await payloads(second) == lines
+    legs = [
+        "stdio:///a",
+        f"file://{tmp_path}/1.ss/a",
+        f"{redis_server.url}/relayed-{tmp_path.name}",
+        f"kafka://{ottla_broker.bootstrap}/{ottla_topic}",
+        f"file://{tmp_path}/2.ss/b",
+    ]
+    for source, target in pairwise(legs):
+        tally = Tally()
+        await relay_streams(source, target, until_end=source != legs[0], tally=tally)
+        assert tally.total == 2500
+    assert await payloads(legs[-1]) == lines
 
 
 async def test_a_relay_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The object stores that the storage tests run on, by name."""
+"""The object stores that the storage tests run on, by name; a log to be copied to one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.tier.location import open_store, parse_location
+from ottla.tier.storage_manager import RemoteStorageManager
 from tests.support.s3 import minio_program, minio_server, moto_server, rsm_config
+from tests.support.tier_copies import FailingStore
+from tests.support.tier_logs import make_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from ottla.log.partition import PartitionLog
     from ottla.tier.store import ObjectStore
 
 
@@ -41,3 +45,15 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     server = kind.removeprefix("s3-")
     endpoint: str = request.getfixturevalue(f"{server}_endpoint")
     return open_store(parse_location(rsm_config(endpoint, "")))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[PartitionLog]:
+    made = make_log(tmp_path / "log", batches=120, epochs=3, aborts=True)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> RemoteStorageManager:
+    return RemoteStorageManager(FailingStore(tmp_path / "store"), "", "cluster-1")

@@ -5,6 +5,8 @@
 - An offset past the end or below the log start is error 1; between high watermark and end there is
   nothing to read yet. Readers with isolation 1 stop at the last stable offset and are told which
   transactions were aborted.
+- What a tiered log has in the remote tier alone is read there. Such an answer waits for the store,
+  as long as remote.fetch.max.wait.ms; a read that takes longer gives nothing yet, and no error.
 - The answer waits until min_bytes are there, an error has to be told, or max_wait_ms is over.
 - Topics are named up to v12 and identified by id from v13. Sessions: see `fetch_sessions`.
 """
@@ -16,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.errors import ApiError
-from ottla.log.errors import LogError
+from ottla.log.errors import LogError, OffsetMovedToTieredStorage
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.fetch import (
     AbortedTransaction,
@@ -32,9 +34,18 @@ if TYPE_CHECKING:
     from ottla.broker.context import RequestContext
     from ottla.broker.fetch_sessions import FetchPlan, Wanted
     from ottla.broker.partitions import HostedPartition
+    from ottla.broker.tiering_reads import RemoteRead
 
 FIRST_VERSION_WITH_IDS = 13
 READ_COMMITTED = 1
+
+
+class Found(NamedTuple):
+    """What one look at a log gave; with a remote read, `size` is what is reserved for it."""
+
+    data: PartitionData
+    size: int
+    read: RemoteRead | None = None
 
 
 class Answer(NamedTuple):
@@ -43,6 +54,7 @@ class Answer(NamedTuple):
     data: list[PartitionData]
     size: int
     complete: bool  # an error or a moved log start that should not wait
+    remote: list[tuple[int, RemoteRead]]  # and where in `data` what they bring belongs
 
 
 def fetch(
@@ -57,6 +69,8 @@ def fetch(
     except ApiError as error:
         return FetchResponse(error_code=error.code)
     answer = _look(context, request, plan)
+    if answer.remote:
+        return _wait_for_store(context, plan, answer)
     if (
         answer.complete
         or answer.size >= request.min_bytes
@@ -89,35 +103,97 @@ async def _wait(context: RequestContext, request: FetchRequest, plan: FetchPlan)
             for partition in watched:
                 partition.waiters.discard(wake)
         answer = _look(context, request, plan)
+        if answer.remote:
+            return await _wait_for_store(context, plan, answer)
         if answer.complete or answer.size >= request.min_bytes or loop.time() >= deadline:
             return _response(plan, answer)
 
 
+async def _wait_for_store(
+    context: RequestContext, plan: FetchPlan, answer: Answer
+) -> FetchResponse:
+    """Add what remote reads bring in time."""
+    await context.node.remote_reads().wait([read for _, read in answer.remote])
+    for place, read in answer.remote:
+        want = plan.wanted[place]
+        if read.error is not None:
+            answer.data[place] = _refused(context, want, ApiError(read.error))
+        elif read.records is not None:
+            answer.data[place] = answer.data[place]._replace(
+                records=[read.records.records],
+                aborted_transactions=[
+                    AbortedTransaction(entry.producer_id, entry.first_offset)
+                    for entry in read.records.aborted
+                ]
+                if read.key.committed
+                else None,
+            )
+    return _response(plan, answer)
+
+
 def _look(context: RequestContext, request: FetchRequest, plan: FetchPlan) -> Answer:
     left = min(request.max_bytes, context.node.settings.fetch_max_bytes)
-    committed = request.isolation_level == READ_COMMITTED
     data = []
-    size = 0
+    size = used = 0
     complete = False
-    for want in plan.wanted:
+    remote = []
+    for place, want in enumerate(plan.wanted):
         try:
-            partition = _find(context, want)
-            partition.check_epoch(want.leader_epoch)
-            found, nbytes = _read(
-                partition, want, min(left, want.max_bytes), committed=committed, first=size == 0
-            )
+            found = _look_at(context, request, want, min(left, want.max_bytes), first=used == 0)
         except (ApiError, LogError) as error:
-            found, nbytes = _refused(context, want, error), 0
+            found = Found(_refused(context, want, error), 0)
             complete = True
-        data.append(found)
-        size += nbytes
-        left = max(0, left - nbytes)
-    return Answer(data, size, complete)
+        data.append(found.data)
+        used += found.size
+        left = max(0, left - found.size)
+        if found.read is None:
+            size += found.size
+        else:
+            remote.append((place, found.read))
+    return Answer(data, size, complete, remote)
+
+
+def _look_at(
+    context: RequestContext, request: FetchRequest, want: Wanted, max_bytes: int, *, first: bool
+) -> Found:
+    partition = _find(context, want)
+    partition.check_epoch(want.leader_epoch)
+    committed = request.isolation_level == READ_COMMITTED
+    try:
+        return _read(partition, want, max_bytes, committed=committed, first=first)
+    except OffsetMovedToTieredStorage:
+        if _is_follower(request):
+            raise
+    read = None
+    if max_bytes > 0 or first:
+        reads = context.node.remote_reads()
+        read = reads.begin(
+            partition, want.fetch_offset, max_bytes, at_least_one=first, committed=committed
+        )
+    size = 0 if read is None else max_bytes
+    return Found(_empty(partition, want, committed=committed), size, read)
+
+
+def _is_follower(request: FetchRequest) -> bool:
+    return max(request.replica_id, request.replica_state.replica_id) >= 0
+
+
+def _empty(partition: HostedPartition, want: Wanted, *, committed: bool) -> PartitionData:
+    log = partition.log
+    return PartitionData(
+        want.partition,
+        ErrorCode.NONE,
+        log.high_watermark,
+        log.last_stable_offset,
+        log.log_start_offset,
+        aborted_transactions=[] if committed else None,
+        records=b"",
+    )
 
 
 def _read(
     partition: HostedPartition, want: Wanted, max_bytes: int, *, committed: bool, first: bool
-) -> tuple[PartitionData, int]:
+) -> Found:
     log = partition.log
     stable = log.last_stable_offset
     bound = stable if committed else log.high_watermark
@@ -130,16 +206,8 @@ def _read(
             AbortedTransaction(entry.producer_id, entry.first_offset)
             for entry in (log.aborted_transactions(want.fetch_offset, bound) if size else ())
         ]
-    data = PartitionData(
-        want.partition,
-        ErrorCode.NONE,
-        log.high_watermark,
-        stable,
-        log.log_start_offset,
-        aborted_transactions=aborted,
-        records=chunks,
-    )
-    return data, size
+    data = _empty(partition, want, committed=committed)
+    return Found(data._replace(aborted_transactions=aborted, records=chunks), size)
 
 
 def _find(context: RequestContext, want: Wanted) -> HostedPartition:

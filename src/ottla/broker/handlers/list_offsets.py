@@ -1,17 +1,20 @@
 """ListOffsets (2) and OffsetForLeaderEpoch (23).
 
 Timestamps that mean something else: -1 latest (the high watermark, or the last stable offset with
-isolation 1), -2 earliest, -3 the record with the largest timestamp, -4 earliest local, -5 latest
-tiered and -6 earliest pending upload (both -1 while nothing is tiered). Any other asks for the
-first record at or after that time; if there is none the answer is -1.
+isolation 1), -2 earliest, -3 the record with the largest timestamp on local disk, -4 earliest
+local, -5 latest tiered and -6 earliest pending upload (`ottla.tier.answers`). Any other asks for
+the first record at or after that time; if there is none the answer is -1. Where the log of that
+time is in the remote tier alone the answer waits for the store, up to the request's time limit.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeGuard
 
 from ottla.broker.errors import ApiError
 from ottla.log.errors import LogError
+from ottla.tier.answers import EARLIEST_LOCAL, OLDEST_VERSION, Offsets, special_offset
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.list_offsets import (
     ListOffsetsPartition,
@@ -29,64 +32,145 @@ from ottla.wire.schema.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
     from ottla.broker.context import RequestContext
+    from ottla.broker.partitions import HostedPartition
     from ottla.log.partition import PartitionLog
+    from ottla.log.reading import TimestampOffset
 
 READ_COMMITTED = 1
-NOT_FOUND = (-1, -1)
+
+Answered: TypeAlias = "ListOffsetsPartitionResponse | Awaitable[ListOffsetsPartitionResponse]"
 
 
-def list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+class Place(NamedTuple):
+    """What was asked for; offset -1 if there is no such record."""
+
+    timestamp: int
+    offset: int
+
+
+NOT_FOUND = Place(-1, -1)
+
+
+def list_offsets(
+    context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    rows = [
+        [_partition(context, request, topic.name, asked) for asked in topic.partitions]
+        for topic in request.topics
+    ]
+    return _response(request, rows) if _all_known(rows) else _wait_for_store(request, rows)
+
+
+def _all_known(rows: list[list[Answered]]) -> TypeGuard[list[list[ListOffsetsPartitionResponse]]]:
+    return all(isinstance(row, ListOffsetsPartitionResponse) for some in rows for row in some)
+
+
+async def _wait_for_store(
+    request: ListOffsetsRequest, rows: list[list[Answered]]
+) -> ListOffsetsResponse:
+    async def settled(row: Answered) -> ListOffsetsPartitionResponse:
+        return row if isinstance(row, ListOffsetsPartitionResponse) else await row
+
+    found = await asyncio.gather(*(asyncio.gather(*map(settled, some)) for some in rows))
+    return _response(request, found)
+
+
+def _response(
+    request: ListOffsetsRequest, rows: Sequence[Sequence[ListOffsetsPartitionResponse]]
+) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         topics=[
-            ListOffsetsTopicResponse(
-                topic.name,
-                [
-                    _partition(context, topic.name, asked, request.isolation_level)
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
+            ListOffsetsTopicResponse(topic.name, some)
+            for topic, some in zip(request.topics, rows, strict=True)
         ]
     )
 
 
 def _partition(
-    context: RequestContext, topic: str, asked: ListOffsetsPartition, isolation_level: int
-) -> ListOffsetsPartitionResponse:
-    index = asked.partition_index
+    context: RequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
+) -> Answered:
+    index, timestamp = asked.partition_index, asked.timestamp
     try:
+        if context.version < OLDEST_VERSION.get(timestamp, 0):
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
         partition = context.node.partitions.find(topic, index)
         partition.check_epoch(asked.current_leader_epoch)
         log = partition.log
-        end = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
-        timestamp, offset = _find(log, asked.timestamp, end)
+        committed = request.isolation_level == READ_COMMITTED
+        end = log.last_stable_offset if committed else log.high_watermark
+        if timestamp in OLDEST_VERSION:
+            at = Place(-1, _special(context, partition, timestamp))
+        elif timestamp >= 0 and log.log_start_offset < log.local_start_offset:
+            return _find_remotely(context, request, partition, timestamp, end)
+        else:
+            at = _find(log, timestamp, end)
     except (ApiError, LogError) as error:
         return ListOffsetsPartitionResponse(index, error.code)
+    return _row(partition, at, end)
+
+
+def _row(partition: HostedPartition, at: Place, end: int) -> ListOffsetsPartitionResponse:
+    index, offset = partition.index, at.offset
     if offset < 0:
         return ListOffsetsPartitionResponse(index)
-    epoch = log.epochs.epoch_at(offset) if offset < end else partition.leader_epoch
-    return ListOffsetsPartitionResponse(index, ErrorCode.NONE, timestamp, offset, epoch)
+    epochs = partition.log.epochs
+    epoch = epochs.epoch_at(offset) if offset < end else partition.leader_epoch
+    return ListOffsetsPartitionResponse(index, ErrorCode.NONE, at.timestamp, offset, epoch)
 
 
-def _find(log: PartitionLog, timestamp: int, end: int) -> tuple[int, int]:
-    """Timestamp and offset of what was asked for."""
+def _special(context: RequestContext, partition: HostedPartition, timestamp: int) -> int:
+    log = partition.log
+    tiering = context.node.tiering
+    if tiering is None or not log.config.remote_storage_enable:
+        offsets = Offsets(log.log_start_offset, log.log_start_offset, -1, log.log_end_offset)
+        return special_offset(timestamp, offsets, is_tiered=False)
+    offsets = Offsets(log.log_start_offset, log.local_start_offset, -1, log.log_end_offset)
+    if timestamp != EARLIEST_LOCAL:
+        offsets = offsets._replace(highest_remote=tiering.highest_remote(partition))
+    return special_offset(timestamp, offsets, is_tiered=True)
+
+
+async def _find_remotely(
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    partition: HostedPartition,
+    timestamp: int,
+    end: int,
+) -> ListOffsetsPartitionResponse:
+    try:
+        limit_ms = context.node.remote_reads().time_lookup_limit_ms
+        if request.timeout_ms > 0:
+            limit_ms = request.timeout_ms
+        async with asyncio.timeout(limit_ms / 1000):
+            found = await context.node.remote_reads().offset_for_timestamp(partition, timestamp)
+    except TimeoutError:
+        return ListOffsetsPartitionResponse(partition.index, ErrorCode.REQUEST_TIMED_OUT)
+    except (ApiError, LogError) as error:
+        return ListOffsetsPartitionResponse(partition.index, error.code)
+    return _row(partition, _place(found, end), end)
+
+
+def _find(log: PartitionLog, timestamp: int, end: int) -> Place:
     match timestamp:
         case -1:
-            return -1, end
-        case -2 | -4:
-            return -1, log.log_start_offset
-        case -5 | -6:
-            return NOT_FOUND
+            return Place(-1, end)
+        case -2:
+            return Place(-1, log.log_start_offset)
         case -3:
-            found = log.max_timestamp_offset()
+            return _place(log.max_timestamp_offset(), end)
         case _ if timestamp < 0:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"No offset has the name {timestamp}.")
         case _:
-            found = log.offset_for_timestamp(timestamp)
+            return _place(log.offset_for_timestamp(timestamp), end)
+
+
+def _place(found: TimestampOffset | None, end: int) -> Place:
     if found is None or found.offset >= end:
         return NOT_FOUND
-    return found.timestamp, found.offset
+    return Place(found.timestamp, found.offset)
 
 
 def offset_for_leader_epoch(

@@ -8,6 +8,7 @@
   does not wait for more.
 - Records are whole batches; the acquired ranges say which of them are the member's. A partition
   without records carries an empty field, never null: librdkafka drops the whole answer otherwise.
+  A fetch that only acquires is answered with the ranges alone.
 - The answer lists partitions with records or errors, new ones, and all that were acknowledged.
 """
 
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from ottla.broker.share_partitions import LedSharePartition
     from ottla.sharing.requests import AckBatch
     from ottla.sharing.sessions import Key, SessionTurn
-    from ottla.sharing.values import AcquireMode
+    from ottla.sharing.values import Ack, AcquireMode
 
 NOT_LED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 NO_LEADER = LeaderIdAndEpoch(-1, -1)
@@ -111,7 +112,13 @@ async def share_acknowledge(
     except ShareError as error:
         return acknowledge.ShareAcknowledgeResponse(error_code=error.code, error_message=str(error))
     named = acks_by_partition(request.topics)
-    begun = _acknowledge(context, turn, named, is_renew_ack=request.is_renew_ack)
+    begun = _acknowledge(
+        context,
+        turn,
+        named,
+        is_renew_ack=request.is_renew_ack,
+        is_uncounted=request.is_uncounted,
+    )
     acknowledged = await _settled(context, turn, begun)
     topics: dict[bytes, list[acknowledge.PartitionData]] = {}
     for (topic_id, index), error_code in acknowledged.items():
@@ -140,32 +147,34 @@ def _acknowledge(
     named: dict[Key, list[AckBatch]],
     *,
     is_renew_ack: bool,
+    is_uncounted: bool = False,
 ) -> dict[Key, Begun]:
     """The result for each partition that was named with acknowledgements, or what leads to it."""
-    return {
-        key: _acknowledge_one(context, turn, key, batches, is_renew_ack=is_renew_ack)
-        for key, batches in named.items()
-        if batches
-    }
+    begun: dict[Key, Begun] = {}
+    for key, batches in named.items():
+        if not batches:
+            continue
+        try:
+            acks = checked_acks(
+                batches,
+                version=context.version,
+                is_renew_ack=is_renew_ack,
+                is_uncounted=is_uncounted,
+            )
+            begun[key] = _acknowledge_one(context, turn, key, acks)
+        except ShareError as error:
+            begun[key] = error.code
+    return begun
 
 
 def _acknowledge_one(
-    context: RequestContext,
-    turn: SessionTurn,
-    key: Key,
-    batches: list[AckBatch],
-    *,
-    is_renew_ack: bool,
+    context: RequestContext, turn: SessionTurn, key: Key, acks: list[Ack]
 ) -> Begun:
-    group, member = turn.session.group, turn.session.member
     try:
-        acks = checked_acks(batches, version=context.version, is_renew_ack=is_renew_ack)
-        led = context.node.shares.loaded(group, *key)
-    except (ShareError, ApiError) as error:
-        return error.code
-    except LogError as error:
+        led = context.node.shares.loaded(turn.session.group, *key)
+    except (ApiError, LogError) as error:
         return ErrorCode(error.code)
-    return led.acknowledge(member, acks)
+    return led.acknowledge(turn.session.member, acks)
 
 
 async def _settled(
@@ -260,6 +269,8 @@ def _look(
                 FetchTurn(turn.session.member, records_left, request.batch_size, mode),
                 bytes_left,
             )
+            if request.is_acquire_only:
+                found = found._replace(data=found.data._replace(records=b""))
         except (ApiError, LogError) as error:
             found = Got(_failed(context, key, ErrorCode(error.code)))
         got[key] = found

@@ -24,7 +24,7 @@ from ottla.streams.backends.kafka_config import consumer_config, is_cooperative
 from ottla.streams.backends.kafka_places import Places, partition, shard_of
 from ottla.streams.backends.kafka_thread import NS_PER_MS, ConsumerThread
 from ottla.streams.base import Source
-from ottla.streams.errors import ConnectError, StreamError
+from ottla.streams.errors import ConnectError, Evicted, StreamError
 from ottla.streams.types import Mode, Reset, ShardKey, to_ns
 
 if TYPE_CHECKING:
@@ -265,9 +265,10 @@ class KafkaSource(Source):
             if error is None:
                 return
             if error.code() in EVICTED:
-                # The partitions are someone else's by now and are delivered again there.
-                LOGGER.warning("the group went on without this member: %s", error.str())
-                return
+                raise Evicted(
+                    f"Kafka did not take the commit, the group went on without this consumer: "
+                    f"{error.str()}; what it was given is delivered again, so go on reading"
+                )
             if error.code() not in SETTLING or attempt == RETRIES:
                 raise StreamError(f"Kafka did not take the commit: {error.str()}; it comes again")
             await asyncio.sleep(RETRY_DELAY)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -88,17 +89,20 @@ class Lane:
         self.shards = {shard.key: shard for shard in shards}
         self._link = link
         self._plan = plan
+        self._count = plan.count
         self._connection: AbstractConnection | None = None
         self._client_id = 0
         self._next_claim = 0.0
         self._attempt = 0
-        self._is_stopping = False
+        self._stopping = asyncio.Event()
         if plan.group is not None and not plan.is_noack:
             for shard in shards:
                 shard.cursor = BEGINNING_ID
 
-    async def read(self) -> list[Found]:
-        while not self._is_stopping:
+    async def read(self, limit: int) -> list[Found]:
+        """`limit` bounds what is read without acknowledgement, which nobody would give back."""
+        self._count = min(limit, self._plan.count) if self._plan.is_noack else self._plan.count
+        while not self._stopping.is_set():
             try:
                 if self._connection is None:
                     await self._connect()
@@ -118,7 +122,7 @@ class Lane:
 
     async def stop(self) -> None:
         """Let `read` come back with what the server has already sent, and not wait for more."""
-        self._is_stopping = True
+        self._stopping.set()
         if self._connection is not None and self._client_id:
             try:
                 await self._link.wake(next(iter(self.shards)), self._client_id)
@@ -213,7 +217,9 @@ class Lane:
         delay = min(2.0 ** (self._attempt - 1), MAX_BACKOFF) if self._attempt else 0.0
         self._attempt += 1
         LOGGER.warning("the connection to Redis was lost (%s); again in %.0f s", error, delay)
-        await asyncio.sleep(delay * random.uniform(1.0, 1.2))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(delay * random.uniform(1.0, 1.2)):
+                await self._stopping.wait()
         if self._plan.group is not None and not self._plan.is_noack:
             for shard in self.shards.values():
                 shard.cursor = shard.last if shard.cursor is None else shard.cursor
@@ -251,7 +257,7 @@ class Lane:
         block = self._plan.block
         if self._plan.group is not None and self._plan.claim_idle is not None:
             block = min(block, max(self._next_claim - self._now(), 0.001))
-        return ("COUNT", self._plan.count, "BLOCK", max(int(block * 1000), 1))
+        return ("COUNT", self._count, "BLOCK", max(int(block * 1000), 1))
 
     async def _group_read(self, *args: object) -> object:
         return await self._call("XREADGROUP", "GROUP", self._plan.group, self._plan.consumer, *args)

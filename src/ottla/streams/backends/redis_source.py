@@ -192,19 +192,19 @@ class RedisSource(Source):
 
     async def fetch(self, max_messages: int, timeout: float) -> list[Message]:  # noqa: ASYNC109
         if not self._spare:
-            await self._fill(timeout)
+            await self._fill(max_messages, timeout)
         if not self._spare and self._failure is not None:
             raise self._failure
         spare = self._spare
         return [spare.popleft() for _ in range(min(max_messages, len(spare)))]
 
-    async def _fill(self, timeout: float) -> None:  # noqa: ASYNC109
+    async def _fill(self, limit: int, timeout: float) -> None:  # noqa: ASYNC109
         if _now() >= self._next_refresh:
             await self._refresh()
         busy = set(self._reads.values())
         for lane in self._lanes:
             if lane not in busy:
-                self._reads[asyncio.create_task(lane.read())] = lane
+                self._reads[asyncio.create_task(lane.read(limit))] = lane
         self._wake.clear()
         waker = asyncio.create_task(self._wake.wait())
         try:

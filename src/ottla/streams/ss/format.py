@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from ottla.streams.errors import FormatError
+from ottla.streams.errors import FormatError, TruncatedFile
 from ottla.streams.types import INTERNAL
 
 MAGIC = b"Ss"
@@ -53,12 +53,12 @@ class Header(NamedTuple):
 
 def decode_header(data: bytes) -> Header:
     """The header, or what is wrong with it."""
-    if len(data) < HEADER_SIZE:
-        raise FormatError(f"a .ss file has a header of {HEADER_SIZE} bytes", offset=len(data))
-    if data[:2] != MAGIC:
+    if not MAGIC.startswith(data[:2]):
         raise FormatError(f"magic is {data[:2]!r}, not {MAGIC!r}: not a .ss file", offset=0)
-    if data[2] != VERSION:
+    if data[2:3] not in {b"", bytes([VERSION])}:
         raise FormatError(f"version is {data[2]}; this reader knows {VERSION}", offset=2)
+    if len(data) < HEADER_SIZE:
+        raise TruncatedFile(f"a .ss file has a header of {HEADER_SIZE} bytes", offset=len(data))
     size = data[3]
     if size > MAX_NAME or data[HEADER_SIZE - 1] != CR:
         raise FormatError("the header's name or end is damaged", offset=3)

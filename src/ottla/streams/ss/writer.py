@@ -11,7 +11,8 @@ import fcntl
 import logging
 import os
 import time
-from itertools import groupby
+from functools import partial
+from itertools import groupby, repeat
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from ottla.streams.errors import (
     FileLimitExceeded,
     InvalidBeaconInterval,
     StreamError,
+    TruncatedFile,
 )
 from ottla.streams.ss.crc import crc16_each
 from ottla.streams.ss.encoder import Encoder, Entry
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ottla.streams")
 
 _RUN = attrgetter("stream", "shard", "timestamp_ns")
+
+_receipt = partial(tuple.__new__, Receipt)
+"""`Receipt._make` without its check, for many at once."""
 
 _FLAGS = {
     Create.NEVER: 0,
@@ -90,7 +95,11 @@ class SsWriter:
         size = os.fstat(self._fd).st_size
         if size == 0:
             return self._begin()
-        header = decode_header(os.pread(self._fd, HEADER_SIZE, 0))
+        try:
+            header = decode_header(os.pread(self._fd, HEADER_SIZE, 0))
+        except TruncatedFile:
+            _log.warning("%s: its maker died inside the header; it begins anew", self.path)
+            return self._begin()
         self._interval = header.interval
         if size > self._options.file_size_limit:
             raise FileLimitExceeded(
@@ -157,7 +166,8 @@ class SsWriter:
                     at += 1
                     continue
                 count = 1
-            results += [Receipt(stream, shard, seq + n, time_ns) for n in range(count)]
+            sequences = range(seq, seq + count)
+            results += map(_receipt, zip(repeat(stream), repeat(shard), sequences, repeat(time_ns)))
             at += count
             seq += count
 

@@ -28,6 +28,7 @@ class ShareAcknowledgeRequest(NamedTuple):
     share_session_epoch: int = 0
     is_renew_ack: bool = False
     topics: Sequence[AcknowledgeTopic] = ()
+    is_uncounted: bool = False
 
 
 SHARE_ACKNOWLEDGE_REQUEST = Message(
@@ -56,6 +57,7 @@ SHARE_ACKNOWLEDGE_REQUEST = Message(
             Field("share_session_epoch", "int32"),
             Field("is_renew_ack", "bool", versions=(2, 2)),
             Field("topics", AcknowledgeTopic, array=True),
+            Field("is_uncounted", "bool", tag=10000),
         ),
     },
 )

@@ -40,6 +40,7 @@ class ShareFetchRequest(NamedTuple):
     is_renew_ack: bool = False
     topics: Sequence[FetchTopic] = ()
     forgotten_topics_data: Sequence[ForgottenTopic] = ()
+    is_acquire_only: bool = False
 
 
 SHARE_FETCH_REQUEST = Message(
@@ -79,6 +80,7 @@ SHARE_FETCH_REQUEST = Message(
             Field("is_renew_ack", "bool", versions=(2, 2)),
             Field("topics", FetchTopic, array=True),
             Field("forgotten_topics_data", ForgottenTopic, array=True),
+            Field("is_acquire_only", "bool", tag=10000),
         ),
     },
 )

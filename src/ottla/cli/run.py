@@ -1,0 +1,295 @@
+"""`ottla run FILE`: a pipeline until it is done, stopped or beyond help.
+
+Status 0 is done, 2 a wrong use or definition, 3 a flow that failed for good, 4 surroundings that
+are wrong (Java, a package, a broker, a topic). What is wrong is told in sentences on stderr.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import tempfile
+import traceback
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TypeAlias
+
+import typer
+
+from ottla.cli.common import DEFAULT_BOOTSTRAP, complain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from ottla.cli.live import Display
+    from ottla.spark.pipelines.board import Board
+    from ottla.spark.pipelines.load import Pipeline
+    from ottla.spark.pipelines.model import Flow
+
+DEFINITION: Final = 2
+FLOW_FAILED: Final = 3
+SURROUNDINGS: Final = 4
+
+EXAMPLES = """
+Examples:
+
+  ottla run examples/orders.py --once              a broker of its own, its samples, one pass
+
+  ottla run orders.py --bootstrap broker-1:9092    until Ctrl-C
+
+  ottla run orders.py --env prod --for 10m         with what orders.prod.yaml says
+
+  ottla run orders.py --master spark://host:7077 --json
+"""
+
+File: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A pipeline: a .py or .yaml file.")
+]
+Env: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--env", metavar="NAME", help="The environment: FILE's .NAME.yaml comes first."),
+]
+State: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--state",
+        metavar="DIR",
+        help="Where checkpoints, tables and an embedded broker's data are kept "
+        "(default ./ottla-state/FILE).",
+    ),
+]
+PipelineBootstrap: TypeAlias = Annotated[
+    str | None, typer.Option("--bootstrap", metavar="HOST:PORT,...", help="Brokers to ask first.")
+]
+Debug: TypeAlias = Annotated[
+    bool, typer.Option("--debug", help="Show tracebacks and Spark's own log.")
+]
+
+
+def run(
+    file: File,
+    once: Annotated[
+        bool, typer.Option("--once", help="Process what there is now, and end.")
+    ] = False,
+    for_: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="End after 30s, 10m, 1h.")
+    ] = None,
+    flow: Annotated[
+        list[str] | None, typer.Option("--flow", metavar="NAME", help="Only this; may be repeated.")
+    ] = None,
+    env: Env = None,
+    bootstrap: PipelineBootstrap = None,
+    embedded: Annotated[
+        bool, typer.Option("--embedded", help="Start a broker for this run.")
+    ] = False,
+    state: State = None,
+    master: Annotated[
+        str | None, typer.Option("--master", help="A Spark master (default local[*]).")
+    ] = None,
+    remote: Annotated[
+        str | None, typer.Option("--remote", metavar="URL", help="A Connect server: sc://HOST.")
+    ] = None,
+    max_restarts: Annotated[
+        int | None,
+        typer.Option(
+            "--max-restarts", min=0, help="Failures in a row a flow may have (3 with --once)."
+        ),
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Show Prometheus metrics on this port.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line for all that happens.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Run a pipeline.
+
+    If no broker is named, a file with samples gets one that lives as long as the run.
+    Ctrl-C ends it after the running batches, a second one at once.
+    """
+    if master is not None and remote is not None:
+        raise typer.BadParameter("--master and --remote exclude each other")
+    if once and for_ is not None:
+        raise typer.BadParameter("--once and --for exclude each other")
+    if embedded and bootstrap is not None:
+        raise typer.BadParameter("--embedded and --bootstrap exclude each other")
+    logging.basicConfig(level=logging.WARNING, format="ottla: %(message)s")
+    with sentences(debug=debug), ExitStack() as stack:
+        from ottla.spark.pipelines.graph import chosen
+        from ottla.spark.pipelines.load import load
+        from ottla.spark.pipelines.model import seconds
+
+        limit = None if for_ is None else seconds(for_, "--for")
+        pipeline = load(file, env=env, state=state)
+        named = bootstrap or pipeline.settings.bootstrap
+        if embedded or (named is None and pipeline.definition.samples):
+            if state is None:
+                kept = stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-run-"))
+                pipeline = pipeline.kept_in(kept)
+            named = _embedded(stack, pipeline, keeps=state is not None)
+        flows = chosen(pipeline.definition, flow or [])
+        from ottla.cli.live import Display
+
+        display = stack.enter_context(Display(as_json=as_json))
+        well = _Session(
+            pipeline, flows, named or DEFAULT_BOOTSTRAP, display, debug=debug, once=once
+        ).run(master, remote, limit, max_restarts, metrics_port)
+    if not well:
+        raise typer.Exit(FLOW_FAILED)
+
+
+class _Session:
+    """One run: the broker is asked, Spark started, flows run, and Spark stopped."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        flows: list[Flow],
+        bootstrap: str,
+        display: Display,
+        *,
+        debug: bool,
+        once: bool,
+    ) -> None:
+        self._pipeline = pipeline
+        self._flows = flows
+        self._bootstrap = bootstrap
+        self._display = display
+        self._debug = debug
+        self._once = once
+
+    def run(
+        self,
+        master: str | None,
+        remote: str | None,
+        limit: float | None,
+        max_restarts: int | None,
+        metrics_port: int | None,
+    ) -> bool:
+        """Whether all flows are well in the end."""
+        from ottla.spark.pipelines.board import Board
+        from ottla.spark.pipelines.preflight import prepare
+        from ottla.spark.pipelines.sessions import open_session
+
+        pipeline = self._pipeline
+        definition = pipeline.definition
+        prepare(self._bootstrap, definition, self._flows)
+        names = [one.name for one in self._flows]
+        board = Board(names, definition.hooks, self._display.event)
+        if metrics_port is not None:
+            from ottla.spark.pipelines.metrics import serve_metrics
+
+            serve_metrics(board, metrics_port)
+        log = None if self._debug else pipeline.places.state / "spark.log"
+        self._display.say("starting Spark ...")
+        spark = open_session(pipeline, master=master, remote=remote, log=log)
+        try:
+            return self._run_in(spark, board, limit, max_restarts)
+        finally:
+            spark.stop()
+
+    def _run_in(
+        self, spark: SparkSession, board: Board, limit: float | None, max_restarts: int | None
+    ) -> bool:
+        from ottla.spark.pipelines.compiler import Compiler
+        from ottla.spark.pipelines.deep_check import checked_schema
+        from ottla.spark.pipelines.errors import EnvironmentProblem
+        from ottla.spark.pipelines.failures import explain
+        from ottla.spark.pipelines.listener import BoardListener
+        from ottla.spark.pipelines.runner import Runner
+
+        is_remote = not hasattr(spark, "_jvm")
+        compiler = Compiler(
+            self._pipeline,
+            spark,
+            self._bootstrap,
+            once=self._once,
+            show=None if is_remote else self._display.rows,
+        )
+        definition = self._pipeline.definition
+        for flow in self._flows:
+            checked_schema(compiler, flow)
+        spark.streams.addListener(BoardListener(board))
+        runner = Runner(
+            definition,
+            self._flows,
+            compiler.start,
+            board,
+            once=self._once,
+            seconds=limit,
+            max_restarts=max_restarts,
+            on_failure=traceback.print_exception if self._debug else None,
+        )
+
+        def stop() -> None:
+            runner.stop()
+            self._display.say("stopping after the running batches; Ctrl-C again stops at once")
+
+        try:
+            with stopped_by_signals(stop), self._display.live(board):
+                return runner.run()
+        except Exception as error:
+            # Failures of flows are the runner's: what comes here is the end of the session.
+            log = self._pipeline.places.state / "spark.log"
+            raise EnvironmentProblem(
+                f"Spark is gone: {explain(error).sentence}; its log may say why: {log}"
+            ) from error
+
+
+def _embedded(stack: ExitStack, pipeline: Pipeline, *, keeps: bool) -> str:
+    """A broker in this process, with the samples of the pipeline in it."""
+    from ottla.spark.pipelines.preflight import fill
+
+    # Looked up, not imported: the room of tests stands beside this one.
+    broker_class = import_module("ottla").EmbeddedBroker
+    directory = pipeline.places.state / "broker" if keeps else None
+    broker = stack.enter_context(broker_class(directory))
+    bootstrap: str = broker.bootstrap
+    count = fill(bootstrap, pipeline.definition)
+    kept = f"its data is kept in {directory}" if keeps else "its data ends with the run"
+    complain(f"started a broker at {bootstrap} with {count} sample records; {kept}")
+    return bootstrap
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM stop; PySpark has a handler of its own, which cancels jobs."""
+    before = {
+        number: signal.signal(number, lambda *_: stop())
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def sentences(*, debug: bool) -> Iterator[None]:
+    """What is wrong with a pipeline or its surroundings ends the program with its status."""
+    from ottla.spark.errors import SparkError
+    from ottla.spark.pipelines.errors import DefinitionError, EnvironmentProblem
+
+    try:
+        yield
+    except DefinitionError as error:
+        _end(error, error.problems, DEFINITION, debug=debug)
+    except (EnvironmentProblem, SparkError) as error:
+        _end(error, [str(error)], SURROUNDINGS, debug=debug)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _end(error: BaseException, problems: Sequence[str], status: int, *, debug: bool) -> NoReturn:
+    if debug:
+        traceback.print_exception(error)
+    for problem in problems:
+        complain(problem)
+    sys.stdout.flush()
+    raise typer.Exit(status)

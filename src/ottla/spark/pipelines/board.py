@@ -1,0 +1,111 @@
+"""What is known of each flow while a pipeline runs; the display, JSON and metrics read it.
+
+Events come from Spark's listener thread and from the runner; readers get copies.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ottla.spark.pipelines.model import Hook
+    from ottla.spark.pipelines.progress import Progress
+
+LOG = logging.getLogger(__name__)
+
+State: TypeAlias = Literal["waiting", "starting", "running", "pausing", "done", "stopped", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowView:
+    """One flow now; `error` is the last there was."""
+
+    name: str
+    state: State = "waiting"
+    progress: Progress | None = None
+    batches: int = 0
+    rows: int = 0
+    restarts: int = 0
+    locks_lost: int = 0
+    error: str | None = None
+
+
+class Board:
+    """All flows of a run, by name."""
+
+    def __init__(
+        self,
+        flows: Iterable[str],
+        hooks: Sequence[Hook] = (),
+        tell: Callable[[dict[str, Any]], object] | None = None,
+    ) -> None:
+        self._flows = {name: FlowView(name) for name in flows}
+        self._hooks = hooks
+        self._tell = tell
+        self._done: dict[str, int] = {}  # the last batch of each start of a query
+        self._lock = threading.Lock()
+
+    def views(self) -> list[FlowView]:
+        """All flows, in order."""
+        with self._lock:
+            return list(self._flows.values())
+
+    def view(self, name: str) -> FlowView:
+        """One flow."""
+        with self._lock:
+            return self._flows[name]
+
+    def enter(self, name: str, state: State, error: str | None = None, restarts: int = 0) -> None:
+        """A flow is in another state."""
+        with self._lock:
+            before = self._flows[name]
+            self._flows[name] = replace(
+                before, state=state, error=error or before.error, restarts=restarts
+            )
+        event: dict[str, Any] = {"event": "state", "flow": name, "state": state}
+        self._say({**event, "restarts": restarts, "error": error})
+
+    def report(self, progress: Progress) -> None:
+        """Spark has told of a batch, or that there was none; what is known already is nothing."""
+        with self._lock:
+            view = self._flows.get(progress.flow)
+            if view is None:  # a query of the session that is not ours
+                return
+            done = progress.is_batch
+            if done and self._done.get(progress.run_id, -1) >= progress.batch:
+                return
+            if done:
+                self._done[progress.run_id] = progress.batch
+            self._flows[progress.flow] = replace(
+                view,
+                progress=progress if done or view.progress is None else view.progress,
+                batches=view.batches + done,
+                rows=view.rows + progress.rows,
+                locks_lost=view.locks_lost + _newly_lost(view.progress, progress),
+            )
+        if done:
+            self._say(progress.as_json())
+            self._call_hooks(progress)
+
+    def _say(self, event: dict[str, Any]) -> None:
+        if self._tell is not None:
+            self._tell(event)
+
+    def _call_hooks(self, progress: Progress) -> None:
+        for hook in self._hooks:
+            if hook.flow in (None, progress.flow):
+                try:
+                    hook.function(progress)
+                except Exception:  # the batch is done whatever a hook makes of it
+                    LOG.warning("@on_batch %s failed", hook.function.__name__, exc_info=True)
+
+
+def _newly_lost(before: Progress | None, now: Progress) -> int:
+    """A batch reports all that is lost and not made up for yet, not what was lost in it."""
+    known = 0 if before is None else before.locks_lost or 0
+    return max(0, (now.locks_lost or 0) - known)

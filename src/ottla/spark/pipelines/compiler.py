@@ -1,0 +1,152 @@
+"""Flows as Structured Streaming queries: how rows get in. `outputs` says how they get out.
+
+Whoever reads a flow gets the columns it returned: from its table, from the JSON objects in its
+topic, or raw records if the flow itself made those (it returned a column `value`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from ottla.spark.options import warn_unknown
+from ottla.spark.pipelines.errors import DefinitionError
+from ottla.spark.pipelines.graph import parameter_for, topics_of
+from ottla.spark.pipelines.model import OUR_FORMAT, Flow, Source, ToTable, ToTopic, seconds
+from ottla.spark.pipelines.outputs import JSON_OPTIONS, VALUE, Outputs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
+
+    from ottla.spark.pipelines.load import Pipeline
+    from ottla.spark.pipelines.outputs import Show
+
+# The column that a schema may have for values that are no such JSON.
+CORRUPT: Final = "_corrupt_record"
+
+
+class Compiler:
+    """The flows of a pipeline in one session."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        spark: SparkSession,
+        bootstrap: str,
+        *,
+        once: bool = False,
+        show: Show | None = None,
+    ) -> None:
+        self._definition = pipeline.definition
+        self._places = pipeline.places
+        self._spark = spark
+        self._once = once
+        self._connection = {
+            "kafka.bootstrap.servers": bootstrap,
+            **{f"kafka.{name}": value for name, value in pipeline.settings.kafka.items()},
+        }
+        self._schemas: dict[str, StructType] = {}
+        self._outputs = Outputs(pipeline.places, self._connection, show)
+
+    def start(self, flow: Flow) -> StreamingQuery:
+        """Start the query of a flow; it is called like the flow."""
+        frame = self.frame(flow)
+        writer = self._outputs.writer(frame, flow)
+        writer = writer.queryName(flow.name).outputMode(flow.mode)
+        writer = writer.option("checkpointLocation", self._places.checkpoint(flow))
+        writer = writer.options(**flow.options)
+        if self._once:
+            writer = writer.trigger(availableNow=True)
+        elif flow.trigger is not None:
+            millis = round(seconds(flow.trigger, "trigger") * 1000)
+            writer = writer.trigger(processingTime=f"{millis} milliseconds")
+        return writer.start()
+
+    def frame(self, flow: Flow) -> DataFrame:
+        """The rows of a flow; Spark has checked names and types when this returns."""
+        frame = self._rows(flow, flow)
+        # A Connect session looks at a plan only when it has to.
+        self._schemas[flow.name] = frame.schema
+        return frame
+
+    def _rows(self, flow: Flow, query: Flow) -> DataFrame:
+        frames = {parameter_for(name): self._read(name, query) for name in flow.reads}
+        if flow.sql is not None:
+            for name, frame in frames.items():
+                frame.createOrReplaceTempView(name)
+            return self._spark.sql(flow.sql)
+        assert flow.function is not None  # the graph's check
+        made: DataFrame = flow.function(**frames)
+        if not hasattr(made, "writeStream"):
+            got = type(made).__name__
+            raise DefinitionError(f"flow {flow.name} returned {got}: return a dataframe")
+        return made
+
+    def _read(self, name: str, query: Flow) -> DataFrame:
+        source = self._definition.sources.get(name)
+        if source is not None:
+            return self._source(source, query)
+        flow = self._definition.flows[name]
+        if flow.inline:
+            return self._rows(flow, query)
+        written = self._schema(flow)
+        if isinstance(flow.writes, ToTable):
+            reader = self._spark.readStream.format(flow.writes.format).schema(written)
+            return reader.load(self._places.table(flow.writes))
+        if not isinstance(flow.writes, ToTopic):
+            raise DefinitionError(
+                f"flow {query.name} reads {name}, which only prints: give it a topic or a table"
+            )
+        options = {"startingOffsets": "earliest", "subscribe": flow.writes.name}
+        options |= self._connection
+        return self._records(options, None if VALUE in written.names else written, query)
+
+    def _schema(self, flow: Flow) -> StructType:
+        """What a flow returns; asked of Spark once, since each source in it costs a process."""
+        if flow.name not in self._schemas:
+            self._schemas[flow.name] = self._rows(flow, flow).schema
+        return self._schemas[flow.name]
+
+    def _source(self, source: Source, query: Flow) -> DataFrame:
+        if source.format != OUR_FORMAT:
+            frame = self._spark.readStream.format(source.format).options(**source.options).load()
+        else:
+            options = {"startingOffsets": source.start, **source.options}
+            if source.topic is not None:
+                options["subscribe"] = ",".join(topics_of(source))
+            if source.share_group is not None:
+                options["shareGroup"] = source.share_group
+            connection = self._connection if source.needs_broker else {}
+            frame = self._records({**connection, **options}, source.schema, query)
+        if source.shape is None:
+            return frame
+        shaped: DataFrame = source.shape(frame)
+        return shaped
+
+    def _records(
+        self, options: Mapping[str, str], schema: str | StructType | None, query: Flow
+    ) -> DataFrame:
+        given = {**options, **query.read_options, **self._start_note(query)}
+        if schema is not None:
+            given.setdefault("columns", VALUE)
+        # Where Spark asks the format itself, nobody sees what it says.
+        warn_unknown(given)
+        frame = self._spark.readStream.format(OUR_FORMAT).options(**given).load()
+        if schema is None:
+            return frame
+        from pyspark.sql import functions as f
+
+        # Other writers have other ways to write a time, most of which Spark's default knows.
+        how = {"columnNameOfCorruptRecord": CORRUPT} if isinstance(schema, str) else JSON_OPTIONS
+        row = f.from_json(f.col(VALUE).cast("string"), schema, how)
+        return frame.select(row.alias("row")).select("row.*")
+
+    def _start_note(self, query: Flow) -> dict[str, str]:
+        """Where a reset wants a flow to start; Spark heeds it only without a checkpoint."""
+        note = self._places.start_note(query.name)
+        found: dict[str, str] = json.loads(note.read_text()) if note.is_file() else {}
+        return found

@@ -1,0 +1,240 @@
+"""The names a pipeline file uses: decorators that register, and leave functions as they are.
+
+A file registers into the definition that `collecting` has open. Outside of it, in a test that
+imports the file say, the decorators do nothing but give the function back.
+"""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar, overload
+
+from ottla.spark.pipelines.errors import DefinitionError
+from ottla.spark.pipelines.model import (
+    OUR_FORMAT,
+    Definition,
+    Flow,
+    Function,
+    Hook,
+    Mode,
+    Reject,
+    Source,
+    Target,
+    ToConsole,
+    ToTable,
+    ToTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ottla.spark.pipelines.progress import Progress
+
+F = TypeVar("F", bound=Function)
+
+
+@dataclass
+class _Collected:
+    definition: Definition
+    rejects: list[tuple[Function, Reject]] = field(default_factory=list)
+
+
+_OPEN: ContextVar[_Collected | None] = ContextVar("ottla_pipeline", default=None)
+
+
+@contextmanager
+def collecting(name: str) -> Iterator[Definition]:
+    """What is declared inside the block belongs to this definition."""
+    collected = _Collected(Definition(name))
+    token = _OPEN.set(collected)
+    try:
+        yield collected.definition
+    finally:
+        _OPEN.reset(token)
+    flows = collected.definition.flows
+    for function, rule in collected.rejects:
+        of = [one for one in flows.values() if one.function is function]
+        if not of:
+            raise DefinitionError(f"@reject on {function.__name__} needs @flow beside it")
+        for one in of:
+            flows[one.name] = replace(one, reject=rule)
+
+
+def topic(
+    name: str,
+    *,
+    key: str | None = None,
+    partitions: int | None = None,
+    options: Mapping[str, object] | None = None,
+) -> ToTopic:
+    """Write to a topic, which is made if there is none.
+
+    A frame with a column `value` is written as it is (`key`, `value`, `headers`, `partition`).
+    Any other becomes JSON objects, with the column `key` as their key.
+    """
+    return ToTopic(name, key, partitions, _texts(options))
+
+
+def table(
+    name: str,
+    *,
+    format: str = "parquet",  # noqa: A002  # Spark's name for it
+    partition_by: Sequence[str] = (),
+    options: Mapping[str, object] | None = None,
+) -> ToTable:
+    """Write files; a name with a slash is a path of its own."""
+    return ToTable(name, format, tuple(partition_by), _texts(options))
+
+
+def console(rows: int = 20) -> ToConsole:
+    """Print the first rows of each batch."""
+    return ToConsole(rows)
+
+
+class Shape:
+    """What `source` returns: a decorator for a function from the raw frame to what flows see."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, function: F) -> F:
+        collected = _OPEN.get()
+        if collected is not None:
+            sources = collected.definition.sources
+            sources[self._name] = replace(sources[self._name], shape=function)
+        return function
+
+
+def source(
+    name: str,
+    *,
+    topic: str | None = None,
+    share_group: str | None = None,
+    schema: str | None = None,
+    start: str = "earliest",
+    format: str = OUR_FORMAT,  # noqa: A002  # Spark's name for it
+    options: Mapping[str, object] | None = None,
+) -> Shape:
+    """Declare a stream; as a decorator, with a function that shapes it.
+
+    `topic` names one or several, with commas between. With a `share_group` the topic is a queue
+    whose records are shared with all other members of that group. With a `schema` such as
+    `"shop string, amount double"` values are read as JSON objects with these fields.
+    """
+    declared = Source(name, topic, share_group, schema, start, format, _texts(options))
+    collected = _OPEN.get()
+    if collected is not None:
+        collected.definition.add(declared)
+    return Shape(name)
+
+
+def flow(
+    name: str,
+    *,
+    reads: Sequence[str] | None = None,
+    writes: Target | None = None,
+    inline: bool = False,
+    trigger: str | None = None,
+    delivery: str = "at-least-once",
+    mode: Mode = "append",
+    options: Mapping[str, object] | None = None,
+    read_options: Mapping[str, object] | None = None,
+) -> Callable[[F], F]:
+    """Declare a flow: a function that takes dataframes by name and returns one.
+
+    Without `reads` the names of the parameters say what is read. Whoever reads a flow gets the rows
+    it returned: through its topic or table, or directly from an `inline` one.
+    """
+
+    def register(function: F) -> F:
+        names = tuple(reads if reads is not None else inspect.signature(function).parameters)
+        declared = Flow(
+            name,
+            names,
+            writes,
+            inline,
+            trigger,
+            delivery,
+            mode,
+            options=_texts(options),
+            read_options=_texts(read_options),
+            function=function,
+        )
+        collected = _OPEN.get()
+        if collected is not None:
+            collected.definition.add(declared)
+        return function
+
+    return register
+
+
+def reject(*, to: ToTopic | str, when: str) -> Callable[[F], F]:
+    """Beside @flow: rows for which the SQL condition `when` is true or unknown go to a topic.
+
+    They are written in the same batch as the others, so a queue's record is done with only when it
+    is in one place or the other.
+    """
+    rule = Reject(ToTopic(to) if isinstance(to, str) else to, when)
+
+    def register(function: F) -> F:
+        collected = _OPEN.get()
+        if collected is not None:
+            collected.rejects.append((function, rule))
+        return function
+
+    return register
+
+
+@overload
+def on_batch(
+    of: Callable[[Progress], object],
+) -> Callable[[Progress], object]: ...
+@overload
+def on_batch(
+    of: str | None = None,
+) -> Callable[[Callable[[Progress], object]], Callable[[Progress], object]]: ...
+def on_batch(of: Callable[[Progress], object] | str | None = None) -> object:
+    """Call a function with the `Progress` of each batch, of one flow or of all.
+
+    It runs in the process of `ottla run`, after the batch is in Spark's log. A batch may be
+    reported twice after a crash, and an exception in the function is only a warning.
+    """
+
+    def register(
+        function: Callable[[Progress], object], name: str | None
+    ) -> Callable[[Progress], object]:
+        collected = _OPEN.get()
+        if collected is not None:
+            collected.definition.hooks.append(Hook(function, name))
+        return function
+
+    if callable(of):
+        return register(of, None)
+    return lambda function: register(function, of)
+
+
+def samples(source: str) -> Callable[[F], F]:
+    """A function that gives records to try the pipeline with: dicts, text or bytes.
+
+    With them `ottla run` needs no broker: if none is named it starts one for the run and fills it.
+    They are never written to a broker that is not its own.
+    """
+
+    def register(function: F) -> F:
+        collected = _OPEN.get()
+        if collected is not None:
+            collected.definition.samples[source] = function
+        return function
+
+    return register
+
+
+def _texts(options: Mapping[str, object] | None) -> dict[str, str]:
+    """Options as Spark wants them: true, not True."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in (options or {}).items()
+    }

@@ -1,0 +1,22 @@
+"""What can be wrong with a pipeline before it runs; each text is a sentence with the fix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.spark.errors import SparkError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class DefinitionError(SparkError, ValueError):
+    """The file, its YAML or the graph they describe is wrong: one sentence per problem."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems: Sequence[str] = problems
+
+
+class EnvironmentProblem(SparkError):
+    """The pipeline is right and the machine is not: Java, a package, a broker, a topic."""

@@ -1,0 +1,63 @@
+"""An error of a query as one sentence, and whether to try again would help.
+
+Spark wraps what a Python source raises into several layers of text; the sentence is in the last
+line of the innermost traceback.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+LONGEST: Final = 500
+
+# The query as it stands cannot run: an option, a name, a type, a plan.
+_FOR_GOOD_TYPES: Final = frozenset(
+    {"AnalysisException", "ParseException", "IllegalArgumentException", "DefinitionError"}
+)
+_FOR_GOOD_TEXTS: Final = (
+    *("BadOption", "BadSchema", "DataLoss", "PySparkTypeError", "PySparkAttributeError"),
+    "STREAMING_STATEFUL_OPERATOR_NOT_MATCH",
+)
+_PYTHON: Final = re.compile(r"^((?:\w+\.)*([A-Z]\w+)): (.+)$", re.MULTILINE)
+_JVM_NOISE: Final = re.compile(r"at |\.\.\. \d+ more|An error occurred while calling")
+
+
+class Failure(NamedTuple):
+    """Why a flow does not run."""
+
+    sentence: str
+    for_good: bool
+
+
+def explain(error: BaseException) -> Failure:
+    """What to say about an error, and whether it is one that stays."""
+    text = str(error)
+    kind = type(error).__name__
+    for_good = kind in _FOR_GOOD_TYPES or any(one in text for one in _FOR_GOOD_TEXTS)
+    return Failure(_sentence(text, kind) + _hint(text), for_good)
+
+
+def _sentence(text: str, kind: str) -> str:
+    raised = [
+        one
+        for one in _PYTHON.finditer(text)
+        if one[1].startswith("ottla.") or one[2].endswith(("Error", "Exception"))
+    ]
+    if raised:
+        ours = [one for one in raised if one[1].startswith("ottla.")]
+        said = ours[-1][3] if ours else f"{raised[-1][2]}: {raised[-1][3]}"
+    else:
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        kept = [line for line in lines if not _JVM_NOISE.match(line)]
+        said = kept[0].removeprefix(": ") if kept else kind
+    said = " ".join(said.split())
+    return said if len(said) <= LONGEST else said[: LONGEST - 3] + "..."
+
+
+def _hint(text: str) -> str:
+    if "UNSUPPORTED_STREAMING_OPERATOR" in text or "output mode" in text.lower():
+        return " (give the flow another mode=: append, update or complete)"
+    if "DATA_SOURCE_NOT_FOUND" in text or "NotFoundError: No " in text:
+        return " (the Python that Spark runs needs pip install 'ottla[spark]')"
+    return ""

@@ -1,0 +1,293 @@
+"""The graph of a pipeline: who reads what, in which order, and all that can be wrong with it.
+
+Inline flows are part of every query that reads them; a query is a flow that writes. Everything here
+is decided before Spark is started.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from ottla.spark.pipelines.errors import DefinitionError
+from ottla.spark.pipelines.model import (
+    DELIVERIES,
+    MODES,
+    OUR_FORMAT,
+    Definition,
+    Flow,
+    Source,
+    ToConsole,
+    ToTable,
+    ToTopic,
+    seconds,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ottla.spark.pipelines.places import Places
+    from ottla.spark.pipelines.settings import Settings
+
+ASYNC_PROGRESS: Final = "asyncprogresstrackingenabled"
+
+
+def problems_of(definition: Definition, settings: Settings, places: Places) -> list[str]:
+    """One sentence for each thing that is wrong; none if the pipeline can run."""
+    if not definition.flows:
+        return ["the file declares no flow: decorate a function with @flow"]
+    found = [*_unknown_names(definition), *_circles(definition)]
+    if found:  # what follows walks along the edges
+        return found
+    for source in definition.sources.values():
+        found += _source_problems(source)
+    for flow in definition.flows.values():
+        found += _flow_problems(flow)
+    return [
+        *found,
+        *_loops_through_topics(definition),
+        *_shared_tables(definition, places),
+        *_shared_checkpoints(definition, places),
+        *_shared_queues(definition, settings),
+        *_stray_names(definition),
+    ]
+
+
+def queries(definition: Definition) -> list[Flow]:
+    """The flows that run, in the order of the file."""
+    return [flow for flow in definition.flows.values() if not flow.inline]
+
+
+def sources_of(definition: Definition, flow: Flow) -> list[Source]:
+    """The sources in a flow's query, through inline flows."""
+    inputs = _inputs(definition, flow)
+    return [definition.sources[name] for name in inputs if name in definition.sources]
+
+
+def upstream_of(definition: Definition, flow: Flow) -> list[str]:
+    """The other queries whose output a flow's query reads."""
+    return [name for name in _inputs(definition, flow) if name in definition.flows]
+
+
+def ordered(definition: Definition) -> list[Flow]:
+    """The queries, each after those it reads."""
+    done: dict[str, Flow] = {}
+
+    def visit(flow: Flow) -> None:
+        if flow.name not in done:
+            for name in upstream_of(definition, flow):
+                visit(definition.flows[name])
+            done[flow.name] = flow
+
+    for flow in queries(definition):
+        visit(flow)
+    return list(done.values())
+
+
+def chosen(definition: Definition, names: list[str]) -> list[Flow]:
+    """The queries to run, all of them if none is named."""
+    running = {flow.name: flow for flow in ordered(definition)}
+    for name in names:
+        if name not in running:
+            because = "is inline and runs with its readers" if name in definition.flows else "is no"
+            raise DefinitionError(f"--flow {name} {because} flow; there are {', '.join(running)}")
+    return [flow for name, flow in running.items() if not names or name in names]
+
+
+def reads_queue(definition: Definition, flow: Flow) -> bool:
+    """Whether a query is a member of a share group."""
+    return any(source.share_group for source in sources_of(definition, flow))
+
+
+def edges(definition: Definition) -> Iterator[tuple[str, str]]:
+    """What the graph is drawn from: (from, to), with targets by their kind."""
+    for source in definition.sources.values():
+        if source.topic is not None:
+            queue = f" as {source.share_group}" if source.share_group else ""
+            yield f"topic {source.topic}{queue}", source.name
+    for flow in definition.flows.values():
+        for name in flow.reads:
+            yield name, flow.name
+        if flow.writes is not None:
+            yield flow.name, describe(flow.writes)
+        if flow.reject is not None:
+            yield flow.name, f"{describe(flow.reject.to)} (rejected)"
+
+
+def describe(target: ToTopic | ToTable | ToConsole) -> str:
+    """A target in two words."""
+    if isinstance(target, ToConsole):
+        return "console"
+    return f"{'topic' if isinstance(target, ToTopic) else 'table'} {target.name}"
+
+
+def _inputs(definition: Definition, flow: Flow) -> list[str]:
+    found: dict[str, None] = {}
+    for name in flow.reads:
+        read = definition.flows.get(name)
+        inside = _inputs(definition, read) if read is not None and read.inline else [name]
+        found.update(dict.fromkeys(inside))
+    return list(found)
+
+
+def _unknown_names(definition: Definition) -> Iterator[str]:
+    known = [*definition.sources, *definition.flows]
+    for flow in definition.flows.values():
+        for name in flow.reads:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                meant = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+                yield f"flow {flow.name} reads {name}, which is not declared; {meant}"
+
+
+def _circles(definition: Definition) -> Iterator[str]:
+    edges_of = {flow.name: flow.reads for flow in definition.flows.values()}
+    circle = _find_circle(edges_of)
+    if circle:
+        yield f"flows read each other in a circle: {' <- '.join(circle)}; take one of them out"
+
+
+def _loops_through_topics(definition: Definition) -> Iterator[str]:
+    """A circle that is closed outside: a source on a topic that a flow behind it writes."""
+    edges_of: dict[str, list[str]] = {}
+    for flow in definition.flows.values():
+        edges_of[f"flow {flow.name}"] = [
+            f"{'flow' if name in definition.flows else 'source'} {name}" for name in flow.reads
+        ]
+        for target in flow.topics_written():
+            edges_of.setdefault(f"topic {target.name}", []).append(f"flow {flow.name}")
+    for source in definition.sources.values():
+        edges_of[f"source {source.name}"] = [f"topic {name}" for name in topics_of(source)]
+    circle = _find_circle(edges_of)
+    if circle:
+        yield f"records would go round for ever: {' <- '.join(circle)}; write to another topic"
+
+
+def _find_circle(edges_of: Mapping[str, list[str] | tuple[str, ...]]) -> list[str]:
+    done: set[str] = set()
+
+    def walk(name: str, way: list[str]) -> list[str]:
+        if name in way:
+            return [*way[way.index(name) :], name]
+        if name in done:
+            return []
+        for following in edges_of.get(name, ()):
+            circle = walk(following, [*way, name])
+            if circle:
+                return circle
+        done.add(name)
+        return []
+
+    return next((circle for name in edges_of if (circle := walk(name, []))), [])
+
+
+def topics_of(source: Source) -> list[str]:
+    """The topics a source names."""
+    return [name.strip() for name in (source.topic or "").split(",") if name.strip()]
+
+
+def _source_problems(source: Source) -> Iterator[str]:
+    ours = source.format == OUR_FORMAT
+    selects = {"subscribepattern", "assign", "subscribe"} & {one.lower() for one in source.options}
+    if source.needs_broker and not topics_of(source) and not selects:
+        yield f"source {source.name} has no topic: give it topic=..."
+    if not ours and (source.topic is not None or source.share_group is not None):
+        yield f"source {source.name}: topic and share_group are for format ottla, not others"
+
+
+def _flow_problems(flow: Flow) -> Iterator[str]:
+    name = f"flow {flow.name}"
+    if not flow.reads:
+        yield f"{name} reads nothing: give it reads=[...]"
+    if flow.inline and flow.writes is not None:
+        yield f"{name} is inline and writes: take one of the two out"
+    if not flow.inline and flow.writes is None:
+        yield f"{name} writes nothing: give it writes=..., or inline=True"
+    if flow.inline and flow.reject is not None:
+        yield f"{name} is inline: put @reject on the flow that writes"
+    if flow.mode not in MODES:
+        yield f"{name}: mode is one of {', '.join(MODES)}, not {flow.mode!r}"
+    if flow.delivery not in DELIVERIES:
+        yield f"{name}: delivery is one of {', '.join(DELIVERIES)}, not {flow.delivery!r}"
+    elif flow.delivery == "exactly-once" and (
+        flow.reject is not None or not isinstance(flow.writes, ToTopic) or flow.mode != "append"
+    ):
+        yield f"{name}: delivery=exactly-once is for topics in mode append, without @reject"
+    if flow.trigger is not None:
+        try:
+            seconds(flow.trigger, f"{name}: trigger")
+        except DefinitionError as error:
+            yield str(error)
+    yield from _parameter_problems(flow)
+
+
+def _parameter_problems(flow: Flow) -> Iterator[str]:
+    if (flow.function is None) == (flow.sql is None):
+        yield f"flow {flow.name} needs either a function or `sql`, and not both"
+    elif flow.function is not None:
+        parameters = set(inspect.signature(flow.function).parameters)
+        wanted = {parameter_for(name) for name in flow.reads}
+        if parameters != wanted:
+            yield (
+                f"flow {flow.name} reads {', '.join(flow.reads)}, so its function takes "
+                f"({', '.join(sorted(wanted))}), not ({', '.join(sorted(parameters))})"
+            )
+
+
+def parameter_for(name: str) -> str:
+    """The name of the parameter that gets the frame of a node."""
+    return name.replace("-", "_").replace(".", "_")
+
+
+def _shared_tables(definition: Definition, places: Places) -> Iterator[str]:
+    writers: dict[str, list[str]] = {}
+    for flow in queries(definition):
+        if isinstance(flow.writes, ToTable):
+            writers.setdefault(places.table(flow.writes), []).append(flow.name)
+    for path, names in writers.items():
+        if len(names) > 1:
+            yield f"flows {' and '.join(names)} write to one table ({path}): give each its own"
+
+
+def _shared_checkpoints(definition: Definition, places: Places) -> Iterator[str]:
+    taken = {flow.name: places.checkpoint(flow).rstrip("/") for flow in queries(definition)}
+    for name, path in taken.items():
+        for other, beside in taken.items():
+            same = path == beside and name < other
+            if same or beside.startswith(path + "/"):
+                how = "have one checkpoint" if same else "have checkpoints inside each other"
+                yield f"flows {name} and {other} {how} ({beside}): give each its own"
+
+
+def _shared_queues(definition: Definition, settings: Settings) -> Iterator[str]:
+    readers = Counter(
+        source.name
+        for flow in queries(definition)
+        for source in sources_of(definition, flow)
+        if source.share_group
+    )
+    for name, count in readers.items():
+        if count > 1:
+            yield (
+                f"{count} flows read the queue {name}, and each record would go to one of them "
+                "alone: write it to a topic first, and have them read that"
+            )
+    conf = {name.lower().rpartition(".")[2]: value for name, value in settings.spark.items()}
+    for flow in queries(definition):
+        options = {**conf, **{one.lower(): value for one, value in flow.options.items()}}
+        if reads_queue(definition, flow) and options.get(ASYNC_PROGRESS, "").lower() == "true":
+            yield (
+                f"flow {flow.name} reads a queue with asynchronous progress tracking, which would "
+                "settle records before their batch is safe: take asyncProgressTrackingEnabled out"
+            )
+
+
+def _stray_names(definition: Definition) -> Iterator[str]:
+    for hook in definition.hooks:
+        if hook.flow is not None and hook.flow not in definition.flows:
+            yield f"@on_batch names the flow {hook.flow}, which is not declared"
+    for name in definition.samples:
+        if name not in definition.sources or not topics_of(definition.sources[name]):
+            yield f"@samples names {name}, which is no source with a topic"

@@ -1,0 +1,39 @@
+"""Spark's own reports, passed on to the board. Handlers are quick: events queue in the driver."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from ottla.spark.pipelines.progress import parse
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+    from ottla.spark.pipelines.board import Board
+
+
+class BoardListener(StreamingQueryListener):
+    """States are the runner's to know, since it starts and stops; batches come from here."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  # Spark's name
+        self._board.report(parse(json.loads(event.progress.json)))
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
+        pass
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  # Spark's name
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  # Spark's name
+        pass

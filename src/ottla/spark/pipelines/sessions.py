@@ -1,0 +1,119 @@
+"""The session a pipeline runs in: on this machine, on a cluster, or at a Connect server.
+
+Spark's own log is long and comes from another process: it goes to a file, unless the user debugs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from ottla.spark.errors import NoJava
+from ottla.spark.pipelines.errors import EnvironmentProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from ottla.spark.pipelines.load import Pipeline
+
+DEFAULT_MASTER: Final = "local[*]"
+WORKER_PYTHON: Final = "spark.pyspark.python"
+
+
+def open_session(
+    pipeline: Pipeline, *, master: str | None = None, remote: str | None = None, log: Path | None
+) -> SparkSession:
+    """A session with the format in it; what the command line says comes before the settings."""
+    settings = pipeline.settings
+    if master is None and remote is None:
+        master, remote = settings.master, settings.remote
+    exactly = any(one.delivery == "exactly-once" for one in pipeline.definition.flows.values())
+    config = {**({"spark.speculation": "false"} if exactly else {}), **settings.spark}
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise EnvironmentProblem("Spark is not installed: pip install 'ottla[spark]'") from None
+    with _log_into(log), warnings.catch_warnings():
+        # PySpark warns of the pandas it finds, which nothing here uses.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
+        try:
+            if remote is not None:
+                spark = _remote(remote, config)
+            else:
+                local = pipeline.places.are_local
+                spark = _classic(
+                    pipeline.definition.name, master or DEFAULT_MASTER, config, local=local
+                )
+            _register(spark)
+        except NoJava as error:
+            raise EnvironmentProblem(str(error)) from error
+        except Exception as error:
+            at = remote or master or DEFAULT_MASTER
+            said = " ".join(str(error).split())[:300]
+            where = f"; its log is {log}" if log is not None else ""
+            raise EnvironmentProblem(
+                f"Spark did not start at {at} ({said}){where}; --master and --remote name others"
+            ) from error
+    return spark
+
+
+def _classic(name: str, master: str, config: Mapping[str, str], *, local: bool) -> SparkSession:
+    from ottla.spark.session import local_session, prepare_environment, profile
+
+    config = {**profile(local_checkpoints=local), **config}
+    if master.startswith("local"):
+        return local_session(name, master=master, config=config, stock=True)
+    prepare_environment()
+    # PySpark takes the workers' Python from the environment alone, whatever the settings say.
+    os.environ["PYSPARK_PYTHON"] = config[WORKER_PYTHON]
+    from pyspark.sql import SparkSession as Session
+
+    builder: SparkSession.Builder = Session.builder.appName(name).master(master)
+    for key, value in {"spark.ui.showConsoleProgress": "false", **config}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _remote(url: str, config: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession as Session
+
+    spark = Session.builder.remote(url).getOrCreate()
+    for key, value in config.items():
+        spark.conf.set(key, value)
+    return spark
+
+
+def _register(spark: SparkSession) -> None:
+    """Spark finds the format by itself, but not in packages that were added as zip files."""
+    from ottla.spark.source import OttlaSource
+
+    spark.dataSource.register(OttlaSource)
+
+
+@contextmanager
+def _log_into(file: Path | None) -> Iterator[None]:
+    """What is started in here writes into a file what it would write to the terminal."""
+    if file is None:
+        yield
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    with file.open("ab") as opened:
+        os.dup2(opened.fileno(), 1)
+        os.dup2(opened.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, original in zip((1, 2), kept, strict=True):
+            os.dup2(original, number)
+            os.close(original)

@@ -1,0 +1,82 @@
+"""A Spark session that suits the format: which Java, which Python, which settings.
+
+    spark = local_session()
+    spark.read.format("ottla")...
+
+`profile()` is a dict of Spark settings for sessions made elsewhere. Most of what it sets removes
+waiting from micro-batches: workers are reached by Unix sockets, and checkpoints on a local disk are
+written by plain renames.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from ottla.spark.java import find_java
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+CHECKPOINT_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
+UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+_BY_RENAME: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+
+
+def profile(*, local_checkpoints: bool = True) -> dict[str, str]:
+    """Settings for any session. Checkpoints on object stores want Spark's own file manager."""
+    settings = {
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.python.worker.reuse": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    }
+    if hasattr(os, "fork"):
+        settings[UNIX_SOCKETS] = "true"
+    if local_checkpoints:
+        settings[CHECKPOINT_MANAGER] = _BY_RENAME
+    return settings
+
+
+def prepare_environment() -> None:
+    """Have Spark start with the right Java, and its workers with the Python that runs this.
+
+    To be called before the first session: the JVM reads the environment once.
+    """
+    os.environ["JAVA_HOME"] = str(find_java())
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+
+def local_session(
+    name: str = "ottla",
+    *,
+    master: str = "local[2]",
+    config: Mapping[str, str] | None = None,
+    stock: bool = False,
+) -> SparkSession:
+    """A session on this machine, without its web page; `stock` leaves the profile out.
+
+    Spark keeps one session per process: if there is one it is what comes back.
+    """
+    prepare_environment()
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        **({} if stock else profile()),
+        **(config or {}),
+    }
+    builder: SparkSession.Builder = SparkSession.builder.appName(name).master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,44 @@
+"""The `ottla` format: what Spark makes when a query names it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from ottla.spark.options import parse_source, warn_unknown
+from ottla.spark.readers import BatchReader, PushdownReader, StreamReader
+from ottla.spark.schema import source_schema, wanted_columns
+from ottla.spark.sink import BatchWriter, StreamWriter
+from ottla.spark.sink_options import SINK_NAMES, parse_sink
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class OttlaSource(DataSource):
+    """Reads and writes topics; options and columns are those of Spark's `kafka` format."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ottla"
+
+    def schema(self) -> StructType:
+        warn_unknown(self.options)
+        return source_schema(parse_source(self.options, "unknown"))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        options = parse_source(self.options, "batch")
+        kind = PushdownReader if options.pushdown else BatchReader
+        return kind(options, wanted_columns(schema, options))
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  # Spark's name
+        options = parse_source(self.options, "stream")
+        return StreamReader(options, wanted_columns(schema, options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        warn_unknown(self.options, SINK_NAMES)
+        return BatchWriter(parse_sink(self.options, schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
+        return StreamWriter(parse_sink(self.options, schema, overwrite=False))

@@ -1,0 +1,56 @@
+"""Who has messages in hand, and waiting until nobody has."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from typing import TYPE_CHECKING
+
+from ottla.streams.types import AutoCommit
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from ottla.streams.tracker import Tracker
+    from ottla.streams.types import ShardKey
+
+_log = logging.getLogger("ottla.streams")
+
+
+class Hands:
+    """The tasks that have taken messages of one consumer, and what they still hold."""
+
+    def __init__(self, tracker: Tracker, auto_commit: AutoCommit):
+        self._tracker = tracker
+        self._auto_commit = auto_commit
+        self._tasks: weakref.WeakSet[asyncio.Task[object]] = weakref.WeakSet()
+        self._progressed = asyncio.Event()
+
+    def taken(self) -> None:
+        """The current task has been given something."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._tasks.add(task)
+
+    def progressed(self) -> None:
+        """Something is done, so that there may be nothing left to wait for."""
+        self._progressed.set()
+
+    def worth_waiting(self, caller: asyncio.Task[object] | None) -> bool:
+        """Whether someone else than the closing task can still finish work."""
+        if not self._tracker.in_flight():
+            return False
+        if self._auto_commit is AutoCommit.ROLLING:
+            return True
+        return any(task is not caller and not task.done() for task in self._tasks)
+
+    async def empty(self, shards: Collection[ShardKey] | None, within: float) -> None:
+        """Until nothing of these shards (None: all) is in hand, or the time is over."""
+        try:
+            async with asyncio.timeout(within):
+                while self._tracker.in_flight(shards):
+                    self._progressed.clear()
+                    await self._progressed.wait()
+        except TimeoutError:
+            _log.warning("gave up waiting for %d messages", self._tracker.in_flight(shards))

@@ -1,0 +1,120 @@
+"""Option by option beside Spark's own `kafka` format: the same rows, the same offsets."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.jvm import NoJvm
+from tests.support.spark import connector_jars, run
+from tests.support.spark_source import fill, new_topic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ottla.testing.embedded import EmbeddedBroker
+
+_missing = connector_jars()
+pytestmark = pytest.mark.skipif(isinstance(_missing, NoJvm), reason=str(_missing))
+
+BATCH = [
+    {},
+    {"includeHeaders": "true"},
+    {"startingOffsets": '{"TOPIC": {"0": 5, "1": -2, "2": 0}}'},
+    {"endingOffsets": '{"TOPIC": {"0": 5, "1": -1, "2": 0}}'},
+    {"startingTimestamp": "2000", "startingOffsetsByTimestampStrategy": "latest"},
+    {"startingOffsetsByTimestamp": '{"TOPIC": {"0": 2000, "1": 500, "2": 1000}}'},
+    {"endingTimestamp": "2000"},
+    {"endingOffsetsByTimestamp": '{"TOPIC": {"0": 2000, "1": 500, "2": 1000}}'},
+    {"minPartitions": "7"},
+    {"maxRecordsPerPartition": "11"},
+    {"kafka.isolation.level": "read_committed"},
+]
+
+
+@pytest.fixture(scope="module")
+def topic(broker: EmbeddedBroker) -> str:
+    name = new_topic(broker, 3)
+    fill(broker, name, {0: 20, 1: 50, 2: 3}, timestamp=1000)
+    fill(broker, name, {0: 20, 1: 5}, timestamp=2000)
+    return name
+
+
+def frames(
+    spark: SparkSession,
+    broker: EmbeddedBroker,
+    topic: str,
+    options: dict[str, str],
+    *,
+    stream: bool,
+) -> list[DataFrame]:
+    found = []
+    for name in ("kafka", "ottla"):
+        reader = (spark.readStream if stream else spark.read).format(name)
+        given = {key: value.replace("TOPIC", topic) for key, value in options.items()}
+        if not {"assign", "subscribePattern"} & given.keys():
+            given["subscribe"] = topic
+        found.append(
+            reader.options(**{"kafka.bootstrap.servers": broker.bootstrap, **given}).load()
+        )
+    return found
+
+
+@pytest.mark.parametrize("options", [*BATCH, {"assign": '{"TOPIC": [0, 2]}'}], ids=str)
+def test_batches_have_the_same_rows(
+    spark: SparkSession, broker: EmbeddedBroker, topic: str, options: dict[str, str]
+) -> None:
+    theirs, ours = frames(spark, broker, topic, options, stream=False)
+    assert ours.schema == theirs.schema
+    rows = [sorted(one.collect(), key=lambda r: (r.partition, r.offset)) for one in (theirs, ours)]
+    assert rows[0] == rows[1]
+    assert rows[0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"maxOffsetsPerTrigger": "7"},
+        {"maxOffsetsPerTrigger": "40", "minOffsetsPerTrigger": "2"},
+        {"subscribePattern": "TOPI."},
+    ],
+    ids=str,
+)
+def test_streams_have_the_same_offsets(
+    spark: SparkSession,
+    broker: EmbeddedBroker,
+    topic: str,
+    tmp_path: Path,
+    options: dict[str, str],
+) -> None:
+    if "subscribePattern" in options:
+        options = {"subscribePattern": f"{topic[:-1]}{topic[-1]}"}
+    ends = []
+    for name, frame in zip(
+        ("kafka", "ottla"),
+        frames(spark, broker, topic, {**options, "startingOffsets": "earliest"}, stream=True),
+        strict=True,
+    ):
+        query = run(frame, tmp_path / name, sink="noop", availableNow=True)
+        found = [json.loads(one["sources"][0]["endOffset"]) for one in query.recentProgress]
+        ends.append([one[topic] for one in found])
+    assert ends[0] == ends[1]
+    assert ends[0][-1] == {"0": 40, "1": 55, "2": 3}
+
+
+def test_case_21_a_checkpoint_moves_both_ways(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    topic = new_topic(broker, 2)
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "20"}
+    theirs, ours = frames(spark, broker, topic, options, stream=True)
+    rows = []
+    for frame in (theirs, ours, theirs, ours):
+        fill(broker, topic, {0: 10, 1: 20})
+        query = run(frame, tmp_path, sink="noop", availableNow=True)
+        rows.append(sum(one["numInputRows"] for one in query.recentProgress))
+    assert rows == [30, 30, 30, 30]
