@@ -66,8 +66,7 @@ class ReadAhead:
         if it does not have the offset, or has it elsewhere.
         """
         # Of what has left the local disk, the log cannot say any more which of it was aborted.
-        begins = max(self._from, self._log.log_start_offset, self._log.local_start_offset)
-        is_kept = begins <= offset and self._pass(offset)
+        is_kept = max(self._from, self._log.local_start_offset) <= offset and self._pass(offset)
         if not is_kept:
             chunks, _ = self._log.read(
                 offset, READ_BYTES, upper_bound_offset=bound, min_one_message=True
