@@ -66,6 +66,15 @@ class OttlaProcess:
         fields = self._proc("stat").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 
+    def pause(self) -> None:
+        """Let it do nothing at all until `resume`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def settle_disk(self) -> None:
         """Write everything out and give its memory back.
 

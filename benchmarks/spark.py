@@ -29,6 +29,7 @@ import pyarrow as pa
 from benchmarks import _spark_share
 from benchmarks._harness import Row, Timing, faster, report
 from benchmarks._ottla import OttlaProcess
+from benchmarks._spark_tier import tier_rows
 from ottla import Admin, Producer
 from tests.support.jvm import NoJvm
 from tests.support.spark import connector_jars, session
@@ -70,6 +71,7 @@ def main() -> None:
         with session() as spark:
             rows = spark_rows(spark, broker.bootstrap)
             rows += _spark_share.share_rows(spark, broker.bootstrap, "records", RECORDS)
+            rows += tier_rows(spark, METER.seconds, records(200_000), RECORDS, ROUNDS)
     rows += floor_rows()
     report("spark", rows, ("pyspark", "pyarrow", "numba"))
     print(f"  load average {os.getloadavg()[0]:.1f}; {RECORDS:,} records")

@@ -4,6 +4,11 @@
 
 With `--state` the broker that is started for the run keeps its data, and so do the checkpoint and
 the table. Run it again and nothing is written twice: the flow goes on where it was.
+
+If your broker keeps its older records in object storage, begin with those. The broker is not asked,
+and a run without `--env backfill` then goes on with the live log at the right offset:
+
+    TIER_URL=s3://bucket/tier ottla run examples/stream_to_parquet.py --once --env backfill
 """
 
 from __future__ import annotations

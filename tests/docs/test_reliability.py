@@ -43,3 +43,9 @@ def test_kills(source: str) -> None:
     assert found is not None
     line = next(line for line in PAGE.splitlines() if f"faults/{source}`)" in line)
     assert line.endswith(f"| {found[2]} kills | {int(found[1]):,} |")
+
+
+def test_the_tests_it_names_exist() -> None:
+    named = set(re.findall(r"`((?:faults|unit|conformance)/[\w/]+\.py)`", PAGE))
+    assert named
+    assert [path for path in sorted(named) if not (ROOT / "tests" / path).is_file()] == []

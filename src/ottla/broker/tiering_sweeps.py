@@ -53,6 +53,8 @@ class Sweeps:
                 self._deleted[tip.identity] = tip
 
     async def _round(self) -> None:
+        if self._tiering.manager is None:
+            return
         try:
             await self._delete_partitions()
             await self._scrub()

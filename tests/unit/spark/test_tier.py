@@ -24,6 +24,7 @@ from ottla.spark.tier_planning import Piece, cut
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.tier.reader import Split
 from ottla.wire.arrow import batches_to_arrow
+from tests.support import tiered_broker
 from tests.support.s3 import moto_server, rsm_config
 from tests.support.spark_source import delete_below, new_topic, rows, task_rows
 from tests.support.spark_tier import upload_log, upload_topic
@@ -415,3 +416,25 @@ def test_tasks_are_small_to_send(tiered: Tiered) -> None:
     tasks = tiered.source().plan(tiered.offsets(0), tiered.offsets(60))
     assert any(isinstance(one, Piece) for task in tasks for one in task)  # type: ignore[attr-defined]  # of this backend
     assert all(len(pickle.dumps(task)) < 100_000 for task in tasks)
+
+
+def test_case_46_what_a_broker_has_tiered_itself(tmp_path: Path, fetched: list[Range]) -> None:
+    sent = tiered_broker.values(4000)
+    with tiered_broker.tiered_broker(tmp_path / "store", tmp_path / "data") as broker:
+        broker.create_topic("archive", configs=tiered_broker.TIERED)
+        tiered_broker.produce(broker.bootstrap, "archive", sent)
+        tiered_broker.eventually(
+            lambda: len(tiered_broker.stored(tmp_path / "store", ".meta")) >= 3, "three copies"
+        )
+        url = (tmp_path / "store").as_uri()
+        given = {"subscribe": "archive", "tierUrl": url, "tierMinBytes": "0"}
+        both = parse_source({"kafka.bootstrap.servers": broker.bootstrap, **given}, "batch")
+        source = LogBackend(both)
+        assert [row[2] for row in rows(source, *source.bounds())] == sent
+        assert 0 < sum(one.size for one in fetched) < 2000
+    fetched.clear()
+    alone = LogBackend(parse_source({"tier": "only", **given}, "batch"))
+    found = rows(alone, *alone.bounds())
+    assert 2000 < len(found) < 4000
+    assert [row[2] for row in found] == sent[: len(found)]
+    assert not fetched

@@ -1,0 +1,182 @@
+"""Rows of `benchmarks.spark` about segments in object storage, and about memory.
+
+The same records are read from the live log and from the segments that the broker has copied to a
+directory. While the segments are read the broker is stopped by a signal: it serves not a byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from benchmarks._harness import Row, Timing, faster
+from benchmarks._ottla import OttlaProcess
+from ottla import Admin, Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+MIB: Final = 1024 * 1024
+SEGMENT_BYTES: Final = 64 * MIB
+PARTITIONS: Final = 2
+SMALL_PART: Final = 8  # what memory is compared with reads an eighth
+PATIENCE: Final = 300.0
+
+
+def tier_rows(
+    spark: SparkSession, cpu: Callable[[], float], some: pa.Table, records: int, rounds: int
+) -> list[Row]:
+    """`cpu` gives the seconds that Spark and its workers have used so far."""
+    with tempfile.TemporaryDirectory(prefix="ottla-tier-") as directory:
+        config = {
+            "ottla.flush.mode": "os",
+            "remote.log.storage.system.enable": "true",
+            "rsm.config.url": f"file://{directory}",
+            "remote.log.manager.task.interval.ms": "200",
+        }
+        with OttlaProcess(config) as broker:
+            asyncio.run(_fill(broker.bootstrap, some, records))
+            _wait_for_copies(Path(directory))
+            live = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "tiered"}
+            tier = {"subscribe": "tiered", "tier": "only", "tierUrl": f"file://{directory}"}
+            return [
+                _scan(spark, cpu, broker, live, tier, rounds),
+                _memory(spark, broker, live, records),
+            ]
+
+
+async def _fill(bootstrap: str, some: pa.Table, records: int) -> None:
+    async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
+        settings = {"remote.storage.enable": "true", "segment.bytes": str(SEGMENT_BYTES)}
+        await admin.create_topic("tiered", partitions=PARTITIONS, configs=settings)
+        for _ in range(records // some.num_rows):
+            await producer.send_arrow("tiered", some)
+
+
+def _wait_for_copies(directory: Path) -> None:
+    """Until the store has not grown for a while."""
+    deadline = time.monotonic() + PATIENCE
+    seen, quiet = -1, 0
+    while quiet < 5:
+        count = len(list(directory.rglob("*.meta")))
+        quiet = quiet + 1 if count == seen and count else 0
+        seen = count
+        if time.monotonic() > deadline:
+            raise TimeoutError("the broker has not copied its segments")
+        time.sleep(1)
+
+
+def _scan(
+    spark: SparkSession,
+    cpu: Callable[[], float],
+    broker: OttlaProcess,
+    live: dict[str, str],
+    tier: dict[str, str],
+    rounds: int,
+) -> Row:
+    frames = [spark.read.format("ottla").options(**one).load() for one in (tier, live)]
+    counts = [frame.select("offset").count() for frame in frames]
+    costs: list[list[float]] = [[], []]
+    walls: list[list[float]] = [[], []]
+    for number in range(rounds + 1):
+        for which, frame in enumerate(frames):
+            if which == 0:
+                broker.pause()
+            used, began = cpu(), time.perf_counter()
+            _noop(frame)
+            seconds, wall = cpu() - used, time.perf_counter() - began
+            if which == 0:
+                broker.resume()
+            if number:  # the first round warms up
+                costs[which].append(seconds / counts[which])
+                walls[which].append(wall / counts[which])
+    ours, theirs = (Timing(tuple(one)) for one in costs)
+    row = faster(
+        "tier scan, broker stopped, all columns",
+        ours,
+        theirs,
+        1.0,
+        lambda timing: f"{timing.median * 1e6:.2f} CPU us/row",
+    )
+    shown = [
+        f"{text}, {1 / statistics.median(wall) / 1e6:.2f} M rows/s"
+        for text, wall in zip((row.ours, row.peer), walls, strict=True)
+    ]
+    return Row(row.what, shown[0], shown[1], row.ratio, row.spread, row.target)
+
+
+def _noop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _memory(spark: SparkSession, broker: OttlaProcess, live: dict[str, str], records: int) -> Row:
+    """The most that Python processes of Spark hold at once, for a part of a topic and for all."""
+    part = records // PARTITIONS // SMALL_PART
+    end = ", ".join(f'"{number}": {part}' for number in range(PARTITIONS))
+    small = {**live, "endingOffsets": f'{{"tiered": {{{end}}}}}'}
+    peaks = []
+    for options in (small, live):
+        with _Peak() as peak:
+            _noop(spark.read.format("ottla").options(**options).load())
+        peaks.append(peak.most)
+    shown = [f"{one / MIB:.0f} MiB" for one in peaks]
+    ratio = peaks[1] / peaks[0]
+    what = f"memory of all workers, {SMALL_PART} times the records"
+    return Row(what, shown[1], shown[0], ratio, (ratio, ratio), 1.5, at_most=True)
+
+
+class _Peak:
+    """Looks at the memory of the Python processes below this one's JVM, again and again."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> _Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.1):
+            self.most = max(self.most, sum(map(_resident, _workers())))
+
+
+def _workers() -> list[int]:
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(fields[1])
+    found = []
+    for pid in parents:
+        above, depth = pid, 0
+        while above in parents and above != os.getpid():
+            above, depth = parents[above], depth + 1
+        if above == os.getpid() and depth > 1:  # below the JVM, which is the child
+            found.append(pid)
+    return found
+
+
+def _resident(pid: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
