@@ -61,6 +61,8 @@ class ShareQueue:
     def __init__(self, client: Client, group: str, member_id: str, topics: Sequence[str]) -> None:
         self.lock_timeout = 0.0
         """For how long records are locked, in seconds, as last heard from a broker."""
+        self.breaks = 0
+        """How often a session has ended, and with it perhaps the locks."""
         self._client = client
         self._group = group
         self._topics = topics
@@ -235,6 +237,7 @@ class ShareQueue:
                 raise KafkaError(ErrorCode.NETWORK_EXCEPTION, what, answer.error_message)
             check(answer.error_code, what, answer.error_message)
         except BaseException:
+            self.breaks += session.is_open
             session.ended()
             raise
         session.answered()
