@@ -4,6 +4,11 @@
 
 With `--state` the broker that is started for the run keeps its data, and so do the checkpoint and
 the table. Run it again and nothing is written twice: the flow goes on where it was.
+
+The first run reads the whole topic. Where a broker has years of it in tiered storage, let that run
+take them from there (stream_to_parquet.backfill.yaml); later runs go on with or without:
+
+    READINGS_TIER=s3://bucket/prefix ottla run examples/stream_to_parquet.py --once --env backfill
 """
 
 from __future__ import annotations

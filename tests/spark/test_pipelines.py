@@ -24,6 +24,7 @@ from ottla.spark.pipelines.load import load
 from ottla.spark.pipelines.preflight import fill, prepare
 from ottla.spark.pipelines.runner import Runner
 from ottla.sync import Producer
+from tests.support import tiered_broker
 from tests.support.spark_source import new_topic
 
 if TYPE_CHECKING:
@@ -78,9 +79,11 @@ def received(spark: SparkSession, broker: EmbeddedBroker, topic: str) -> list[tu
     return [(bytes(row.key or b"").decode(), bytes(row.value).decode()) for row in rows]
 
 
-def run_once(spark: SparkSession, broker: EmbeddedBroker, file: Path, state: Path) -> Board:
+def run_once(
+    spark: SparkSession, broker: EmbeddedBroker, file: Path, state: Path, env: str | None = None
+) -> Board:
     """One pass over a pipeline in this session."""
-    pipeline = load(file, state=str(state))
+    pipeline = load(file, env=env, state=str(state))
     definition = pipeline.definition
     flows = ordered(definition)
     prepare(broker.bootstrap, definition, flows)
@@ -135,6 +138,27 @@ def test_the_parquet_example_grows_by_what_is_new(
     send(broker, "readings", [{"sensor": "s", "at": "2026-03-09T10:00:00Z", "degrees": 1.5}])
     run_once(spark, broker, file, tmp_path)
     assert spark.read.parquet(table).count() == 721
+
+
+def test_the_parquet_example_fills_up_from_object_storage(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = ROOT / "examples" / "stream_to_parquet.py"
+    store = tmp_path / "store"
+    monkeypatch.setenv("READINGS_TIER", store.as_uri())
+    count = 40_000
+    row = '{"sensor": "s%d", "at": "2026-03-01T00:00:00Z", "degrees": 1.5, "note": "%s"}'
+    sent = [(row % (number, "x" * 50)).encode() for number in range(count)]
+    with tiered_broker.tiered_broker(store, tmp_path / "data") as broker:
+        broker.create_topic("readings", configs=tiered_broker.TIERED)
+        tiered_broker.produce(broker.bootstrap, "readings", sent)
+        tiered_broker.eventually(
+            lambda: tiered_broker.local_logs(tmp_path / "data", "readings")[0] > count // 2,
+            "most segments are gone from the local disk",
+        )
+        run_once(spark, broker, file, tmp_path, env="backfill")
+    found = spark.read.parquet(str(tmp_path / "tables" / "readings")).select("sensor").distinct()
+    assert found.count() == count
 
 
 def test_flows_of_sql_alone(spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path) -> None:
