@@ -57,8 +57,8 @@ docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "built: site/index.html"
 
-demo:
-	@echo "The demo comes with the first release; until then 'make test' and 'make bench' show what is built."
+demo: install
+	$(BIN)/ottla demo
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist site htmlcov .coverage

@@ -17,6 +17,8 @@ from ottla.cli.broker import EXAMPLES as BROKER_EXAMPLES
 from ottla.cli.broker import broker
 from ottla.cli.consume import EXAMPLES as CONSUME_EXAMPLES
 from ottla.cli.consume import consume
+from ottla.cli.demo import EXAMPLES as DEMO_EXAMPLES
+from ottla.cli.demo import demo
 from ottla.cli.produce import EXAMPLES as PRODUCE_EXAMPLES
 from ottla.cli.produce import produce
 from ottla.cli.relay import CLOCK_EXAMPLES, RELAY_EXAMPLES, clock, relay
@@ -40,6 +42,7 @@ app.command(epilog=SHARE_CONSUME_EXAMPLES)(share_consume)
 app.command(epilog=RUN_EXAMPLES)(run)
 app.command(epilog=RELAY_EXAMPLES)(relay)
 app.command(epilog=CLOCK_EXAMPLES)(clock)
+app.command(epilog=DEMO_EXAMPLES)(demo)
 app.add_typer(file.app, name="file")
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")

@@ -120,6 +120,7 @@ def test_the_newest_epoch_says_how_far_copies_have_come() -> None:
     cache = cache_of(segment(20, 29, epochs={3: 20}, state=FINISHED))
     assert first_remote_offset(lineage, cache.list_epoch) == 20
     assert first_remote_offset([], cache.list_epoch) is None
+    assert highest_copied([], cache.highest_offset) == -1  # a log without a record has no epoch
 
 
 @pytest.mark.parametrize(

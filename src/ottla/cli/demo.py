@@ -1,0 +1,88 @@
+"""`ottla demo`: the whole of Ottla at work for a minute, with its results checked."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003  # typer looks at it
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ottla.cli.common import Json, complain, fail, sentences
+from ottla.cli.output import print_json
+
+if TYPE_CHECKING:
+    from ottla.demo.run import Summary
+
+STOPPED = 130  # what shells say of a program that Ctrl-C has ended
+
+EXAMPLES = """
+Examples:
+
+  ottla demo                  a minute: broker, queue, ledger, Spark, tiering; all of it checked
+
+  ottla demo --keep           the broker stays, to be looked at with ottla topic, consume, ...
+
+  ottla demo --json           the summary for programs, progress on stderr
+"""
+
+
+def demo(
+    orders: Annotated[int, typer.Option(min=500, help="How many orders are made.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="Other orders, other poison.")] = 1,
+    limit: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="What takes longer has failed.")
+    ] = 100,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the broker up until Ctrl-C, and all files.")
+    ] = False,
+    as_json: Json = False,
+    picture: Annotated[
+        Path | None, typer.Option(hidden=True, help="Save the last screen as SVG.")
+    ] = None,
+) -> None:
+    """Show the whole of Ottla at work, and check what came out."""
+    from asyncio import CancelledError
+
+    try:
+        from ottla.demo.crew import ChildFailed
+        from ottla.demo.run import Options, run_demo
+    except ModuleNotFoundError as error:
+        fail(f"{error}; the demo shows everything: pip install 'ottla[all]'")
+
+    def report(summary: Summary) -> None:
+        _print(summary, as_json=as_json)
+        if keep:
+            typer.echo(
+                f"the broker stays at {summary.bootstrap}, files in {summary.directory}: "
+                "Ctrl-C ends it",
+                err=as_json,
+            )
+
+    try:
+        with sentences():
+            summary = run_demo(Options(orders, seed, limit, as_json, keep, picture), report)
+    except ChildFailed as error:
+        fail(error)
+    except (KeyboardInterrupt, CancelledError):
+        complain("stopped; nothing is left running")
+        raise typer.Exit(STOPPED) from None
+    for sentence in summary.failures:
+        complain(sentence)
+    if summary.failures:
+        fail(f"the files are left in {summary.directory}")
+
+
+def _print(summary: Summary, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "ok": not summary.failures,
+                "orders": summary.orders,
+                "seconds": summary.seconds,
+                "checks": [one._asdict() for one in summary.checks],
+            }
+        )
+        return
+    from ottla.demo.screen import print_summary
+
+    print_summary(summary.checks, summary.seconds)

@@ -1,0 +1,277 @@
+"""The play: broker, crew and orders, until all is done; then the checks, then the lights go out.
+
+It ends by itself: when everything has got where it must, when a child fails, when its time is up.
+Whatever ends it, no process is left; files stay if they are to be kept or something went wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import ottla
+from ottla.demo.checks import check, expect, failures
+from ottla.demo.crew import Child, Crew
+from ottla.demo.evidence import gather
+from ottla.demo.figures import follow_sales, look
+from ottla.demo.ledger import create_ledger
+from ottla.demo.orders import MEAN_GAP_MS, window_of
+from ottla.demo.screen import LiveScreen, PlainScreen, Scene, save_picture
+from ottla.demo.stage import (
+    BROKER_SETTINGS,
+    DEAD_LETTER_SETTINGS,
+    DEAD_LETTERS,
+    ORDERS,
+    ORDERS_SETTINGS,
+    PARTITIONS,
+    SALES,
+    SALES_GROUP,
+    SALES_GROUP_SETTINGS,
+    WAREHOUSE_GROUP,
+    WAREHOUSE_SETTINGS,
+    Stage,
+)
+from ottla.demo.workers import create_warehouse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ottla.demo.checks import Check
+    from ottla.demo.screen import Screen
+
+ORDERS_PER_SECOND: Final = 1000
+AT_ONCE: Final = 50
+LOOK_EVERY_SECONDS: Final = 0.25
+# The promise is two minutes, checks included; what is not done by then is not waited for.
+LIMIT_SECONDS: Final = 100.0
+# After Ctrl-C nobody wants to wait for a JVM to end in good order.
+HURRY_SECONDS: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What can be asked for. Plain: no live screen, and lines on stderr."""
+
+    orders: int
+    seed: int
+    limit: float = LIMIT_SECONDS
+    plain: bool = False
+    keep: bool = False
+    picture: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What came out, after how many seconds."""
+
+    orders: int
+    seconds: int
+    checks: list[Check]
+    bootstrap: str
+    directory: str
+
+    @property
+    def failures(self) -> list[str]:
+        return failures(self.checks)
+
+
+def run_demo(options: Options, report: Callable[[Summary], None]) -> Summary:
+    """Run it all; `report` is called with the summary, before whatever is kept is waited for.
+
+    `ChildFailed` if a part breaks down, KeyboardInterrupt or CancelledError if it is stopped by
+    SIGINT or SIGTERM.
+    """
+    with _directory() as (directory, keep_files), _log_to(directory / "logs" / "broker.log"):
+        summary = asyncio.run(_run(options, directory, report))
+        if options.keep or summary.failures:
+            keep_files()
+    return summary
+
+
+@contextmanager
+def _directory() -> Iterator[tuple[Path, Callable[[], None]]]:
+    """A new directory, which goes at the end unless it is wanted then."""
+    directory = Path(tempfile.mkdtemp(prefix="ottla-demo-"))
+    wanted: list[bool] = []
+    try:
+        yield directory, lambda: wanted.append(True)
+    except Exception:
+        wanted.append(True)  # the logs of what went wrong
+        raise
+    finally:
+        if not wanted:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def _log_to(file: Path) -> Iterator[None]:
+    """What the broker and the clients of this process say goes to a file, not into the picture."""
+    file.parent.mkdir()
+    handler = logging.FileHandler(file)
+    logging.getLogger("ottla").addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger("ottla").removeHandler(handler)
+        handler.close()
+
+
+async def _run(options: Options, directory: Path, report: Callable[[Summary], None]) -> Summary:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    settings = {**BROKER_SETTINGS, "rsm.config.url": (directory / "tier").as_uri()}
+    async with ottla.EmbeddedBroker(directory / "broker", config=settings) as broker:
+        # The shops' clocks end about now.
+        begin_ms = window_of(int(time.time() * 1000) - options.orders * MEAN_GAP_MS)
+        stage = Stage(broker.bootstrap, str(directory), options.orders, options.seed, begin_ms)
+        expected = expect(stage.make_orders())
+        scene = Scene(f"ottla demo: {options.orders:,} orders, {stage.bootstrap}", expected)
+        await _set_up(stage, broker)
+        checks = await _Play(stage, scene, _screen(options), options.limit).run()
+        if options.picture is not None:
+            save_picture(options.picture, scene, checks)
+        summary = Summary(
+            options.orders, round(scene.seconds), checks, stage.bootstrap, stage.directory
+        )
+        report(summary)
+        if options.keep:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+    return summary
+
+
+def _screen(options: Options) -> Screen:
+    if options.plain:
+        return PlainScreen(sys.stderr)
+    return LiveScreen() if sys.stdout.isatty() else PlainScreen(sys.stdout)
+
+
+async def _set_up(stage: Stage, broker: ottla.EmbeddedBroker) -> None:
+    create_warehouse(stage)
+    create_ledger(stage)
+    broker.create_topic(ORDERS, partitions=PARTITIONS, configs=ORDERS_SETTINGS)
+    broker.create_topic(DEAD_LETTERS, configs=DEAD_LETTER_SETTINGS)
+    broker.create_topic(SALES)
+    async with ottla.Admin(stage.bootstrap) as admin:
+        await admin.alter_configs("group", WAREHOUSE_GROUP, WAREHOUSE_SETTINGS)
+        await admin.alter_configs("group", SALES_GROUP, SALES_GROUP_SETTINGS)
+
+
+class _Play:
+    """From the first order to the last check."""
+
+    def __init__(self, stage: Stage, scene: Scene, screen: Screen, limit: float) -> None:
+        self._stage = stage
+        self._limit = limit
+        self._scene = scene
+        self._screen = screen
+        self._begun = time.monotonic()
+        self._crew = Crew(self._crashed)
+
+    async def run(self) -> list[Check]:
+        try:
+            self._start_crew()
+            await self._until_done()
+            is_done = self._scene.figures.is_complete(self._scene.expected)
+            self._say(f"{'all is done' if is_done else 'time is up'}: now everything is checked")
+            self._show()
+            await self._crew.end()
+            checks = await self._check()
+            self._show()
+            return checks
+        except asyncio.CancelledError:
+            await self._crew.end(HURRY_SECONDS)
+            raise
+        finally:
+            self._crew.kill()
+            self._screen.close()
+
+    def _start_crew(self) -> None:
+        """Four workers of which two crash, a ledger that crashes twice, and Spark."""
+        few = max(self._stage.orders // 40, 1)
+        # Spark takes longest to start.
+        self._crew.add(Child(self._stage, "pipeline", "pipeline", ()))
+        for name, crashes in {
+            "worker-1": (),
+            "worker-2": (few,),
+            "worker-3": (2 * few, few),
+            "worker-4": (),
+        }.items():
+            self._crew.add(Child(self._stage, "worker", name, crashes))
+        self._crew.add(Child(self._stage, "ledger", "ledger", (4 * few, 8 * few)))
+        self._say(
+            f"{len(self._crew.children)} processes start: workers, a ledger, a Spark pipeline"
+        )
+
+    def _crashed(self, child: Child) -> None:
+        self._scene.figures.crashes = self._crew.crashes()
+        meant = {
+            "worker": "its orders shipped and not acknowledged: they come again",
+            "ledger": "in the middle of a transaction: it goes on at the stored offsets",
+        }
+        self._say(f"{child.name} crashed on purpose, {meant[child.role]}")
+
+    async def _until_done(self) -> None:
+        """Work goes on in tasks; the first that fails is the demo's failure."""
+        try:
+            async with asyncio.timeout(self._limit), asyncio.TaskGroup() as group:
+                endless = [
+                    group.create_task(self._crew.watch()),
+                    group.create_task(follow_sales(self._stage, self._scene.figures)),
+                ]
+                group.create_task(self._produce())
+                await self._watch()
+                for task in endless:
+                    task.cancel()
+        except TimeoutError:
+            return
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+
+    async def _produce(self) -> None:
+        """The orders, at the pace of a busy shop."""
+        batch = []
+        sent = 0
+        async with ottla.Producer(self._stage.bootstrap) as producer:
+            begun = time.monotonic()
+            for order in self._stage.make_orders():
+                batch.append(ottla.ProducerRecord(order.value, order.id.encode()))
+                if len(batch) == AT_ONCE:
+                    sent += len(batch)
+                    await producer.send_many(ORDERS, batch)
+                    batch.clear()
+                    await asyncio.sleep(begun + sent / ORDERS_PER_SECOND - time.monotonic())
+            await producer.send_many(ORDERS, batch)
+        self._say("the last order is acknowledged")
+
+    async def _watch(self) -> None:
+        async with ottla.Admin(self._stage.bootstrap) as admin:
+            while True:
+                await look(self._stage, admin, self._scene.figures)
+                self._show()
+                if self._scene.figures.is_complete(self._scene.expected):
+                    return
+                await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+    async def _check(self) -> list[Check]:
+        found = await gather(self._stage)
+        found.crashes = self._crew.crashes()
+        found.still_running = self._crew.running
+        return check(self._scene.expected, found)
+
+    def _say(self, text: str) -> None:
+        self._scene.events.append((time.monotonic() - self._begun, text))
+
+    def _show(self) -> None:
+        self._scene.seconds = time.monotonic() - self._begun
+        self._screen.show(self._scene)
