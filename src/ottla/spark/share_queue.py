@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ottla.client.cluster import Client
-    from ottla.client.share_acks import Key
+    from ottla.client.share_delivery import Key
     from ottla.wire.schema.share_acknowledge import ShareAcknowledgeResponse
     from ottla.wire.schema.share_fetch import ShareFetchResponse
 
@@ -67,7 +67,7 @@ class ShareQueue:
         self._group = group
         self._topics = topics
         self._member_id = member_id
-        self._member = Member(client, Membership(group, member_id, topics), group)
+        self._member = Member(client, Membership(group, member_id, topics))
         self._routed = asyncio.Event()
         self._sessions: dict[int, ShareSession] = {}
         self._now = asyncio.get_running_loop().time
