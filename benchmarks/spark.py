@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
+from benchmarks import _spark_share
 from benchmarks._harness import Row, Timing, faster, report
 from benchmarks._ottla import OttlaProcess
 from benchmarks._spark_tier import tier_rows
@@ -65,10 +66,11 @@ def main() -> None:
     if isinstance(jars, NoJvm):
         print(f"skipped, no kafka format: {jars}")
         return
-    with OttlaProcess(AS_KAFKA) as broker:
+    with OttlaProcess({**AS_KAFKA, **_spark_share.BROKER}) as broker:
         asyncio.run(fill(broker.bootstrap))
         with session() as spark:
             rows = spark_rows(spark, broker.bootstrap)
+            rows += _spark_share.share_rows(spark, broker.bootstrap, "records", RECORDS)
             rows += tier_rows(spark, METER.seconds, records(200_000), RECORDS, ROUNDS)
     rows += floor_rows()
     report("spark", rows, ("pyspark", "pyarrow", "numba"))

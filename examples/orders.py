@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 ORDERS = "order_id long, shop string, amount double, _corrupt_record string"
 
-source("orders", topic="orders", schema=ORDERS)
+# With a share group the topic is a queue: several runs would divide the orders between them. An
+# order is accepted when it is in one of the topics below and in Spark's log.
+source("orders", topic="orders", share_group="billing", schema=ORDERS)
 
 
 @flow("valid", reads=["orders"], writes=topic("valid-orders", key="shop"))

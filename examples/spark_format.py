@@ -73,7 +73,6 @@ written = spark.read.parquet(table)
 for row in written.groupBy("shop").count().orderBy("shop").collect():
     print(f"{row['shop']}: {row['count']} orders")
 ids = sorted(row["id"] for row in written.select("id").collect())
-spark.stop()
 broker.stop()
 directory.cleanup()
 assert ids == list(range(ORDERS))

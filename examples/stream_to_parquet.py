@@ -5,10 +5,10 @@
 With `--state` the broker that is started for the run keeps its data, and so do the checkpoint and
 the table. Run it again and nothing is written twice: the flow goes on where it was.
 
-The first run reads the whole topic. Where a broker has years of it in tiered storage, let that run
-take them from there (stream_to_parquet.backfill.yaml); later runs go on with or without:
+If your broker keeps its older records in object storage, begin with those. The broker is not asked,
+and a run without `--env backfill` then goes on with the live log at the right offset:
 
-    READINGS_TIER=s3://bucket/prefix ottla run examples/stream_to_parquet.py --once --env backfill
+    TIER_URL=s3://bucket/tier ottla run examples/stream_to_parquet.py --once --env backfill
 """
 
 from __future__ import annotations

@@ -38,7 +38,6 @@ MISSING = """
   FindCoordinator 42); idempotent producers work. Keys 24 to 28, 65 and 66 are not served.
 - **Security**: SASL, TLS, ACLs and quotas (keys 17, 29 to 31, 36, 48 to 51). Listeners are
   PLAINTEXT.
-- **Tiered storage**.
 - **Replication**: a partition has one replica. A replication factor other than -1 or 1 is refused.
 - Older message formats (v0, v1): refused with INVALID_RECORD, as Kafka 4 does.
 - OffsetCommit and OffsetFetch v10 (topic ids): clients use v9.
@@ -62,6 +61,7 @@ turns.
 - Internal topics have one replica by default.
 - DescribeShareGroupOffsets has tagged fields of Ottla's own (tags from 10000 on: records in flight,
   completed deliveries, and a question between nodes); clients that do not know them skip them.
+  So have ShareFetch and ShareAcknowledge (to acquire without records, to release without counting).
 - Share groups: see the page on [share groups](share-groups.md).
 
 ## Share groups, case by case

@@ -1,14 +1,18 @@
 """The scripts in `examples/` do what they say; each checks its own results and says so at the end.
 
-`exactly_once_sqlite.py` has a test of its own, beside the page that shows it.
+`exactly_once_sqlite.py` has a test of its own, beside the page that shows it; those with Spark run
+in the session of the tests in `tests/spark`.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tests.support.s3 import moto_server, rsm_config
 
 if TYPE_CHECKING:
     from tests.services import RedisServer
@@ -17,7 +21,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 TESTS = Path(__file__).parents[1]
 
 
-def run(*arguments: str, quiet: bool = True) -> list[str]:
+def run(*arguments: str, quiet: bool = True, **environment: str) -> list[str]:
     """What a script printed; it must end well and, if it is quiet, write nothing to stderr."""
     ran = subprocess.run(
         [sys.executable, *arguments],
@@ -26,6 +30,7 @@ def run(*arguments: str, quiet: bool = True) -> list[str]:
         timeout=300,
         check=False,
         cwd=EXAMPLES,
+        env={**os.environ, **environment},
     )
     assert (ran.returncode, ran.stderr if quiet else "") == (0, ""), ran.stdout + ran.stderr
     return ran.stdout.splitlines()
@@ -56,15 +61,27 @@ def test_redis_relay(redis_server: RedisServer) -> None:
     assert result == "every order was relayed once"
 
 
-def test_spark_format() -> None:
-    # Spark writes its warnings to stderr.
-    *shops, result = run("spark_format.py", quiet=False)
-    assert shops == [f"shop-{number}: 1250 orders" for number in range(4)]
-    assert result == "every order is in the table once"
-
-
 def test_moving_clients() -> None:
     assert run("moving_clients.py") == [
         "50 customers, 150 orders of three clients",
         "each customer's orders are in one partition, in order",
+    ]
+
+
+def test_tier_s3() -> None:
+    with moto_server() as endpoint:
+        settings = rsm_config(endpoint, "example")
+        printed = run(
+            "tier_s3.py",
+            settings["rsm.config.url"],
+            quiet=False,  # the broker may warn of what it tries again
+            AWS_ENDPOINT_URL=endpoint,
+            AWS_REGION=settings["rsm.config.region"],
+            AWS_ACCESS_KEY_ID=settings["rsm.config.access.key.id"],
+            AWS_SECRET_ACCESS_KEY=settings["rsm.config.secret.access.key"],
+        )
+    assert printed == [
+        "most records are in the store alone",
+        "10000 records read through the broker",
+        "what was copied is read without a broker",
     ]

@@ -18,6 +18,7 @@ import psycopg
 import pytest
 
 from ottla.offsets import OffsetKey, SyncPostgresOffsetStore
+from ottla.offsets.layouts import MAX_GROWN_BYTES
 from tests.support import offsets_workers as workers
 from tests.support.faults_broker import soak
 from tests.support.offsets_workers import KEY
@@ -33,13 +34,21 @@ RECORDS: Final = 500
 ENDLESS: Final = 10**9
 RANDOM_KILLS: Final = 500 if soak() else 50
 HAMMER_SECONDS: Final = 30.0 if soak() else 1.5  # for each layout
+FULL: Final = 1 + (MAX_GROWN_BYTES - len("v1 1 - 1 0 12345678 ")) // len("+v1 1 - 1 0 12345678 ")
 KILLED: Final = -signal.SIGKILL
 
 
-@pytest.mark.parametrize("kind", ["v1", "lance"])
-@pytest.mark.parametrize("keys", [1, 3])
-def test_t67_killed_at_every_call_of_a_save(tmp_path: Path, kind: str, keys: int) -> None:
-    """Whatever call is the last one: each key has its old value or its new one, and goes on."""
+@pytest.mark.parametrize(
+    ("kind", "keys", "lines"),
+    [("v1", 1, 1), ("v1", 1, 2), ("v1", 1, FULL), ("v1", 3, 1), ("lance", 1, 1), ("lance", 3, 1)],
+)
+def test_t67_killed_at_every_call_of_a_save(
+    tmp_path: Path, kind: str, keys: int, lines: int
+) -> None:
+    """Whatever call is the last one: each key has its old value or its new one, and goes on.
+
+    The save adds the first line to a file, adds another, finds no room for one, makes new files.
+    """
     old = {OffsetKey("1", str(stream)): 1 for stream in range(keys)}
     new = dict.fromkeys(old, 2)
     seen: set[tuple[int, ...]] = set()
@@ -48,7 +57,8 @@ def test_t67_killed_at_every_call_of_a_save(tmp_path: Path, kind: str, keys: int
         number += 1
         directory = tmp_path / str(number)
         store = workers.open_files(str(directory), kind)
-        store.save_many(old)
+        for line in reversed(range(lines)):
+            store.save_many(dict.fromkeys(old, 1 - line % 2), rewind=True)
         ended = workers.run(workers.save_and_die, str(directory), kind, new, number)
         found = store.list_all()
         assert found.keys() == old.keys()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ottla import EmbeddedBroker
     from tests.services import RedisServer
 
-KILLS: Final = 50 if soak() else 6
+KILLS: Final = 50 if soak() else 4
 RECORDS: Final = 600
 SHARDS: Final = 2
 

@@ -186,16 +186,18 @@ def test_case_51_declarative_pipelines_have_the_format_as_source_and_sink(
         PYSPARK_DRIVER_PYTHON=sys.executable,
         SPARK_LOCAL_IP="127.0.0.1",
     )
-    for turn in (1, 2):
-        done = subprocess.run(
-            [spark_cluster.SPARK_HOME / "bin" / "spark-pipelines", "run"],
-            cwd=tmp_path,
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
-        assert values(broker, f"{topic}-out", "n") == sorted([*range(60)] * turn)
-        numbers(broker, 60, topic)
+    # The server stays: its catalog, which is in memory, has to know the table the second time.
+    with spark_cluster.connect_server(tmp_path) as url:
+        for turn in (1, 2):
+            done = subprocess.run(
+                [spark_cluster.SPARK_HOME / "bin" / "spark-pipelines", "--remote", url, "run"],
+                cwd=tmp_path,
+                env=environ,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
+            assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+            assert values(broker, f"{topic}-out", "n") == sorted([*range(60)] * turn)
+            numbers(broker, 60, topic)

@@ -16,23 +16,19 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import ottla
-from ottla.spark.pipelines.board import Board
 from ottla.spark.pipelines.compiler import Compiler
-from ottla.spark.pipelines.graph import ordered
-from ottla.spark.pipelines.listener import BoardListener
 from ottla.spark.pipelines.load import load
-from ottla.spark.pipelines.preflight import fill, prepare
-from ottla.spark.pipelines.runner import Runner
+from ottla.spark.pipelines.preflight import fill
 from ottla.sync import Producer
-from tests.support import tiered_broker
+from ottla.testing.embedded import EmbeddedBroker
+from tests.support.pipelines import run_once
 from tests.support.spark_source import new_topic
+from tests.support.spark_tier import upload_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
-
-    from ottla.testing.embedded import EmbeddedBroker
 
 ROOT: Final = Path(__file__).parents[2]
 PATIENCE: Final = 240
@@ -79,25 +75,6 @@ def received(spark: SparkSession, broker: EmbeddedBroker, topic: str) -> list[tu
     return [(bytes(row.key or b"").decode(), bytes(row.value).decode()) for row in rows]
 
 
-def run_once(
-    spark: SparkSession, broker: EmbeddedBroker, file: Path, state: Path, env: str | None = None
-) -> Board:
-    """One pass over a pipeline in this session."""
-    pipeline = load(file, env=env, state=str(state))
-    definition = pipeline.definition
-    flows = ordered(definition)
-    prepare(broker.bootstrap, definition, flows)
-    board = Board([one.name for one in flows], definition.hooks)
-    listener = BoardListener(board)
-    spark.streams.addListener(listener)
-    try:
-        compiler = Compiler(pipeline, spark, broker.bootstrap, once=True)
-        assert Runner(definition, flows, compiler.start, board, once=True).run(), board.views()
-    finally:
-        spark.streams.removeListener(listener)
-    return board
-
-
 def test_case_48_three_flows_over_an_intermediate_topic(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
@@ -106,7 +83,7 @@ def test_case_48_three_flows_over_an_intermediate_topic(
     file.write_text(THREE.format(topic=topic))
     good: list[object] = [{"shop": "ab"[n % 2], "amount": n} for n in range(100)]
     send(broker, topic, [*good, {"shop": "a", "amount": -1}, "no JSON"])
-    board = run_once(spark, broker, file, tmp_path / "state")
+    board = run_once(spark, broker.bootstrap, file, tmp_path / "state")
     assert [view.rows for view in board.views()] == [102, 100, 100]
 
     table = tmp_path / "state" / "tables" / "large"
@@ -117,7 +94,7 @@ def test_case_48_three_flows_over_an_intermediate_topic(
     assert {key: json.loads(value)["amount"] for key, value in totals} == {"a": 2450, "b": 2500}
 
     send(broker, topic, [{"shop": "b", "amount": 1000}])
-    again = run_once(spark, broker, file, tmp_path / "state")
+    again = run_once(spark, broker.bootstrap, file, tmp_path / "state")
     assert [view.rows for view in again.views()] == [1, 1, 1]
     assert spark.read.parquet(str(table)).count() == 51
     [*_, (key, value)] = received(spark, broker, f"{topic}-totals")
@@ -130,35 +107,37 @@ def test_the_parquet_example_grows_by_what_is_new(
     file = ROOT / "examples" / "stream_to_parquet.py"
     assert fill(broker.bootstrap, load(file).definition) == 720
     table = str(tmp_path / "tables" / "readings")
-    run_once(spark, broker, file, tmp_path)
+    run_once(spark, broker.bootstrap, file, tmp_path)
     assert {
         row.day: row["count"] for row in spark.read.parquet(table).groupBy("day").count().collect()
     } == {date(2026, 3, day): 240 for day in (1, 2, 3)}
     assert fill(broker.bootstrap, load(file).definition) == 0
     send(broker, "readings", [{"sensor": "s", "at": "2026-03-09T10:00:00Z", "degrees": 1.5}])
-    run_once(spark, broker, file, tmp_path)
+    run_once(spark, broker.bootstrap, file, tmp_path)
     assert spark.read.parquet(table).count() == 721
 
 
-def test_the_parquet_example_fills_up_from_object_storage(
+def test_the_parquet_example_begins_in_the_tier_and_goes_on_with_the_log(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Object storage first, with the broker down; then what only the broker has."""
     file = ROOT / "examples" / "stream_to_parquet.py"
-    store = tmp_path / "store"
-    monkeypatch.setenv("READINGS_TIER", store.as_uri())
-    count = 40_000
-    row = '{"sensor": "s%d", "at": "2026-03-01T00:00:00Z", "degrees": 1.5, "note": "%s"}'
-    sent = [(row % (number, "x" * 50)).encode() for number in range(count)]
-    with tiered_broker.tiered_broker(store, tmp_path / "data") as broker:
-        broker.create_topic("readings", configs=tiered_broker.TIERED)
-        tiered_broker.produce(broker.bootstrap, "readings", sent)
-        tiered_broker.eventually(
-            lambda: tiered_broker.local_logs(tmp_path / "data", "readings")[0] > count // 2,
-            "most segments are gone from the local disk",
-        )
-        run_once(spark, broker, file, tmp_path, env="backfill")
-    found = spark.read.parquet(str(tmp_path / "tables" / "readings")).select("sensor").distinct()
-    assert found.count() == count
+    data, url = tmp_path / "data", f"file://{tmp_path}/store"
+    with EmbeddedBroker(data) as broker:
+        total = fill(broker.bootstrap, load(file).definition)
+        for day in range(10, 18):
+            reading = {"sensor": "s", "at": f"2026-03-{day}T10:00:00Z", "degrees": 1.5}
+            send(broker, "readings", [reading] * 20)
+            total += 20
+        in_tier = upload_topic(broker, data, "readings", url, tmp_path)[0]
+    assert 0 < in_tier < total
+    table = str(tmp_path / "tables" / "readings")
+    monkeypatch.setenv("TIER_URL", url)
+    run_once(spark, "127.0.0.1:1", file, tmp_path, env="backfill")
+    assert spark.read.parquet(table).count() == in_tier
+    with EmbeddedBroker(data) as broker:
+        run_once(spark, broker.bootstrap, file, tmp_path)
+    assert spark.read.parquet(table).count() == total
 
 
 def test_flows_of_sql_alone(spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path) -> None:
@@ -173,7 +152,7 @@ def test_flows_of_sql_alone(spark: SparkSession, broker: EmbeddedBroker, tmp_pat
         "  filed:\n    reads: even\n    sql: SELECT n + 1 AS m, at FROM even\n"
         "    writes: {table: filed}\n"
     )
-    board = run_once(spark, broker, file, tmp_path / "state")
+    board = run_once(spark, broker.bootstrap, file, tmp_path / "state")
     even, filed = board.views()
     assert (even.rows, filed.rows) == (10, 5)
     assert even.batches == 3
@@ -195,7 +174,7 @@ def test_case_54_state_is_right_after_a_restart_of_a_windowed_count(
     )
     for turn in (1, 2):
         send(broker, topic, [{"at": f"2026-01-01T00:{n % 3:02d}:00Z"} for n in range(30)])
-        run_once(spark, broker, file, tmp_path / "state")
+        run_once(spark, broker.bootstrap, file, tmp_path / "state")
         last = dict(received(spark, broker, f"{topic}-counts"))
         counts = {minute: json.loads(value)["n"] for minute, value in last.items()}
         assert counts == {"00": 10 * turn, "01": 10 * turn, "02": 10 * turn}

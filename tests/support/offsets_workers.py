@@ -38,7 +38,9 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([__name__])
 PATIENCE_SECONDS: Final = 120
 MIN_SUCCESSES: Final = 20
-SYSTEM_CALLS: Final = ("open", "write", "fsync", "link", "replace", "unlink", "close", "mkdir")
+SYSTEM_CALLS: Final = (
+    *("open", "write", "pwrite", "fsync", "stat", "link", "replace", "unlink", "close", "mkdir"),
+)
 KEY: Final = OffsetKey("1", "1")
 
 

@@ -54,6 +54,17 @@ def lags(bootstrap: str, group: str) -> dict[int, int | None]:
     return asyncio.run(ask())
 
 
+def group_config(bootstrap: str, group: str, name: str) -> str | None:
+    """A setting of a group as it is now."""
+
+    async def ask() -> str | None:
+        async with Admin(bootstrap) as admin:
+            [found] = await admin.describe_configs("group", group, [name])
+            return found.value
+
+    return asyncio.run(ask())
+
+
 @asynccontextmanager
 async def member(bootstrap: str, group: str, topic: str) -> AsyncIterator[ShareConsumer]:
     """Somebody else in the group, who decides about each record."""

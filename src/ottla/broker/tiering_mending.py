@@ -1,7 +1,7 @@
 """From the store back into the catalogue: segments that the catalogue has lost.
 
-Each `.meta` says what its segment is. Only those that fill a gap are taken back: what the catalogue
-does not know beyond that was deleted, or was never finished.
+Each `.meta` says what its segment is. This is for a catalogue that has a gap: where it has none,
+what it does not know was deleted, or never finished.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def covered_until(cache: RemoteLogMetadataCache, epochs: LeaderEpochs, offset: i
 async def missing_segments(
     tiering: Tiering, tip: TopicIdPartition, log: PartitionLog
 ) -> list[RemoteLogSegmentMetadata]:
-    """Whole segments in the store that are of the log, not on local disk, and not known."""
+    """Whole segments in the store that are of the log and not known."""
     storage = tiering.storage
     cache = tiering.catalogue.catalogue_of(tip).cache(tip)
     lineage = tuple(log.epochs.entries)
@@ -44,10 +44,8 @@ async def missing_segments(
         if not one.key.endswith(META_SUFFIX) or segment_id_of(one.key) in cache.segments:
             continue
         metadata = (await storage.fetch_manifest(one.key)).metadata
-        if (
-            metadata.end_offset >= log.log_start_offset
-            and metadata.start_offset < log.local_start_offset
-            and is_within_lineage(metadata, lineage, log.log_end_offset)
+        if metadata.end_offset >= log.log_start_offset and is_within_lineage(
+            metadata, lineage, log.log_end_offset
         ):
             found.append(metadata)
     return sorted(found, key=lambda one: (one.event_timestamp_ms, one.start_offset))

@@ -6,6 +6,7 @@ The limit is asked for anew each time, so that a setting that changes holds at o
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from typing import TYPE_CHECKING
@@ -13,6 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
+
+
+logger = logging.getLogger(__name__)
 
 
 def now_ms() -> int:
@@ -79,8 +83,14 @@ class Work:
     def begin(self) -> asyncio.Task[None]:
         """A round; the one that is under way, if there is one."""
         if self._task is None or self._task.done():
-            self._task = self._pool.run(self._run)
+            self._task = self._pool.run(self._round)
         return self._task
+
+    async def _round(self) -> None:
+        try:
+            await self._run()
+        except Exception:
+            logger.exception("a round of tiered storage failed")
 
     def stop(self) -> None:
         if self._task is not None:

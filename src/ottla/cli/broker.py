@@ -84,11 +84,11 @@ def _run(config: BrokerConfig, directory: Path | None, metrics_port: int | None)
     from ottla.broker.run import run_broker
     from ottla.log.directory import DirectoryLocked
     from ottla.log.errors import LogError
-    from ottla.metadata.errors import StoreError
+    from ottla.metadata.errors import ConfigError, StoreError
 
     try:
         run_broker(config, directory, _announce, metrics_port=metrics_port)
-    except (DirectoryLocked, WrongDirectory, LogError, StoreError) as error:
+    except (ConfigError, DirectoryLocked, WrongDirectory, LogError, StoreError) as error:
         _fail(str(error))
     except OSError as error:
         if error.errno == errno.EADDRINUSE:

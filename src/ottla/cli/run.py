@@ -130,7 +130,7 @@ def run(
         if embedded or (named is None and pipeline.definition.samples):
             if state is None:
                 kept = stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-run-"))
-                pipeline = load(file, env=env, state=kept)
+                pipeline = pipeline.kept_in(kept)
             named = _embedded(stack, pipeline, keeps=state is not None)
         flows = chosen(pipeline.definition, flow or [])
         from ottla.cli.live import Display
@@ -198,6 +198,8 @@ class _Session:
     ) -> bool:
         from ottla.spark.pipelines.compiler import Compiler
         from ottla.spark.pipelines.deep_check import checked_schema
+        from ottla.spark.pipelines.errors import EnvironmentProblem
+        from ottla.spark.pipelines.failures import explain
         from ottla.spark.pipelines.listener import BoardListener
         from ottla.spark.pipelines.runner import Runner
 
@@ -228,8 +230,15 @@ class _Session:
             runner.stop()
             self._display.say("stopping after the running batches; Ctrl-C again stops at once")
 
-        with stopped_by_signals(stop), self._display.live(board):
-            return runner.run()
+        try:
+            with stopped_by_signals(stop), self._display.live(board):
+                return runner.run()
+        except Exception as error:
+            # Failures of flows are the runner's: what comes here is the end of the session.
+            log = self._pipeline.places.state / "spark.log"
+            raise EnvironmentProblem(
+                f"Spark is gone: {explain(error).sentence}; its log may say why: {log}"
+            ) from error
 
 
 def _embedded(stack: ExitStack, pipeline: Pipeline, *, keeps: bool) -> str:

@@ -131,6 +131,24 @@ class OpenDirectory:
                     raise
                 self._write(name, data)
 
+    def is_shared(self, name: str) -> bool:
+        """Whether the file has other names too."""
+        return os.stat(name, dir_fd=self._descriptor).st_nlink != 1
+
+    def add(self, name: str, data: bytes, end: int) -> None:
+        """Add to a file of that size, durably; if that fails it is what it was."""
+        descriptor = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._descriptor)
+        try:
+            if os.pwrite(descriptor, data, end) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path / name))
+            if self._sync:
+                _sync_data(descriptor)
+        except BaseException:
+            os.ftruncate(descriptor, end)
+            raise
+        finally:
+            os.close(descriptor)
+
     def replace(self, temporary: str, name: str) -> None:
         here = self._descriptor
         os.replace(temporary, name, src_dir_fd=here, dst_dir_fd=here)

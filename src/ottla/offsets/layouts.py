@@ -6,7 +6,15 @@
 
 and, if it was saved together with others, a line for each of them: the files of one group commit
 are links to one file, so that 64 keys cost one fsync. A reader takes the line of its own key, and
-a file with any line that is not right is corrupt. `Lance` is the layout of the LANCE client: a
+a file with any line that is not right is corrupt.
+
+A key that is saved again gets a line added, marked `+v1`; the last line counts. Adding changes
+nothing that was there, and a file that has been added to stays within the bytes a disk writes as
+one, so that a crash leaves a line, or the beginning of one, or zeros. Only such a rest of a `+`
+line is ignored. Who adds the first line syncs the directory before, so that a file with a `+` line
+is known to be recorded there.
+
+`Lance` is the layout of the LANCE client: a
 decimal number, keys by numeric ids.
 
 Names become file names by percent-encoding everything but [a-z0-9_-]: nothing leaves the directory
@@ -20,7 +28,7 @@ import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
 from ottla.offsets.rules import Stored
@@ -42,9 +50,14 @@ MAX_GROUP: Final = 64
 MAX_LINE: Final = 3 * MAX_NAME_BYTES + MAX_EPOCH_CHARS + 100
 MAX_FILE_BYTES: Final = MAX_GROUP * MAX_LINE
 
+MAX_GROWN_BYTES: Final = 512
+"""A sector: the most that every disk writes whole or not at all."""
+ADDED: Final = "+"
+
 _SAFE: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-")
 _QUOTED: Final = [chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in range(256)]
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,38}")
+_CUT: Final = re.compile(rb"(\+[^\0\n]*)?\0*")
 _LANCE_NAME: Final = re.compile(r"topic-(0|[1-9][0-9]{0,9})-consumer-(0|[1-9][0-9]{0,19})\.offset")
 _LANCE_MAX_TOPIC: Final = 2**32 - 1
 _LANCE_MAX_CONSUMER: Final = 2**64 - 1
@@ -71,6 +84,13 @@ def part(name: str) -> str:
     return f"{quoted[:KEPT_OF_LONG_PART]}{LONG_MARK}{digest[:32]}"
 
 
+class Addition(NamedTuple):
+    """A line to add to a file; `is_first` if no other has been added to it."""
+
+    line: bytes
+    is_first: bool
+
+
 class V1:
     """Ottla's own layout: a directory per consumer, free names, epochs, checksums."""
 
@@ -93,12 +113,19 @@ class V1:
         return stem if len(unique) == 3 else None
 
     def encode(self, entries: Sequence[tuple[OffsetKey, Stored]]) -> bytes:
-        lines = []
-        for key, stored in entries:
-            fields = ["v1", str(stored.position), stored.epoch or "-", quote(key.stream)]
-            line = " ".join([*fields, str(key.shard)])
-            lines.append(f"{line} {zlib.crc32(line.encode()):08x}\n")
-        return "".join(lines).encode()
+        return b"".join([_v1_line("v1", key, stored) for key, stored in entries])
+
+    def addition(self, stem: str, data: bytes, entry: tuple[OffsetKey, Stored]) -> Addition | None:
+        """What to add to the file of a key, which has this data; None if it is to be replaced."""
+        line = _v1_line(ADDED + "v1", *entry)
+        if not data.endswith(b"\n") or len(data) + len(line) > MAX_GROWN_BYTES:
+            return None
+        try:
+            if [*_v1_entries(data)] != [stem]:
+                return None
+        except Malformed:
+            return None
+        return Addition(line, is_first=data.count(b"\n") == 1)
 
     def decode(self, consumer: str, stem: str, data: bytes) -> tuple[OffsetKey, Stored]:
         """The entry of the file with this stem. Malformed if anything is wrong with any line."""
@@ -115,15 +142,29 @@ class V1:
 # All files of a group commit have the same bytes, and are parsed once where they are read together.
 @lru_cache(maxsize=4)
 def _v1_entries(data: bytes) -> dict[str, tuple[str, int, Stored]]:
-    if not data.endswith(b"\n"):
-        raise Malformed("it is empty" if not data else "its last line has no end")
-    entries = {}
-    for line in data[:-1].split(b"\n"):
+    whole, _, rest = data.rpartition(b"\n")
+    if not whole:
+        raise Malformed("its first line has no end" if data else "it is empty")
+    if rest and not (len(data) <= MAX_GROWN_BYTES and _CUT.fullmatch(rest)):
+        raise Malformed("its last line has no end")
+    entries: dict[str, tuple[str, int, Stored]] = {}
+    for line in whole.split(b"\n"):
         stream, shard, stored = _v1_entry(line)
-        entries[f"{part(stream)}.{shard}"] = stream, shard, stored
+        stem = f"{part(stream)}.{shard}"
+        if line.startswith(ADDED.encode()) != (stem in entries):
+            raise Malformed("a key's first line, and no other, is without a +")
+        entries[stem] = stream, shard, stored
     return entries
 
 
+def _v1_line(version: str, key: OffsetKey, stored: Stored) -> bytes:
+    fields = [version, str(stored.position), stored.epoch or "-", quote(key.stream)]
+    line = " ".join([*fields, str(key.shard)]).encode()
+    return b"%b %08x\n" % (line, zlib.crc32(line))
+
+
+# A save reads the lines again that the saves before it have added.
+@lru_cache(maxsize=128)
 def _v1_entry(line: bytes) -> tuple[str, int, Stored]:
     try:
         covered, _, crc = line.decode("ascii").rpartition(" ")
@@ -132,7 +173,7 @@ def _v1_entry(line: bytes) -> tuple[str, int, Stored]:
     if crc != f"{zlib.crc32(covered.encode()):08x}":
         raise Malformed("a line does not match its checksum")
     fields = covered.split(" ")
-    if fields[0] != "v1":
+    if fields[0].removeprefix(ADDED) != "v1":
         raise Malformed(f"its version is {fields[0]!r}, known is 'v1'")
     if len(fields) != 5:
         raise Malformed(f"a line has {len(fields) + 1} fields, not 6")
@@ -187,6 +228,9 @@ class Lance:
     def encode(self, entries: Sequence[tuple[OffsetKey, Stored]]) -> bytes:
         [(_, stored)] = entries
         return b"%d\n" % stored.position
+
+    def addition(self, _stem: str, _data: bytes, _entry: object) -> Addition | None:
+        return None
 
     def decode(self, _consumer: str, stem: str, data: bytes) -> tuple[OffsetKey, Stored]:
         key = self.key(stem + OFFSET_SUFFIX)

@@ -1,10 +1,11 @@
 """Positions in files, one per key, correct across threads and processes.
 
-A save holds the key's lock, reads what is stored, decides, writes a temporary file, syncs it,
-renames it over the data file and syncs the directory; a crash at any point leaves the old value or
-the new one. A load takes no lock, because a rename is atomic, and there is no cache: what another
-process has saved is seen by the next load. What cannot be read is reported, never taken for "no
-position". I/O errors come as the `OSError` they are, and the old value stays.
+A save holds the key's lock, reads what is stored, decides, and either adds a line to the data file
+and syncs it (`layouts` says when), or writes a temporary file, syncs it, renames it over the data
+file and syncs the directory; a crash at any point leaves the old value or the new one. A load takes
+no lock, because a rename is atomic and a line that is not whole does not count, and there is no
+cache: what another process has saved is seen by the next load. What cannot be read is reported,
+never taken for "no position". I/O errors come as the `OSError` they are, and the old value stays.
 """
 
 from __future__ import annotations
@@ -167,6 +168,7 @@ class SyncLockFileOffsetStore:
             name = self.layout.stem(key) + OFFSET_SUFFIX
             by_directory.setdefault(self._directory(key), {})[key] = name
         before: dict[OffsetKey, Stored | None] = {}
+        contents: dict[Path, dict[str, bytes | None]] = {}
         with contextlib.ExitStack() as held:
             opened = {}
             # In the order of their names, so that no two savers can deadlock.
@@ -174,24 +176,52 @@ class SyncLockFileOffsetStore:
                 self._make_directory(directory, next(iter(names)).consumer)
                 opened[directory] = held.enter_context(self._opened(directory))
                 held.enter_context(self._locked(opened[directory], sorted(names.values())))
-                contents = opened[directory].read_many(names.values(), MAX_FILE_BYTES)
+                found = opened[directory].read_many(names.values(), MAX_FILE_BYTES)
                 for key, name in names.items():
-                    before[key] = self._stored(key, name, opened[directory], contents[name])
+                    before[key] = self._stored(key, name, opened[directory], found[name])
+                contents[directory] = found
             after = {key: decide(key, before[key], each) for key, each in wanted.items()}
             for directory, names in by_directory.items():
                 new = {name: (key, to) for key, name in names.items() if (to := after[key])}
                 if new:
-                    self._write(opened[directory], new)
+                    self._clean(opened[directory], new)
+                    if not self._add(opened[directory], new, contents[directory]):
+                        self._write(opened[directory], new)
         return [saved(key, before[key], to) for key, to in after.items()]
+
+    def _clean(self, directory: OpenDirectory, new: Mapping[str, object]) -> None:
+        """Remove what a process has left that was killed in a save of these files."""
+        stems = {name.removesuffix(OFFSET_SUFFIX) for name in new}
+        for leftover in directory.names():
+            if self.layout.stem_of_temporary(leftover) in stems:
+                directory.remove(leftover)
+
+    def _add(
+        self,
+        directory: OpenDirectory,
+        new: Mapping[str, tuple[OffsetKey, Stored]],
+        contents: Mapping[str, bytes | None],
+    ) -> bool:
+        """Add a line to the one data file there is to write, if it is of the kind that grows."""
+        if len(new) != 1:
+            return False
+        [(name, entry)] = new.items()
+        data = contents[name]
+        if data is None:
+            return False
+        addition = self.layout.addition(name.removesuffix(OFFSET_SUFFIX), data, entry)
+        if addition is None or directory.is_shared(name):
+            return False
+        if addition.is_first:
+            # Whoever renamed the file here may have been killed before it was recorded.
+            directory.sync()
+        directory.add(name, addition.line, len(data))
+        return True
 
     def _write(self, directory: OpenDirectory, new: Mapping[str, tuple[OffsetKey, Stored]]) -> None:
         """Write data files, given by their names, whose locks are held."""
         temporary = self.layout.temporary
         stems = {name.removesuffix(OFFSET_SUFFIX): name for name in new}
-        for leftover in directory.names():
-            # Of a process that was killed in a save of these keys.
-            if self.layout.stem_of_temporary(leftover) in stems:
-                directory.remove(leftover)
         unique = f"{self._process}.{next(self._numbers)}"
         staged = {temporary(stem, unique): name for stem, name in stems.items()}
         size = MAX_GROUP if self.layout.shares_files else 1

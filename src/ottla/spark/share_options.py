@@ -26,7 +26,6 @@ _OF_THE_LOG: Final = (
     *("assign", "subscribePattern", "startingTimestamp", "startingOffsetsByTimestamp"),
     *("offsetsGroup", "offsetStore", "minOffsetsPerTrigger"),
 )
-ASYNC_PROGRESS: Final = "asyncProgressTrackingEnabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +71,6 @@ def parse_share(given: Mapping[str, str], *, is_batch: bool) -> ShareOptions | N
         given.get("share.verdicts"),
         _reset(given.get("startingoffsets")),
     )
-
-
-def refuse_async_progress(writer: Mapping[str, str]) -> None:
-    """Raise if a query on a share group would accept records before their batch is in the log.
-
-    A source cannot see the options of the writer: whoever starts the query has to call this.
-    """
-    given = {name.lower(): str(value).lower() for name, value in writer.items()}
-    if given.get(ASYNC_PROGRESS.lower()) == "true":
-        raise BadOption(
-            f"{ASYNC_PROGRESS} cannot be used with shareGroup, since records would be accepted "
-            "before it is certain that they are processed; leave it out"
-        )
 
 
 def _number(text: str) -> int:

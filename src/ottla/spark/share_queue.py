@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.client.cluster import together
@@ -60,6 +61,8 @@ class ShareQueue:
     def __init__(self, client: Client, group: str, member_id: str, topics: Sequence[str]) -> None:
         self.lock_timeout = 0.0
         """For how long records are locked, in seconds, as last heard from a broker."""
+        self.breaks = 0
+        """How often a session has ended, and with it perhaps the locks."""
         self._client = client
         self._group = group
         self._topics = topics
@@ -183,19 +186,11 @@ class ShareQueue:
         refused: Spans = {}
         left = {place: [some] for place, some in spans.items()}
         halvings = dict.fromkeys(spans, MAX_HALVINGS)
-        failures = 0
         while left:
             named = {keys[place]: chunks[-1] for place, chunks in left.items()}
-            codes = await self._client.retry(lambda named=named: self._send(node, named, acks))  # type: ignore[misc]  # mypy does not infer the default
+            codes = await self._client.retry(partial(self._send, node, named, acks))
             for place in tuple(left):
                 code = codes.get(keys[place], ErrorCode.INVALID_RECORD_STATE)
-                if code in STILL_HELD:
-                    failures += 1
-                    check(
-                        code if RETRY.limit * failures > self._client.api_timeout else 0, "accept"
-                    )
-                    await asyncio.sleep(RETRY.delay(failures, random.random()))
-                    continue
                 some = left[place].pop()
                 if code and len(some) > 1 and halvings[place] > 0:
                     halvings[place] -= 1
@@ -221,7 +216,12 @@ class ShareQueue:
         request = session.acknowledge(batches, renews=renews)._replace(
             is_uncounted=acks.is_uncounted
         )
-        return ack_codes(await self._ask(node, request, needs_modes=renews))
+        codes = ack_codes(await self._ask(node, request, needs_modes=renews))
+        for code in STILL_HELD.intersection(codes.values()):
+            # Not written, and still locked for us. What was written along with it is refused the
+            # next time, which makes it a ghost that never comes.
+            check(code, f"acknowledge records of share group {self._group!r}")
+        return codes
 
     async def _ask(self, node: int, request: object, *, needs_modes: bool = False) -> Any:
         """The answer, of the request's kind; without a good one the session is over."""
@@ -237,6 +237,7 @@ class ShareQueue:
                 raise KafkaError(ErrorCode.NETWORK_EXCEPTION, what, answer.error_message)
             check(answer.error_code, what, answer.error_message)
         except BaseException:
+            self.breaks += session.is_open
             session.ended()
             raise
         session.answered()

@@ -45,11 +45,16 @@ def plan_spans(spans: Spans, ids: Mapping[str, bytes], split: Split) -> list[Sha
     by_place = {(place.topic, place.partition): some for place, some in spans.items()}
     tasks = []
     for ranges in plan(covering, split):
+        kept: list[Range] = []
         inside: dict[tuple[str, int], list[Span]] = {}
         for one in ranges:
             key = one.topic, one.partition
-            inside.setdefault(key, []).extend(_clipped(by_place[key], one))
-        tasks.append(ShareTask(ranges, inside))
+            # A range that was split may have pieces that lie between ours.
+            if some := list(_clipped(by_place[key], one)):
+                inside.setdefault(key, []).extend(some)
+                kept.append(one._replace(first=some[0].first, end=some[-1].last + 1))
+        if kept:
+            tasks.append(ShareTask(tuple(kept), inside))
     return tasks
 
 

@@ -8,7 +8,7 @@ Oldest first, without gaps, from the first offset that is neither copied nor gon
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.tier.segments import (
@@ -59,10 +59,10 @@ def segments_to_copy(
 def clip_epochs(lineage: Iterable[tuple[int, int]], first: int, end: int) -> tuple[EpochStart, ...]:
     """The epochs that wrote offsets from `first` up to, not including, `end`."""
     entries = [EpochStart(*pair) for pair in lineage]
-    ends = [*(following.start_offset for following in entries[1:]), end]
+    stops = chain((following.start_offset for following in entries[1:]), (end,))
     return tuple(
         EpochStart(epoch, max(start, first))
-        for (epoch, start), stop in zip(entries, ends, strict=True)
+        for (epoch, start), stop in zip(entries, stops, strict=False)
         if start < end and stop > first
     )
 
@@ -116,11 +116,12 @@ def highest_copied(
     The newest epoch that has anything decides. What the tier has beyond the end of the epoch in
     this log was truncated away here, and does not count.
     """
-    ends = [*(start for _, start in lineage[1:]), None]
-    for (epoch, _), end in zip(reversed(lineage), reversed(ends), strict=True):
+    end: int | None = None
+    for epoch, start in reversed(lineage):
         highest = highest_offset_for_epoch(epoch)
         if highest is not None:
             return highest if end is None or highest < end else end - 1
+        end = start
     return -1
 
 

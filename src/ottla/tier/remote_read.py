@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.log.epochs import LeaderEpochs
 from ottla.tier.errors import CorruptRemoteData, OffsetNotRemote
 from ottla.wire.batch import LENGTH_OVERHEAD, RecordBatch, batch_size_at, read_batch
-from ottla.wire.errors import WireError
+from ottla.wire.errors import BatchError, WireError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,12 +152,12 @@ async def _read(
                     )  # fmt: skip
                 if batch.base_offset >= upper_bound:
                     return memoryview(b""), offset
-                batch.verify_crc()
+                _verify(data, segment)
                 return data, batch.next_offset
             if cut.start == cut.end:
                 at_end = position + len(data) >= segment.segment_size and cut.end == len(data)
                 return None if at_end else (memoryview(b""), offset)
-            _verify(data[cut.start : cut.end])
+            _verify(data[: cut.end], segment)
             return data[cut.start : cut.end], cut.next_offset
         except WireError as error:
             if is_last:
@@ -165,11 +165,23 @@ async def _read(
     raise AssertionError("unreachable")
 
 
-def _verify(data: memoryview) -> None:
+def _verify(data: memoryview, segment: RemoteLogSegmentMetadata) -> None:
+    """CRCs, and what they do not cover: offsets ascend within the segment, epochs are its own."""
     position = 0
+    reached = segment.start_offset
+    ranges = segment.epoch_ranges()
     while position < len(data):
         batch = read_batch(data, position)
         batch.verify_crc()
+        first, last = batch.base_offset, batch.last_offset
+        if first < reached or last > segment.end_offset:
+            expected = f"offsets from {reached} to {segment.end_offset}"
+            raise BatchError(expected, f"{first} to {last}", f"segment {segment.id}")
+        epoch = next(number for number, _, end in ranges if first <= end)
+        if batch.partition_leader_epoch != epoch:
+            where = f"offset {first} of segment {segment.id}"
+            raise BatchError(f"epoch {epoch}", batch.partition_leader_epoch, where)
+        reached = last + 1
         position += batch.size
 
 

@@ -109,6 +109,15 @@ def test_a_topic_that_is_not_there_is_status_4_with_the_command(file: Path) -> N
         assert f"ottla topic create orders --bootstrap {broker.bootstrap}\n" in said
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [("return [3]", "are dicts, text or bytes, not int"), ("1 / 0", "ZeroDivisionError")],
+)
+def test_samples_that_cannot_be_are_status_2(file: Path, body: str, expected: str) -> None:
+    file.write_text(f"{FILE}\n@samples('orders')\ndef some():\n    {body}\n")
+    assert expected in failure(2, "run", file)
+
+
 def test_case_49_without_any_java_is_status_4_with_what_to_install(
     file: Path, tmp_path: Path
 ) -> None:

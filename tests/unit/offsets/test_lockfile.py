@@ -59,7 +59,9 @@ def test_t65_the_bytes_of_v1(tmp_path: Path) -> None:
     assert opened(tmp_path).load(ORDERS) == 42
     assert (tmp_path / "group").stat().st_mode & 0o777 == 0o700
     opened(tmp_path).save(ORDERS, 43, epoch="e-1")
-    assert data_file(tmp_path).read_bytes().startswith(b"v1 43 e-1 orders 0 ")
+    first, second, rest = data_file(tmp_path).read_bytes().split(b"\n")
+    assert (first, rest) == (b"v1 42 - orders 0 cd3f550b", b"")
+    assert second.startswith(b"+v1 43 e-1 orders 0 ")
 
 
 def test_t65_the_bytes_of_lance(tmp_path: Path) -> None:
@@ -146,15 +148,21 @@ def test_t68_data_is_synced_before_the_rename_and_the_directory_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened(tmp_path)
-    store.save(ORDERS, 1)
+    store.save(OffsetKey("group", "other"), 1)
     trace = Trace(monkeypatch)
-    store.save(ORDERS, 2)
+    store.save(ORDERS, 1)
     [sync, replace, directory] = trace.calls
     assert sync[0] == "fsync"
     assert sync[1].startswith(".orders.0.")
     assert (replace, directory) == (("replace", "orders.0.offset"), ("fsync", "group"))
     trace.calls.clear()
-    assert store.save(ORDERS, 2).changed is False
+    store.save(ORDERS, 2)
+    assert trace.calls == [("fsync", "group"), ("fsync", "orders.0.offset")]
+    trace.calls.clear()
+    store.save(ORDERS, 3)
+    assert trace.calls == [("fsync", "orders.0.offset")]
+    trace.calls.clear()
+    assert store.save(ORDERS, 3).changed is False
     assert trace.calls == []
     store.delete(ORDERS)
     assert trace.calls == [("unlink", "orders.0.offset"), ("fsync", "group")]

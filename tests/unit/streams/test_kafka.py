@@ -65,6 +65,11 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[StreamBroker]:
         yield one
 
 
+APACHE = pytest.mark.parametrize("kafka", ["apache"], indirect=True)
+OTTLA = pytest.mark.parametrize("kafka", ["ottla"], indirect=True)
+"""For what happens in the client alone, so that one broker is enough."""
+
+
 def resumable(**more: Any) -> ConsumerOptions:
     options = {"auto_commit": AutoCommit.DISABLED, "reset": Reset.EARLIEST, "group": "g", **more}
     return ConsumerOptions(mode=Mode.RESUMABLE, **options)
@@ -103,7 +108,7 @@ def committed(kafka: StreamBroker, group: str, topic: str, shard: int = 0) -> in
         client.close()
 
 
-@pytest.mark.parametrize("kafka", ["apache"], indirect=True)  # the other has it elsewhere
+@APACHE  # the other has it elsewhere
 @pytest.mark.parametrize("case", CONTRACT, ids=lambda case: case.__name__)
 async def test_the_contract(kafka: StreamBroker, case: Callable[[Store], Awaitable[None]]) -> None:
     await case(kafka_contract(kafka.bootstrap, kafka.topic()))
@@ -123,6 +128,7 @@ async def test_t38_commit_is_a_position(kafka: StreamBroker) -> None:
             assert [one.seq for one in await take(consumer, 3)] == [5, 6, 7]
 
 
+@OTTLA
 async def test_t39_real_time_consumers_share_nothing(kafka: StreamBroker) -> None:
     topic = kafka.topic(2)
     async with (
@@ -283,6 +289,7 @@ async def test_a_balanced_member_that_seeks_leaves_its_group(kafka: StreamBroker
                 await consumer.commit()
 
 
+@OTTLA
 async def test_t09_cancelling_next_loses_nothing(kafka: StreamBroker) -> None:
     topic = kafka.topic()
     rng = random.Random(9)
@@ -306,6 +313,7 @@ async def test_t09_cancelling_next_loses_nothing(kafka: StreamBroker) -> None:
     assert got == [b"%d" % number for number in range(3000)]
 
 
+@OTTLA
 async def test_t08_ten_readers_get_each_message_once(kafka: StreamBroker) -> None:
     topic = kafka.topic()
     async with open_(kafka, topic) as streamer:
@@ -321,6 +329,7 @@ async def test_t08_ten_readers_get_each_message_once(kafka: StreamBroker) -> Non
     assert sorted(got) == list(range(1000))
 
 
+@OTTLA
 async def test_a_slow_reader_bounds_what_is_read_ahead(kafka: StreamBroker) -> None:
     topic = kafka.topic()
     async with open_(kafka, topic) as streamer:
@@ -390,6 +399,7 @@ async def test_share_groups_deliver_release_and_accept(kafka: StreamBroker) -> N
             assert await consumer.batch(1, 1.0) == []
 
 
+@OTTLA
 async def test_what_is_not_there_is_named(kafka: StreamBroker) -> None:
     async with open_(kafka, "nothing-here") as streamer:
         with pytest.raises(StreamKeyNotFound, match="create it"):
@@ -448,6 +458,7 @@ async def refuses_transactions(kafka: StreamBroker) -> None:
             await streamer.producer(options=named).__aenter__()
 
 
+@OTTLA
 async def test_a_transaction_needs_a_name_and_a_manual_consumer(kafka: StreamBroker) -> None:
     topic = kafka.topic()
     async with open_(kafka, topic) as streamer, streamer.producer() as producer:

@@ -102,6 +102,7 @@ class Compiler:
                 f"flow {query.name} reads {name}, which only prints: give it a topic or a table"
             )
         options = {"startingOffsets": "earliest", "subscribe": flow.writes.name}
+        options |= self._connection
         return self._records(options, None if VALUE in written.names else written, query)
 
     def _schema(self, flow: Flow) -> StructType:
@@ -119,7 +120,8 @@ class Compiler:
                 options["subscribe"] = ",".join(topics_of(source))
             if source.share_group is not None:
                 options["shareGroup"] = source.share_group
-            frame = self._records(options, source.schema, query)
+            connection = self._connection if source.needs_broker else {}
+            frame = self._records({**connection, **options}, source.schema, query)
         if source.shape is None:
             return frame
         shaped: DataFrame = source.shape(frame)
@@ -128,7 +130,7 @@ class Compiler:
     def _records(
         self, options: Mapping[str, str], schema: str | StructType | None, query: Flow
     ) -> DataFrame:
-        given = {**self._connection, **options, **query.read_options, **self._start_note(query)}
+        given = {**options, **query.read_options, **self._start_note(query)}
         if schema is not None:
             given.setdefault("columns", VALUE)
         # Where Spark asks the format itself, nobody sees what it says.

@@ -191,7 +191,7 @@ def topics_of(source: Source) -> list[str]:
 def _source_problems(source: Source) -> Iterator[str]:
     ours = source.format == OUR_FORMAT
     selects = {"subscribepattern", "assign", "subscribe"} & {one.lower() for one in source.options}
-    if ours and not topics_of(source) and not selects:
+    if source.needs_broker and not topics_of(source) and not selects:
         yield f"source {source.name} has no topic: give it topic=..."
     if not ours and (source.topic is not None or source.share_group is not None):
         yield f"source {source.name}: topic and share_group are for format ottla, not others"

@@ -30,6 +30,10 @@ class Pipeline(NamedTuple):
     settings: Settings
     places: Places
 
+    def kept_in(self, state: str) -> Pipeline:
+        """The same, with all that it keeps in this directory."""
+        return self._replace(places=Places.of(self.settings, self.definition.name, state))
+
 
 def load(file: Path, *, env: str | None = None, state: str | None = None) -> Pipeline:
     """Read a pipeline and check it; a `DefinitionError` has all that is wrong with it.

@@ -67,6 +67,13 @@ class Source:
     options: Mapping[str, str] = field(default_factory=dict)
     shape: Function | None = None
 
+    @property
+    def needs_broker(self) -> bool:
+        """Whether it is read from brokers, and not from files, Redis or a tier alone."""
+        given = {name.lower(): value.strip().lower() for name, value in self.options.items()}
+        is_log = given.get("store", "kafka") == "kafka" and given.get("tier") != "only"
+        return self.format == OUR_FORMAT and is_log
+
 
 @dataclass(frozen=True, slots=True)
 class Reject:

@@ -14,10 +14,9 @@ from ottla.client.errors import BrokerUnreachable, ClientError
 from ottla.client.producer_types import ProducerRecord
 from ottla.spark.pipelines.errors import DefinitionError, EnvironmentProblem
 from ottla.spark.pipelines.graph import sources_of, topics_of
-from ottla.spark.pipelines.model import OUR_FORMAT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ottla.spark.pipelines.model import Definition, Flow, Source
 
@@ -72,7 +71,7 @@ def fill(bootstrap: str, definition: Definition) -> int:
         new = {
             name
             for source in definition.sources.values()
-            if source.format == OUR_FORMAT
+            if source.needs_broker
             for name in topics_of(source)
         } - there
         for name in sorted(new):
@@ -81,10 +80,20 @@ def fill(bootstrap: str, definition: Definition) -> int:
         for name, function in definition.samples.items():
             topic = topics_of(definition.sources[name])[0]
             if topic in new:  # a broker whose data was kept has them
-                records = as_records(name, function())
+                records = _sampled(name, function)
                 producer.send_many(topic, records)
                 count += len(records)
     return count
+
+
+def _sampled(name: str, function: Callable[[], Iterable[object]]) -> list[ProducerRecord]:
+    try:
+        return as_records(name, function())
+    except DefinitionError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise DefinitionError(f"samples of {name} cannot be made: {said}") from error
 
 
 def as_records(name: str, found: Iterable[object]) -> list[ProducerRecord]:
@@ -106,4 +115,4 @@ def as_records(name: str, found: Iterable[object]) -> list[ProducerRecord]:
 
 def _ours(definition: Definition, flows: Sequence[Flow]) -> list[Source]:
     found = {one.name: one for flow in flows for one in sources_of(definition, flow)}
-    return [one for one in found.values() if one.format == OUR_FORMAT]
+    return [one for one in found.values() if one.needs_broker]

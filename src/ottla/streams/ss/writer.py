@@ -11,7 +11,8 @@ import fcntl
 import logging
 import os
 import time
-from itertools import groupby
+from functools import partial
+from itertools import groupby, repeat
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ottla.streams")
 
 _RUN = attrgetter("stream", "shard", "timestamp_ns")
+
+_receipt = partial(tuple.__new__, Receipt)
+"""`Receipt._make` without its check, for many at once."""
 
 _FLAGS = {
     Create.NEVER: 0,
@@ -162,7 +166,8 @@ class SsWriter:
                     at += 1
                     continue
                 count = 1
-            results += [Receipt(stream, shard, seq + n, time_ns) for n in range(count)]
+            sequences = range(seq, seq + count)
+            results += map(_receipt, zip(repeat(stream), repeat(shard), sequences, repeat(time_ns)))
             at += count
             seq += count
 

@@ -1,0 +1,150 @@
+"""`ottla tier` from the outside, against a broker with a store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ottla.broker.metrics import serve_metrics
+from ottla.cli import app
+from ottla.testing.embedded import EmbeddedBroker
+from tests.support.tiered_broker import TierPlace, eventually, tier_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from typer.testing import Result
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TierPlace]:
+    with tier_place(tmp_path_factory.mktemp("tier")) as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def topic(place: TierPlace) -> str:
+    """Three segments, the first one remote alone, the second one remote too."""
+    name = place.topic(partitions=2)
+    place.cold(name)
+    return name
+
+
+def run(place: TierPlace, *args: str) -> Result:
+    return CliRunner().invoke(app, ["tier", *args, "--bootstrap", place.broker.bootstrap])
+
+
+def value(place: TierPlace, *args: str) -> Any:
+    result = run(place, *args, "--json")
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    return json.loads(result.stdout)
+
+
+def test_status_says_what_is_where(place: TierPlace, topic: str) -> None:
+    found = value(place, "status", topic)
+    first, second = found["partitions"]
+    assert (first["log_start"], first["local_start"], first["log_end"]) == (0, 1000, 3000)
+    assert (first["highest_remote"], first["lag"], first["segments"]) == (1999, 1000, 2)
+    assert first["remote_bytes"] == sum(
+        path.stat().st_size for path in place.store.glob(f"{topic}-*/0/*.log")
+    )
+    assert (second["highest_remote"], second["lag"], second["segments"]) == (-1, 0, 0)
+    assert found["errors"] is None
+    assert topic in run(place, "status").stdout
+
+
+def test_status_says_what_is_wrong(place: TierPlace) -> None:
+    url = metrics_url(place)
+    broken = place.topic()
+    place.faults.down = True
+    place.fill(broken)
+    eventually(lambda: f"{broken}-0" in place.tiering.errors(), "copies fail")
+    result = run(place, "status", broken, "--metrics", url)
+    place.faults.heal()
+    assert result.exit_code == 1
+    assert f"{broken}-0: copy: the store is down" in result.stdout
+    eventually(lambda: not place.tiering.errors(), "all is well again")
+    assert run(place, "status", broken, "--metrics", url).exit_code == 0
+    text = run(place, "status", "--metrics", url.replace("metrics", "nothing"))
+    assert (text.exit_code, "does not answer" in text.stderr) == (1, True)
+
+
+def metrics_url(place: TierPlace) -> str:
+    node, loop = place.broker._node, place.broker._loop
+    assert node is not None
+    assert loop is not None
+
+    async def serve() -> int:
+        server = await serve_metrics(node, "127.0.0.1", 0)
+        node.servers.append(server)
+        port: int = server.sockets[0].getsockname()[1]
+        return port
+
+    port = asyncio.run_coroutine_threadsafe(serve(), loop).result()
+    return f"http://127.0.0.1:{port}/metrics"
+
+
+def test_list_names_the_segments(place: TierPlace, topic: str) -> None:
+    rows = value(place, "list", topic)
+    ranges = [(row["partition"], row["start_offset"], row["end_offset"]) for row in rows]
+    assert ranges == [(0, 0, 999), (0, 1000, 1999)]
+    assert {row["state"] for row in rows} == {"COPY_SEGMENT_FINISHED"}
+    assert value(place, "list", topic, "--partition", "1") == []
+    assert run(place, "list", topic, "--partition", "7").exit_code == 2
+
+
+def test_verify_finds_what_is_damaged_or_gone(place: TierPlace, topic: str) -> None:
+    assert [row["problem"] for row in value(place, "verify", topic, "--read-all")] == [None, None]
+    first, second = sorted(place.store.glob(f"{topic}-*/0/*.log"))
+    whole = first.read_bytes(), second.read_bytes()
+    first.write_bytes(whole[0][:-1] + bytes([whole[0][-1] ^ 1]))
+    second.unlink()
+    shallow = run(place, "verify", topic)
+    assert (shallow.exit_code, "2 segments, 1 with problems" in shallow.stdout) == (1, True)
+    deep = run(place, "verify", topic, "--read-all")
+    assert (deep.exit_code, "2 segments, 2 with problems" in deep.stdout) == (1, True)
+    first.write_bytes(whole[0])
+    second.write_bytes(whole[1])
+    assert run(place, "verify", topic, "--read-all").exit_code == 0
+
+
+def test_repair_has_nothing_to_do(place: TierPlace, topic: str) -> None:
+    assert value(place, "repair", topic, "--dry-run") == []
+
+
+def test_plan_needs_no_broker(place: TierPlace, topic: str) -> None:
+    rows = value(place, "plan", topic, "--start", "500", "--end", "1500")
+    assert [(row["first_offset"], row["last_offset"]) for row in rows] == [(500, 999), (1000, 1499)]
+    alone = CliRunner().invoke(
+        app,
+        ["tier", "plan", topic, "--store", place.store.as_uri(), "--json", "--bootstrap", "x:1"],
+    )
+    assert [row["last_offset"] for row in json.loads(alone.stdout)] == [999, 1999]
+
+
+def test_a_cluster_without_tiered_storage() -> None:
+    with EmbeddedBroker() as broker:
+        result = CliRunner().invoke(app, ["tier", "status", "--bootstrap", broker.bootstrap])
+    assert (result.exit_code, "remote.log.storage.system.enable" in result.stderr) == (1, True)
+
+
+def test_a_broker_without_a_store_does_not_start(tmp_path: Path) -> None:
+    enable = "remote.log.storage.system.enable=true"
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla.cli", "broker", "--listen", "127.0.0.1:0", "--set", enable],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "rsm.config.url" in done.stderr
+    assert "Traceback" not in done.stderr
