@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DEMO = (sys.executable, "-m", "ottla.cli", "demo")
+MARK = "OTTLA_TEST_OF_DEMO"
 ORDERS = 1500
 # What is tested is what comes out, on machines that may be busy; not how soon.
 LIMIT_SECONDS = 280
@@ -40,7 +41,7 @@ def demo(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(tmp_path), MARK: str(tmp_path)},
     )
     with process:
         yield process
@@ -49,7 +50,7 @@ def demo(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def left_over(directory: Path) -> list[str]:
     """The command lines of processes that the demo has started and that are still there."""
-    mark = f"TMPDIR={directory}".encode()
+    mark = f"{MARK}={directory}".encode()
     found = []
     for process in Path("/proc").iterdir():
         try:

@@ -245,7 +245,7 @@ def _nothing_left(found: Evidence) -> Check:
         "none",
         ", ".join(found.still_running) or "none",
         not found.still_running,
-        "exit codes",
+        "process table",
     )
 
 

@@ -63,6 +63,8 @@ class Child:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                # What Spark leaves behind when it is killed goes with the demo's directory.
+                env={**os.environ, "TMPDIR": self._stage.directory},
             )
 
     @property
@@ -75,7 +77,14 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        return self._process.poll() is None
+        """Whether it is there, or anything that it has started: Spark has a JVM of its own."""
+        if self._process.poll() is None:
+            return True
+        try:
+            os.killpg(self._process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
 
     def look(self) -> bool:
         """Whether it has crashed as planned, and was started again."""
@@ -100,9 +109,6 @@ class Child:
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):
                 self._process.stdin.close()
-
-    def wait(self) -> None:
-        self._process.wait()
 
     def kill(self) -> None:
         """End it and what it has started, at once."""
@@ -136,13 +142,17 @@ class Crew:
                     self._on_crash(child)
             await asyncio.sleep(POLL_SECONDS)
 
-    async def end(self, patience: float = KILL_AFTER_SECONDS) -> None:
-        """Ask all to end and wait for it; those that do not are killed."""
+    async def end(self, patience: float = KILL_AFTER_SECONDS) -> list[str]:
+        """Ask all to end and wait for it; the names of those that did not, which are killed."""
         for child in self.children:
             child.ask_to_end()
-        ends = [asyncio.create_task(asyncio.to_thread(child.wait)) for child in self.children]
-        await asyncio.wait(ends, timeout=patience)
+        for _ in range(round(patience / POLL_SECONDS)):
+            if not self.running:
+                return []
+            await asyncio.sleep(POLL_SECONDS)
+        left = self.running
         self.kill()
+        return left
 
     def kill(self) -> None:
         """End all that are left, and whatever they have started."""

@@ -185,8 +185,7 @@ class _Play:
             is_done = self._scene.figures.is_complete(self._scene.expected)
             self._say(f"{'all is done' if is_done else 'time is up'}: now everything is checked")
             self._show()
-            await self._crew.end()
-            checks = await self._check()
+            checks = await self._check(await self._crew.end())
             self._show()
             return checks
         except asyncio.CancelledError:
@@ -263,10 +262,10 @@ class _Play:
                     return
                 await asyncio.sleep(LOOK_EVERY_SECONDS)
 
-    async def _check(self) -> list[Check]:
+    async def _check(self, still_running: list[str]) -> list[Check]:
         found = await gather(self._stage)
         found.crashes = self._crew.crashes()
-        found.still_running = self._crew.running
+        found.still_running = still_running
         return check(self._scene.expected, found)
 
     def _say(self, text: str) -> None:

@@ -38,5 +38,12 @@ async def test_a_child_is_killed_whatever_it_does(stage: Stage) -> None:
     assert crew.running == []
 
 
+async def test_a_child_that_does_not_end_in_time_is_named_and_killed(stage: Stage) -> None:
+    crew = Crew(on_crash=lambda child: None)
+    crew.add(Child(stage, "ledger", "ledger", ()))
+    assert await crew.end(patience=0) == ["ledger"]
+    assert crew.running == []
+
+
 def test_a_stage_goes_to_children_as_text(stage: Stage) -> None:
     assert Stage.from_json(stage.to_json()) == stage
