@@ -4,7 +4,7 @@
 
 Peers of the lock-file store are loops without locks, checks or checksums: one that replaces a file
 with one fsync (a temporary file, synced and renamed, which a power cut may undo), and one that also
-syncs the directory, which is what a save must do to be kept. The peer of the SQLite store is the
+syncs the directory, so that the file is kept. The peer of the SQLite store is the
 same transaction without the position.
 """
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 QUICK = "--quick" in sys.argv
 # Many short turns: what else uses the disk comes and goes within a second.
 ROUNDS = 41 if QUICK else 201
-SAVES = 5
+SAVES = 20
+"""In one turn: enough for a data file to grow to its end and be replaced, which costs more."""
 GROUP = 64
 TRANSACTIONS = 5
 LINE = b"v1 1234567890 - orders 0 cd3f550b\n"
@@ -58,7 +59,7 @@ def single_rows(directory: Path) -> list[Row]:
         ours,
         lambda: replace_files(peer, SAVES, keep=False),
         lambda: replace_files(peer, SAVES, keep=True),
-        rounds=ROUNDS,
+        rounds=ROUNDS // 4,
     )
     what = "lock file, save, peer one fsync and rename"
     return [

@@ -61,6 +61,7 @@ turns.
 - Internal topics have one replica by default.
 - DescribeShareGroupOffsets has tagged fields of Ottla's own (tags from 10000 on: records in flight,
   completed deliveries, and a question between nodes); clients that do not know them skip them.
+  So have ShareFetch and ShareAcknowledge (to acquire without records, to release without counting).
 - Share groups: see the page on [share groups](share-groups.md).
 
 ## Share groups, case by case

@@ -156,7 +156,8 @@ async def test_calls_that_take_too_long_are_given_up(own: Place, *, twice: bool)
 WORKER = """
 import sys, ottla, time
 def handle(record):
-    print(record.offset, flush=True)
+    sys.stdout.write(f"{record.offset}\\n")  # in one piece: there are two threads
+    sys.stdout.flush()
     time.sleep(0.2)
 print(ottla.share_worker(handle, sys.argv[1], group=sys.argv[2], topics=[sys.argv[3]],
                          auto_offset_reset="earliest", concurrency=2))

@@ -36,16 +36,24 @@ def test_states_searched(machine: str, source: str, pinned: str) -> None:
     assert re.search(rf"^\| {machine}.* \| {states:,} \|$", PAGE, re.MULTILINE), states
 
 
-@pytest.mark.parametrize("source", ["test_kill.py", "test_share_kills.py", "test_streams_kills.py"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "faults/test_kill.py",
+        "faults/test_share_kills.py",
+        "faults/test_streams_kills.py",
+        "spark/test_chaos.py",
+    ],
+)
 def test_kills(source: str) -> None:
-    text = (ROOT / "tests" / "faults" / source).read_text()
+    text = (ROOT / "tests" / source).read_text()
     found = re.search(r"^KILLS: Final = ([\d_]+) if soak\(\) else (\d+)$", text, re.MULTILINE)
     assert found is not None
-    line = next(line for line in PAGE.splitlines() if f"faults/{source}`)" in line)
+    line = next(line for line in PAGE.splitlines() if f"`{source}`)" in line)
     assert line.endswith(f"| {found[2]} kills | {int(found[1]):,} |")
 
 
 def test_the_tests_it_names_exist() -> None:
-    named = set(re.findall(r"`((?:faults|unit|conformance)/[\w/]+\.py)`", PAGE))
+    named = set(re.findall(r"`((?:faults|unit|conformance|spark)/[\w/]+\.py)`", PAGE))
     assert named
     assert [path for path in sorted(named) if not (ROOT / "tests" / path).is_file()] == []

@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import ottla
-from ottla.spark.pipelines.board import Board
 from ottla.spark.pipelines.compiler import Compiler
-from ottla.spark.pipelines.graph import ordered
-from ottla.spark.pipelines.listener import BoardListener
 from ottla.spark.pipelines.load import load
-from ottla.spark.pipelines.preflight import fill, prepare
-from ottla.spark.pipelines.runner import Runner
+from ottla.spark.pipelines.preflight import fill
 from ottla.sync import Producer
 from ottla.testing.embedded import EmbeddedBroker
+from tests.support.pipelines import run_once
 from tests.support.spark_source import new_topic
 from tests.support.spark_tier import upload_topic
 
@@ -76,25 +73,6 @@ def received(spark: SparkSession, broker: EmbeddedBroker, topic: str) -> list[tu
     frame = spark.read.format("ottla").option("kafka.bootstrap.servers", broker.bootstrap)
     rows = frame.option("subscribe", topic).load().orderBy("partition", "offset").collect()
     return [(bytes(row.key or b"").decode(), bytes(row.value).decode()) for row in rows]
-
-
-def run_once(
-    spark: SparkSession, bootstrap: str, file: Path, state: Path, env: str | None = None
-) -> Board:
-    """One pass over a pipeline in this session."""
-    pipeline = load(file, state=str(state), env=env)
-    definition = pipeline.definition
-    flows = ordered(definition)
-    prepare(bootstrap, definition, flows)
-    board = Board([one.name for one in flows], definition.hooks)
-    listener = BoardListener(board)
-    spark.streams.addListener(listener)
-    try:
-        compiler = Compiler(pipeline, spark, bootstrap, once=True)
-        assert Runner(definition, flows, compiler.start, board, once=True).run(), board.views()
-    finally:
-        spark.streams.removeListener(listener)
-    return board
 
 
 def test_case_48_three_flows_over_an_intermediate_topic(

@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
@@ -17,6 +17,7 @@ from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from ottla.broker.dispatch import Dispatcher
 from ottla.client.producer import Producer
 from ottla.client.producer_types import ProducerRecord
 from ottla.spark.schema import TYPES
@@ -245,3 +246,31 @@ def test_case_25_a_signal_closes_the_source_once(running: tuple[object, set[int]
         os.kill(pid, signal.SIGTERM)
     assert gone(processes)
     query.stop()  # type: ignore[attr-defined]  # a StreamingQuery
+
+
+def test_case_23_an_idle_query_asks_the_broker_less_than_15_times_a_second(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(broker, 5)
+    fill(broker, topic, dict.fromkeys(range(5), 1))
+    frame = stream(spark, broker, subscribe=topic, startingOffsets="earliest")
+    query = start(frame, tmp_path, sink="noop")
+    asked: list[float] = []
+    dispatch = Dispatcher.dispatch
+
+    def counted(self: Dispatcher, *given: Any) -> object:
+        asked.append(time.monotonic())
+        return dispatch(self, *given)
+
+    try:
+        query.processAllAvailable()
+        monkeypatch.setattr(Dispatcher, "dispatch", counted)
+        began = time.monotonic()
+        while len(asked) < 20:
+            assert time.monotonic() - began < 60, "an idle query still asks"
+            time.sleep(0.05)
+        assert len(asked) / (asked[-1] - began) < 15
+        assert query.lastProgress is not None
+        assert query.lastProgress["batchId"] == 0, "and has no empty batches"
+    finally:
+        query.stop()

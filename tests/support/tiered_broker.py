@@ -13,23 +13,25 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ottla.sync import ShareConsumer
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.tier.answers import EARLIEST_LOCAL
+from ottla.wire.error_codes import ErrorCode
 from ottla.wire.records import BatchBuilder
 from ottla.wire.schema.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from tests.support.faults_broker import soak
 from tests.support.faulty_store import FaultyStore
 from tests.support.raw_client import LATEST, RawClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from ottla.broker.tiering import Tiering
 
 MIB: Final = 1024 * 1024
-PATIENCE_SECONDS: Final = 15.0
+PATIENCE_SECONDS: Final = 1800.0 if soak() else 60.0
 TIERED: Final = {
     "remote.storage.enable": "true",
     "segment.bytes": str(MIB),
@@ -57,42 +59,49 @@ def tiered_broker(
     return EmbeddedBroker(data_dir, config=settings(store) | dict(config or {}))
 
 
+def value_at(number: int, size: int) -> bytes:
+    """Bytes that no codec makes smaller."""
+    return random.Random(number).randbytes(size)
+
+
 def values(count: int, *, size: int = 1000, seed: int = 0) -> list[bytes]:
-    """Values that no codec makes smaller."""
-    draw = random.Random(seed)
-    return [draw.randbytes(size) for _ in range(count)]
+    return [value_at(seed + number, size) for number in range(count)]
 
 
-def produce(
-    bootstrap: str, topic: str, sent: list[bytes], *, partition: int = 0, timestamp: int = 0
-) -> None:
-    """In batches of about 16 KiB; record n has `timestamp` + n, if that is given."""
+def produce(bootstrap: str, topic: str, sent: Iterable[bytes]) -> None:
+    """To partition 0, in batches of about 16 KiB."""
     producer = Producer({"bootstrap.servers": bootstrap, "batch.size": 16_384, "linger.ms": 5})
-    for number, value in enumerate(sent):
-        stamp = timestamp + number if timestamp else 0
-        producer.produce(topic, value, partition=partition, timestamp=stamp)
-        if number % 1000 == 999:
-            producer.poll(0)
+    for value in sent:
+        while True:
+            try:
+                producer.produce(topic, value, partition=0)
+                break
+            except BufferError:
+                producer.poll(0.1)
     assert producer.flush(PATIENCE_SECONDS) == 0
 
 
-def consume(bootstrap: str, topic: str, count: int, *, partition: int = 0) -> list[bytes]:
-    """From offset 0 on; offsets must have no gap."""
+def consume(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    return [value for _, value in consume_each(bootstrap, topic, count)]
+
+
+def consume_each(bootstrap: str, topic: str, count: int) -> Iterator[tuple[int, bytes]]:
+    """From offset 0 of partition 0 on, by confluent-kafka; an error or a gap is the test's end."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "error"}
     )
-    consumer.assign([TopicPartition(topic, partition, 0)])
-    got: list[bytes] = []
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    reached = 0
     try:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while len(got) < count and time.monotonic() < deadline:
-            for message in consumer.consume(min(10_000, count - len(got)), timeout=1):
+        while reached < count and time.monotonic() < deadline:
+            for message in consumer.consume(min(10_000, count - reached), timeout=1):
                 assert message.error() is None, message.error()
-                assert message.offset() == len(got)
-                got.append(message.value() or b"")
+                assert message.offset() == reached
+                yield reached, message.value() or b""
+                reached += 1
     finally:
         consumer.close()
-    return got
 
 
 def eventually(holds: Callable[[], bool], what: str) -> None:
@@ -109,7 +118,12 @@ def stored(store: Path, suffix: str) -> list[Path]:
 
 def share(bootstrap: str, topic: str, count: int) -> list[bytes]:
     """Everything from the start of a topic of one partition, through a share group, by offset."""
-    got: dict[int, bytes] = {}
+    return [value for _, value in sorted(share_each(bootstrap, topic, count))]
+
+
+def share_each(bootstrap: str, topic: str, count: int) -> Iterator[tuple[int, bytes]]:
+    """The same as it comes; a record that comes twice is the test's end."""
+    got: set[int] = set()
     deadline = time.monotonic() + PATIENCE_SECONDS
     with ShareConsumer(
         bootstrap, group="workers", topics=[topic], auto_offset_reset="earliest"
@@ -117,8 +131,8 @@ def share(bootstrap: str, topic: str, count: int) -> list[bytes]:
         while len(got) < count and time.monotonic() < deadline:
             for record in consumer.poll(timeout=1):
                 assert record.offset not in got
-                got[record.offset] = record.value or b""
-    return [got[offset] for offset in sorted(got)]
+                got.add(record.offset)
+                yield record.offset, record.value or b""
 
 
 def fill(client: RawClient, topic: str, batches: int, *, partition: int = 0) -> list[bytes]:
@@ -175,7 +189,13 @@ class TierPlace:
         return sent
 
     def offset(self, topic: str, timestamp: int, partition: int = 0) -> int:
-        found = self.client.offset(topic, timestamp, partition=partition)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            found = self.client.offset(topic, timestamp, partition=partition)
+            # A topic that was just made is not in the catalogue yet.
+            if found.error_code != ErrorCode.REPLICA_NOT_AVAILABLE or time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
         assert found.error_code == 0, found
         return found.offset
 

@@ -16,7 +16,7 @@ from ottla.broker.coordinator_service import now_ms
 from ottla.broker.errors import ApiError
 from ottla.broker.partitions import topic_uuid
 from ottla.broker.share_cold import ColdReads
-from ottla.broker.share_reads import NOTHING, deliver
+from ottla.broker.share_reads import NOTHING, KeptReads, ReadAhead, deliver
 from ottla.broker.share_settings import resolve_start
 from ottla.coordination.share import state_messages as m
 from ottla.coordination.share.batches import StateBatch
@@ -53,6 +53,7 @@ class LedSharePartition:
         self._was_full = False
         """Whether somebody who waits found the window full."""
         self._node = node
+        self._ahead = ReadAhead(hosted.log)
         self._cold = ColdReads(node, hosted, self.wake)
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0
@@ -121,6 +122,7 @@ class LedSharePartition:
         self.dropped = True
         self.machine = None
         self.loading.cancel()
+        self._node.shares.reads.drop(self._ahead)
         if self._timer is not None:
             self._timer.cancel()
         self.wake()
@@ -139,8 +141,9 @@ class LedSharePartition:
         if machine is None:
             return NOTHING
         committed = self._config.reads_committed
+        ahead = self._node.shares.reads.use(self._ahead)
         delivered = deliver(
-            self.hosted.log, self._cold, machine, turn, max_bytes, committed=committed
+            self.hosted.log, ahead, self._cold, machine, turn, max_bytes, committed=committed
         )
         if not delivered.offsets and not machine.can_acquire:
             self._was_full = True
@@ -276,6 +279,7 @@ class LedSharePartitions:
     """All of them, by key."""
 
     def __init__(self, node: Node) -> None:
+        self.reads = KeptReads()
         self._node = node
         self._led: dict[ShareKey, LedSharePartition] = {}
         self._writes: dict[ShareKey, set[asyncio.Future[ErrorCode]]] = {}

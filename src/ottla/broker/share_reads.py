@@ -1,14 +1,16 @@
 """A turn at a share-partition: reading the log for it, and what leaves of what was read.
 
-A read is bounded by bytes and a turn by records: with small batches a read may hold ten thousand
-of them for a turn that takes five hundred. Those that cannot be used are not even looked at, and
-those that are leave as they came: neighbours in one piece. What a tiered log does not have on local
-disk any more comes from `share_cold`, a little later.
+- A read is bounded by bytes and a turn by records: with small batches a read may hold ten thousand
+  of them for a turn that takes five hundred. What a turn leaves is kept for the next one, which
+  goes on there more often than not; batches are not looked at before a turn reaches them.
+- Those that are used leave as they came: neighbours in one piece.
+- What a tiered log does not have on local disk any more comes from `share_cold`, a little later.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.coordinator_service import now_ms
 from ottla.log.errors import OffsetMovedToTieredStorage, OffsetOutOfRange
@@ -16,7 +18,7 @@ from ottla.sharing.values import LogBatch
 from ottla.wire.batch import iter_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ottla.broker.share_cold import ColdReads
     from ottla.log.index import AbortedTransaction
@@ -26,13 +28,89 @@ if TYPE_CHECKING:
     from ottla.wire.batch import RecordBatch
     from ottla.wire.schema.share_fetch import AcquiredRecords
 
-# One look at the log. A fetch that wants more looks again; one that wants little reads little.
+# One read of the log. A turn that wants more reads again.
 READ_BYTES: Final = 1024 * 1024
+# Reads that are kept, of all share-partitions: 32 MiB, unless batches are larger than a read.
+MAX_KEPT: Final = 32
 # Looks that may lead to nothing but archived offsets before others get their turn.
 MAX_LOOKS: Final = 16
 
-# Bytes of the log, and the batches that lie back to back in them from the first byte on.
-Chunk: TypeAlias = "tuple[memoryview, list[RecordBatch]]"
+
+class Piece(NamedTuple):
+    """A batch, and where it lies in the bytes it was read with."""
+
+    batch: RecordBatch
+    view: memoryview
+    start: int
+
+
+class ReadAhead:
+    """What was read of one log and not been passed yet."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+        self._from = 0
+        self._pieces: deque[Piece] = deque()
+        self._unseen: Iterator[Piece] = iter(())
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        self._pieces.clear()
+        self._unseen = iter(())
+
+    def at(self, offset: int, stop: int, bound: int, max_bytes: int) -> list[Piece]:
+        """The batches from the one at an offset on that begin below `stop`, all below `bound`.
+
+        The first one comes in any case, whatever its size and place: if it begins later than the
+        offset, what lies before it is known to be missing from the log. Raises what the log does
+        if it does not have the offset, or has it elsewhere.
+        """
+        # Of what has left the local disk, the log cannot say any more which of it was aborted.
+        is_kept = max(self._from, self._log.local_start_offset) <= offset and self._pass(offset)
+        if not is_kept:
+            chunks, _ = self._log.read(
+                offset, READ_BYTES, upper_bound_offset=bound, min_one_message=True
+            )
+            self._pieces.clear()
+            self._unseen = _pieces(chunks)
+            self._pass(offset)
+        return _chosen(self._each(), stop, bound, max_bytes)
+
+    def _pass(self, offset: int) -> bool:
+        """Drop what lies before an offset; whether anything is left."""
+        self._from = offset
+        for piece in self._each():
+            if piece.batch.next_offset > offset:
+                return True
+            self._pieces.popleft()
+        return False
+
+    def _each(self) -> Iterator[Piece]:
+        """What is kept, looking at further batches as long as they are asked for."""
+        yield from tuple(self._pieces)
+        for piece in self._unseen:
+            self._pieces.append(piece)
+            yield piece
+
+
+class KeptReads:
+    """Which share-partitions have reads: those that were read last."""
+
+    def __init__(self) -> None:
+        self._order: OrderedDict[ReadAhead, None] = OrderedDict()
+
+    def use(self, ahead: ReadAhead) -> ReadAhead:
+        """One that is about to read."""
+        self._order[ahead] = None
+        self._order.move_to_end(ahead)
+        if len(self._order) > MAX_KEPT:
+            self._order.popitem(last=False)[0].clear()
+        return ahead
+
+    def drop(self, ahead: ReadAhead) -> None:
+        """One that reads no more."""
+        self._order.pop(ahead, None)
+        ahead.clear()
 
 
 class Delivered(NamedTuple):
@@ -49,6 +127,7 @@ NOTHING: Final = Delivered([], [], 0, 0)
 
 def deliver(
     log: PartitionLog,
+    ahead: ReadAhead,
     cold: ColdReads,
     machine: SharePartition,
     turn: FetchTurn,
@@ -66,10 +145,11 @@ def deliver(
         before = machine.next_fetch_offset
         more = _look(
             log,
+            ahead,
             cold,
             machine,
             turn._replace(max_records=turn.max_records - delivered.offsets),
-            min(READ_BYTES, max(1, max_bytes - delivered.size)),
+            max_bytes - delivered.size,
             committed=committed,
         )
         delivered = Delivered(
@@ -85,6 +165,7 @@ def deliver(
 
 def _look(
     log: PartitionLog,
+    ahead: ReadAhead,
     cold: ColdReads,
     machine: SharePartition,
     turn: FetchTurn,
@@ -95,22 +176,22 @@ def _look(
     """Read once, and let the machine take from it."""
     bound = log.last_stable_offset if committed else log.high_watermark
     offset = machine.next_fetch_offset
-    chunks: Sequence[bytes | memoryview]
+    stop = max(offset, machine.end_offset) + turn.max_records
     aborted: list[AbortedTransaction] | None = None
     try:
-        chunks, _ = log.read(offset, max_bytes, upper_bound_offset=bound, min_one_message=True)
+        read = ahead.at(offset, stop, bound, max_bytes)
     except OffsetOutOfRange:
         machine.log_start_moved(log.log_start_offset)
         return NOTHING
     except OffsetMovedToTieredStorage:
-        piece = cold.piece(offset, committed=committed)
-        if piece is None:
+        fetched = cold.piece(offset, committed=committed)
+        if fetched is None:
             return NOTHING
-        chunks, aborted = [piece.records], piece.aborted
-    read = batches_before(max(offset, machine.end_offset) + turn.max_records, chunks)
-    batches = [batch for _, some in read for batch in some]
-    if not batches:
+        read = _chosen(_pieces([fetched.records]), stop, bound, max_bytes)
+        aborted = fetched.aborted
+    if not read:
         return NOTHING
+    batches = [piece.batch for piece in read]
     hidden: frozenset[int] = frozenset()
     if committed:
         if aborted is None:
@@ -131,7 +212,7 @@ def _look(
         ],
         now_ms(),
     )
-    records = slices(read, found.batches)
+    records = joined(read[found.batches.start : found.batches.stop])
     return Delivered(list(found.ranges), records, sum(map(len, records)), found.records)
 
 
@@ -151,32 +232,36 @@ def _hidden(
     )
 
 
-def batches_before(stop: int, chunks: Iterable[bytes | memoryview]) -> list[Chunk]:
-    """The batches that begin below `stop`, and the first one in any case.
-
-    If that one begins later, what lies before it is known to be missing from the log.
-    """
-    found: list[Chunk] = []
-    for chunk in chunks:
-        view = memoryview(chunk)
-        batches: list[RecordBatch] = []
-        found.append((view, batches))
-        for batch in iter_batches(view):
-            if batch.base_offset >= stop and found[0][1]:
-                return found
-            batches.append(batch)
+def _chosen(pieces: Iterable[Piece], stop: int, bound: int, max_bytes: int) -> list[Piece]:
+    """The first, and those after it that begin below `stop` and fit; none from `bound` on."""
+    found: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        size += piece.batch.size
+        if piece.batch.base_offset >= bound or (
+            found and (piece.batch.base_offset >= stop or size > max_bytes)
+        ):
+            break
+        found.append(piece)
     return found
 
 
-def slices(read: Sequence[Chunk], wanted: range) -> list[memoryview]:
-    """The bytes of the wanted batches, counted through all chunks: a piece of each chunk."""
-    pieces: list[memoryview] = []
-    index = 0
-    for view, batches in read:
-        low, high = max(0, wanted.start - index), min(len(batches), wanted.stop - index)
-        if low < high:
-            begin = sum(batch.size for batch in batches[:low])
-            size = sum(batch.size for batch in batches[low:high])
-            pieces.append(view[begin : begin + size])
-        index += len(batches)
-    return pieces
+def joined(pieces: Sequence[Piece]) -> list[memoryview]:
+    """The bytes of batches, in one view where they lie together."""
+    found: list[memoryview] = []
+    begin = 0
+    for end in range(1, len(pieces) + 1):
+        first, last = pieces[begin], pieces[end - 1]
+        if end == len(pieces) or pieces[end].view is not first.view:
+            found.append(first.view[first.start : last.start + last.batch.size])
+            begin = end
+    return found
+
+
+def _pieces(chunks: Iterable[bytes | memoryview]) -> Iterator[Piece]:
+    for chunk in chunks:
+        view = memoryview(chunk)
+        start = 0
+        for batch in iter_batches(view):
+            yield Piece(batch, view, start)
+            start += batch.size

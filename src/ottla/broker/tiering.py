@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -124,6 +124,7 @@ class Tiering:
         vars(self).pop("_settings", None)
         self.copy_quota.limit = self.setting("remote.log.manager.copy.max.bytes.per.second")
         self.fetch_quota.limit = self.setting("remote.log.manager.fetch.max.bytes.per.second")
+        self.reads.results.resize(self.setting("remote.result.cache.bytes"))
         self.indexes.resize(self.setting("remote.log.index.file.cache.total.size.bytes"))
 
     # -- starting and stopping --------------------------------------------------------------------
@@ -140,24 +141,32 @@ class Tiering:
         await self.reads.close()
 
     async def _run(self) -> None:
-        await self.indexes.load()
+        """Read the metadata topic as long as the node runs, whatever happens to it."""
         while True:
-            event_log, manager = await self._load_catalogue()
             try:
-                await self._reconcile(event_log, manager)
-                self.catalogue.swap(manager)
-                self.manager, self.alarm = manager, None
+                await self._read_catalogue()
+                self.alarm = f"{REMOTE_LOG_METADATA_TOPIC} is not the topic it was; starting anew"
+                logger.error("%s", self.alarm)
+            except Exception as error:
+                self.alarm = f"the catalogue of remote segments is lost for now: {error}"
+                logger.exception("the catalogue of remote segments is read again")
+                await asyncio.sleep(MAX_BACKOFF_SECONDS)
+            for one in self.partitions.values():
+                one.forget()
+
+    async def _read_catalogue(self) -> None:
+        """From the first event until the topic is not the same any more."""
+        await self.indexes.load()
+        async with AsyncExitStack() as stack:
+            event_log, manager = await self._load_catalogue(stack)
+            await self._reconcile(event_log, manager)
+            self.catalogue.swap(manager)
+            self.manager, self.alarm = manager, None
+            try:
                 await self._follow(event_log, manager)
             finally:
                 self.catalogue.swap(NotReadyRlmm())
                 self.manager = None
-                with suppress(OSError):
-                    await manager.close()
-                await event_log.close()
-            self.alarm = f"{REMOTE_LOG_METADATA_TOPIC} is not the topic it was; starting anew"
-            logger.error("%s", self.alarm)
-            for one in self.partitions.values():
-                one.forget()
 
     async def _follow(
         self, event_log: KafkaMetadataEventLog, manager: TopicBasedRemoteLogMetadataManager
@@ -177,9 +186,12 @@ class Tiering:
                 logger.exception("tiered storage does not follow the cluster's changes")
 
     async def _load_catalogue(
-        self,
+        self, stack: AsyncExitStack
     ) -> tuple[KafkaMetadataEventLog, TopicBasedRemoteLogMetadataManager]:
-        """The catalogue; tried again and again until the cluster's own topic can be read."""
+        """The catalogue; tried again and again until the cluster's own topic can be read.
+
+        What is opened is closed by the stack.
+        """
         from ottla.tier.topic_rlmm import TopicBasedRemoteLogMetadataManager
 
         node = self.node
@@ -190,6 +202,7 @@ class Tiering:
         while True:
             try:
                 event_log = await self._open_event_log()
+                stack.push_async_callback(event_log.close)
                 manager = await TopicBasedRemoteLogMetadataManager.start(
                     event_log,
                     self.catalogue_directory,
@@ -199,6 +212,7 @@ class Tiering:
                     )
                     / 1000,
                 )
+                stack.push_async_callback(manager.close)
                 return event_log, manager
             except (RemoteStorageError, OSError) as error:
                 if loop.time() - begun > patience:
@@ -228,16 +242,22 @@ class Tiering:
         """Look anew at what is tiered; a log that is not any more begins where its files do."""
         if before.broker_configs is not after.broker_configs:
             self._settings_changed()
-        for topic in before.topics_by_name.values():
-            if topic.topic_id not in after.topic_names and _is_tiered(before, topic.name):
-                self.sweeps.topic_deleted(topic)
+        if before.topics_by_name is not after.topics_by_name:
+            for name in _tiered_topics(before):
+                topic = before.topics_by_name.get(name)
+                if topic is not None and topic.topic_id not in after.topic_names:
+                    self.sweeps.topic_deleted(topic)
         for hosted in self.node.partitions:
             log = hosted.log
-            if not log.config.remote_storage_enable and log.log_start_offset < (
-                log.local_start_offset
+            if log.log_start_offset < log.local_start_offset and not (
+                log.config.remote_storage_enable
             ):
                 log.raise_log_start(log.local_start_offset)
                 self.node.data.log_start_moved(hosted.topic, hosted.index, log.log_start_offset)
+        self.look_again()
+
+    def look_again(self) -> None:
+        """At what is tiered and led here."""
         self._changed.set()
 
     async def _reconcile(
@@ -245,22 +265,23 @@ class Tiering:
     ) -> None:
         image = self.node.image
         led = {
-            (topic.topic_id, index): TopicIdPartition(topic.topic_id, name, index)
-            for name, topic in image.topics_by_name.items()
-            if _is_tiered(image, name)
+            (topic.topic_id, index): TopicIdPartition(topic.topic_id, topic.name, index)
+            for topic in map(image.topic, _tiered_topics(image))
+            if topic is not None
             for index, partition in enumerate(topic.partitions)
             if partition.leader == self.node.node_id
         }
         gone = [one.tip for key, one in self.partitions.items() if key not in led]
         manager.on_stop_partitions(gone)
-        manager.on_partition_leadership_changes(list(led.values()), ())
+        # Those that are being deleted are asked about until that is done.
+        manager.on_partition_leadership_changes([*led.values(), *self.sweeps.pending()], ())
         await manager.reconcile_assignment(
             manager.wanted_partitions(await self._led_metadata_partitions(event_log))
         )
         for tip in gone:
             self.partitions.pop(tip.identity).stop()
         for key, tip in led.items():
-            if key not in self.partitions:
+            if key not in self.partitions and not self.sweeps.is_deleting(tip):
                 self.partitions[key] = TieredPartition(self, tip)
 
     async def _led_metadata_partitions(self, event_log: KafkaMetadataEventLog) -> list[int]:
@@ -321,7 +342,7 @@ class Tiering:
             return False
 
     def is_tiered(self, topic: str) -> bool:
-        return _is_tiered(self.node.image, topic)
+        return topic in _tiered_topics(self.node.image)
 
     @property
     def catalogue_directory(self) -> Path:
@@ -338,9 +359,13 @@ class Tiering:
         self.counted[what, topic] += number
 
 
-def _is_tiered(image: MetadataImage, topic: str) -> bool:
-    overrides = image.configs_by_type(ResourceType.TOPIC).get(topic, {})
-    return overrides.get("remote.storage.enable") == "true"
+def _tiered_topics(image: MetadataImage) -> list[str]:
+    """No broker has a default for the setting, so only topics that say so themselves are."""
+    return [
+        name
+        for name, overrides in image.configs_by_type(ResourceType.TOPIC).items()
+        if overrides.get("remote.storage.enable") == "true"
+    ]
 
 
 def _address(host: str, port: int) -> str:

@@ -96,7 +96,14 @@ class TieredPartition:
         self._is_seeded = self.is_whole = False
 
     def _hosted(self) -> HostedPartition:
-        return self._tiering.node.partitions.find(self.tip.topic, self.tip.partition)
+        """The partition; `NotReady` if it is deleted, or led elsewhere, and nobody told us yet."""
+        try:
+            hosted = self._tiering.node.partitions.find(self.tip.topic, self.tip.partition)
+        except ApiError as error:
+            raise NotReady(f"{self.tip} is not here: {error}") from error
+        if hosted.topic_id != self.tip.topic_id.bytes:
+            raise NotReady(f"{self.tip.topic} is another topic now")
+        return hosted
 
     def cache(self) -> RemoteLogMetadataCache:
         """What the catalogue knows of the partition, or `NotReady`."""
@@ -111,7 +118,9 @@ class TieredPartition:
         cache = self.cache()
         lineage = tuple(log.epochs.entries)
         covered = covered_until(cache, log.epochs, log.local_start_offset)
-        self.highest_remote = min(highest_copied(lineage, cache.highest_offset), covered - 1)
+        # A crash may have cut the log behind what was copied of it.
+        end = min(covered, log.log_end_offset)
+        self.highest_remote = min(highest_copied(lineage, cache.highest_offset), end - 1)
         self._is_seeded = True
 
     def view(self, log: PartitionLog) -> LogView:
@@ -188,11 +197,13 @@ class TieredPartition:
                 last_stable_offset=hosted.log.last_stable_offset,
             ):
                 await self._quota(candidate.segment.size)
+                if hosted.log.config.remote_log_copy_disable:
+                    break
                 await self._copy(hosted, candidate)
             self._errors.pop("copy", None)
         except NotReady:
             return
-        except (ApiError, LogError, RemoteStorageError, OSError) as error:
+        except (LogError, RemoteStorageError, OSError) as error:
             self._failed("copy", error)
             self._is_stopped |= isinstance(error, CustomMetadataTooLarge)
 
@@ -255,7 +266,7 @@ class TieredPartition:
             self._errors.pop("delete", None)
         except NotReady:
             return
-        except (ApiError, LogError, RemoteStorageError, OSError) as error:
+        except (LogError, RemoteStorageError, OSError) as error:
             self._failed("delete", error)
 
     async def _expire(self, hosted: HostedPartition) -> None:

@@ -168,6 +168,9 @@ class RemoteReads:
         tiered = tiering.find(hosted)
         if not tiered.is_whole:
             raise NotReady(f"{tiered.tip} is not compared with the store yet; try again")
+        # A segment may hold more of an epoch than this log kept of it.
+        of_epoch = log.end_offset_for_epoch(log.epochs.epoch_at(key.offset))
+        bound = log.last_stable_offset if key.committed else log.high_watermark
         found = await read_remote(
             tiering.catalogue,
             tiering.storage,
@@ -176,7 +179,7 @@ class RemoteReads:
             tuple(log.epochs.entries),
             key.offset,
             max_bytes=key.max_bytes,
-            upper_bound=log.last_stable_offset if key.committed else log.high_watermark,
+            upper_bound=bound if of_epoch is None else min(bound, of_epoch[1]),
             at_least_one=key.at_least_one,
             committed=key.committed,
             index_interval=log.config.index_interval_bytes,

@@ -45,12 +45,21 @@ class Sweeps:
         self._deleted: dict[tuple[UUID, int], TopicIdPartition] = {}
         """Partitions whose topic was deleted while this node led them."""
         self._absent_since: dict[UUID, int] = {}
+        self._deleting: TopicIdPartition | None = None
 
     def topic_deleted(self, topic: Topic) -> None:
         for index, partition in enumerate(topic.partitions):
             if partition.leader == self._tiering.node.node_id:
                 tip = TopicIdPartition(topic.topic_id, topic.name, index)
                 self._deleted[tip.identity] = tip
+
+    def pending(self) -> list[TopicIdPartition]:
+        """Partitions of deleted topics whose deletion here is not done."""
+        return list(self._deleted.values())
+
+    def is_deleting(self, tip: TopicIdPartition) -> bool:
+        """Whether all objects of the partition are being removed: a bad time for new ones."""
+        return self._deleting == tip
 
     async def _round(self) -> None:
         if self._tiering.manager is None:
@@ -71,19 +80,33 @@ class Sweeps:
 
     async def _delete_partitions(self) -> None:
         for tip, is_gone in self._to_delete():
-            self._tiering.count("delete_requests", tip.topic)
-            segments = [one.id.id for one in self._catalogue_of(tip).cache(tip).segments.values()]
-            await delete_partition(
-                self._tiering.catalogue,
-                self._tiering.storage,
-                tip,
-                broker_id=self._tiering.node.node_id,
-                clock_ms=now_ms,
-                publish_events=is_gone
-                and self._tiering.node.config.get_bool("remote.partition.delete.events"),
-            )
-            await self._tiering.indexes.evict(segments)
-            self._deleted.pop(tip.identity, None)
+            if not is_gone and tip.identity in self._tiering.partitions:
+                continue  # tiered again meanwhile
+            self._deleting = tip
+            try:
+                await self._delete_partition(tip, is_gone=is_gone)
+            except NotReady:
+                continue  # the next round knows more; the others need not wait for that
+            finally:
+                self._deleting = None
+                self._tiering.look_again()
+
+    async def _delete_partition(self, tip: TopicIdPartition, *, is_gone: bool) -> None:
+        tiering = self._tiering
+        tiering.count("delete_requests", tip.topic)
+        segments = [one.id.id for one in self._catalogue_of(tip).cache(tip).segments.values()]
+        await delete_partition(
+            tiering.catalogue,
+            tiering.storage,
+            tip,
+            broker_id=tiering.node.node_id,
+            clock_ms=now_ms,
+            publish_events=is_gone
+            and tiering.node.config.get_bool("remote.partition.delete.events"),
+        )
+        await tiering.indexes.evict(segments)
+        if self._deleted.pop(tip.identity, None) is not None:
+            tiering.catalogue.on_stop_partitions([tip])
 
     def _catalogue_of(self, tip: TopicIdPartition) -> Catalogue:
         return self._tiering.catalogue.catalogue_of(tip)

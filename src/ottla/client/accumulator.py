@@ -23,16 +23,14 @@ No sockets, no clock: time comes in as an argument, `Batch`es and `Settled` valu
 from __future__ import annotations
 
 import math
-import struct
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
-
-from crc32c import crc32c
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ottla.client.errors import ClientError, KafkaError, RequestTimedOut
+from ottla.client.producer_batches import Batch, Delivered, Identity, Outcome, Settled
 from ottla.client.retry import RETRY, Stale, forgets
-from ottla.wire.batch import CRC_START, MAX_SEQUENCE
+from ottla.wire.batch import MAX_SEQUENCE
 from ottla.wire.compression import Codec
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.records import BatchBuilder
@@ -56,27 +54,7 @@ MISPLACED: Final = frozenset(
 )
 """The broker's memory of the producer does not fit the batch, which it has not written."""
 
-_CRC = struct.Struct(">I")
-_SEAL = struct.Struct(">qhi")
-_SEAL_AT: Final = 43
 _WRAP: Final = MAX_SEQUENCE + 1
-
-
-class Identity(NamedTuple):
-    """What InitProducerId gave; sequences count under it, partition by partition."""
-
-    producer_id: int
-    epoch: int
-
-
-class Delivered(NamedTuple):
-    """What the broker said of a batch that it has written; offset and time may be -1."""
-
-    base_offset: int
-    log_append_time_ms: int
-
-
-Outcome: TypeAlias = Delivered | ClientError
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,51 +69,6 @@ class Limits:
     idempotent: bool = True
     codec: Codec = Codec.NONE
     level: int | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Batch(Generic[Token]):
-    """Records of one partition that are written together or not at all.
-
-    `tokens` stand for those who wait for the outcome; the machine only carries them.
-    """
-
-    partition: TopicPartition
-    created: float
-    deadline: float
-    count: int
-    reserved: int
-    data: Part = b""
-    builder: BatchBuilder | None = None
-    """Takes records while there is one."""
-    tokens: list[Token] = field(default_factory=list)
-    attempts: int = 0
-    not_before: float = -math.inf
-    identity: Identity | None = None
-    base_sequence: int = -1
-    in_flight: bool = False
-    given_up: bool = False
-
-    def close(self) -> None:
-        """Take no more records; be bytes from now on."""
-        if self.builder is not None:
-            self.data = self.builder.build()
-            self.builder = None
-
-    def seal(self, identity: Identity, base_sequence: int) -> None:
-        """Write the producer's fields into the header, and the CRC anew."""
-        self.identity = identity
-        self.base_sequence = base_sequence
-        view = memoryview(self.data)
-        _SEAL.pack_into(view, _SEAL_AT, *identity, base_sequence)
-        _CRC.pack_into(view, CRC_START - _CRC.size, crc32c(view[CRC_START:]))
-
-
-class Settled(NamedTuple, Generic[Token]):
-    """Who is to be told what."""
-
-    tokens: list[Token]
-    outcome: Outcome
 
 
 @dataclass(slots=True)

@@ -320,7 +320,8 @@ class Client:
             link.connection = Connection(address, self._client_id, max_versions=self._max_versions)
             await self._open(link.connection, link)
 
-        await link.turns.take(lambda: link.is_open, work)
+        if not link.is_open:
+            await link.turns.take(lambda: link.is_open, work)
         assert link.connection is not None
         return link.connection
 

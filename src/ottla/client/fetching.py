@@ -11,6 +11,7 @@ Rules:
 - A failure that passes sets the partition aside for a while that grows; one that lasts longer than
   `patience`, or that will not pass, becomes `failure`. While there is one nothing is planned;
   whoever takes it (`take_failure`) lets the planner try again.
+- A failure that puts a leader in doubt leaves the partition without one until metadata comes.
 - A seek makes answers to earlier questions about the partition void (`version`).
 - Times are seconds of any steady clock.
 """
@@ -353,6 +354,7 @@ class Planner:
         if stale is None or now - track.failing_since >= self.patience:
             self.failure = self.failure or error
         elif Stale.METADATA in stale:
+            track.leader = NO_LEADER
             self._refresh_at = min(
                 self._refresh_at, now + RETRY.delay(track.failures, self.random()) / 2
             )

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ottla.client.accumulator import Batch, Delivered
+    from ottla.client.producer_batches import Batch, Delivered
 
 MEBIBYTE: Final = 1024 * 1024
 # A missing topic is retried for a few tenths of a second. Those who send right after they created

@@ -31,7 +31,7 @@ from ottla.wire.batch import HEADER_SIZE, RecordBatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ottla.client.accumulator import Batch
+    from ottla.client.producer_batches import Batch
     from ottla.client.producer_sender import Sender, Waiter
     from ottla.wire.kernels.jit import I32
 

@@ -13,50 +13,30 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from ottla.client.accumulator import (
-    MAX_IN_FLIGHT,
-    Accumulator,
-    Batch,
-    Delivered,
-    Identity,
-    Limits,
-    Outcome,
-    Settled,
-)
+from ottla.client.accumulator import MAX_IN_FLIGHT, Accumulator, Limits
 from ottla.client.cluster import METADATA_MAX_AGE
 from ottla.client.cluster_view import NO_LEADER, TopicPartition
 from ottla.client.connection import SOFTWARE_VERSION
-from ottla.client.errors import ClientClosed, ClientError, KafkaError, check, kafka_error
-from ottla.client.exchange import api_key_of
-from ottla.client.producer_types import NO_OFFSET, ProducerSettings, RecordTooLarge
+from ottla.client.errors import ClientClosed, ClientError, KafkaError, check
+from ottla.client.producer_batches import Batch, Delivered, Identity, Outcome, Settled
+from ottla.client.producer_types import NO_OFFSET, ProducerSettings
+from ottla.client.producer_wire import PRODUCE, outcomes, produce_request, produce_versions
 from ottla.client.retry import MISSING_TOPIC_ATTEMPTS, RETRY, Stale, forgets
-from ottla.wire.compression import Codec
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.messages import API_VERSIONS
 from ottla.wire.schema.api_versions import ApiVersionsRequest
 from ottla.wire.schema.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.wire.schema.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from ottla.client.cluster import Client
     from ottla.client.connection import Connection
+    from ottla.wire.schema.produce import ProduceResponse
 
 Waiter = asyncio.Future[Delivered]
-
-PRODUCE_WITH_NAMES: Final = 12  # from version 13 on topics go by their ids
-PRODUCE_WITH_ZSTD: Final = 7
-PRODUCE: Final = api_key_of(ProduceRequest())
-TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
 class _Node:
@@ -258,19 +238,8 @@ class Sender:
     async def _exchange(
         self, connection: Connection, batches: list[Batch[Waiter]]
     ) -> Sequence[Outcome]:
-        low = PRODUCE_WITH_ZSTD if self._settings.codec is Codec.ZSTD else 0
-        version = connection.pick_version(PRODUCE, low, PRODUCE_WITH_NAMES)
-        topics: dict[str, list[PartitionProduceData]] = {}
-        for batch in batches:
-            data = PartitionProduceData(batch.partition.partition, batch.data)
-            topics.setdefault(batch.partition.topic, []).append(data)
-        request = ProduceRequest(
-            acks=self._acks,
-            timeout_ms=int(self._settings.request_timeout_ms),
-            topic_data=[
-                TopicProduceData(name, partition_data=data) for name, data in topics.items()
-            ],
-        )
+        version = connection.pick_version(PRODUCE, *produce_versions(self._settings.codec))
+        request = produce_request(batches, self._acks, int(self._settings.request_timeout_ms))
         if self._acks == 0:
             connection.send_unanswered(request, version)
             await self._fence(connection)
@@ -278,12 +247,7 @@ class Sender:
         answer: ProduceResponse = await connection.send(
             request, version, self._client.request_timeout
         )
-        found = {
-            (topic.name, one.index_): one
-            for topic in answer.responses
-            for one in topic.partition_responses
-        }
-        return [_outcome(batch.partition, found.get(batch.partition)) for batch in batches]
+        return outcomes(batches, answer)
 
     async def _fence(self, connection: Connection) -> None:
         """Wait until what was sent has been read: an answer to what follows says so.
@@ -400,20 +364,3 @@ def _afresh(error: ClientError) -> ClientError:
     fresh = type(error)(*error.args)
     fresh.__cause__ = error
     return fresh
-
-
-def _outcome(partition: TopicPartition, answer: PartitionProduceResponse | None) -> Outcome:
-    if answer is None:
-        return KafkaError(
-            ErrorCode.UNKNOWN_SERVER_ERROR, f"send to {partition}", "the answer leaves it out"
-        )
-    if answer.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-        return Delivered(answer.base_offset, answer.log_append_time_ms)
-    if answer.error_code in TOO_LARGE:
-        return RecordTooLarge(
-            f"the broker refuses a batch for {partition} as too large; send smaller records, lower "
-            "batch_size and max_request_size, or raise max.message.bytes of the topic"
-        )
-    details = [one.batch_index_error_message for one in answer.record_errors]
-    said = [text for text in (answer.error_message, *details) if text]
-    return kafka_error(answer.error_code, f"send to {partition}", "; ".join(said) or None)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ottla.client.cluster_view import TopicPartition
 from ottla.client.errors import BadArgument
-from ottla.client.share_acks import WAITING
+from ottla.client.share_bulk import claim
 from ottla.client.share_decode import reject, sound_batches
 from ottla.wire.arrow import SCHEMA, ColumnTooLarge, batches_to_arrow
 from ottla.wire.errors import WireError
@@ -20,8 +20,8 @@ from ottla.wire.errors import WireError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ottla.client.share_acks import Delivery
     from ottla.client.share_decode import Arrival
+    from ottla.client.share_delivery import Delivery
     from ottla.client.share_types import UndecodableRecords
     from ottla.wire.batch import RecordBatch
 
@@ -80,18 +80,11 @@ def _acquired(delivery: Delivery, batches: Sequence[RecordBatch]) -> list[pa.Rec
         end_offset=delivery.spans[-1].end,
         verify_crc=False,  # done, to know which of them is broken
     )
-    offsets = rows.column("offset").to_numpy()
-    ends = np.array([span.end for span in delivery.spans])
-    # The range that an offset is in, or the one before the hole that it is in.
-    at = np.searchsorted(np.array(delivery.firsts), offsets, side="right") - 1
-    is_ours = (at >= 0) & (offsets < ends[at])
-    if not is_ours.any():
+    if not rows.num_rows:
         return []
-    for span in delivery.spans:
-        low, high = np.searchsorted(offsets, [span.first, span.end])
-        np.frombuffer(span.states, np.uint8)[offsets[low:high] - span.first] = WAITING
-    counts = np.array([span.delivery_count for span in delivery.spans], dtype=np.int32)
-    if not is_ours.all():
-        rows = rows.filter(pa.array(is_ours))
-    columns = [*rows.columns, pa.array(counts[at[is_ours]])]
-    return [pa.RecordBatch.from_arrays(columns, schema=SHARE_SCHEMA)]
+    chosen, counts = claim(delivery, rows.column("offset").to_numpy())
+    if len(counts) < rows.num_rows:
+        rows = rows.take(pa.array(chosen))
+    if not rows.num_rows:
+        return []
+    return [pa.RecordBatch.from_arrays([*rows.columns, pa.array(counts)], schema=SHARE_SCHEMA)]

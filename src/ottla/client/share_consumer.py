@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from ottla.client.cluster import API_TIMEOUT, Client
@@ -34,22 +34,16 @@ from ottla.client.errors import (
 )
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.share_acks import Ledger
-from ottla.client.share_inbox import Inbox
-from ottla.client.share_leaders import Leaders
-from ottla.client.share_member import Member
 from ottla.client.share_membership import Membership, new_member_id
-from ottla.client.share_renewal import Renewal
-from ottla.client.share_session import Limits
+from ottla.client.share_parts import Parts
 from ottla.client.share_settings import (
     CLOSE_TIMEOUT,
-    CLOSING_SHARE,
     MAX_BYTES,
-    MAX_COLUMN_RECORDS,
-    MAX_POLL_RECORDS,
     MAX_WAIT,
     check_choice,
     check_settings,
     check_topics,
+    poll_limits,
     set_offset_reset,
 )
 from ottla.client.share_types import (
@@ -70,6 +64,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from ottla.client.share_inbox import Inbox
     from ottla.client.share_types import Acknowledged
 
 _KINDS: Final = {
@@ -139,12 +134,8 @@ class ShareConsumer:
         self._accepts_at_close = not self._is_explicit and close_implicit == "accept"
         self._auto_offset_reset = auto_offset_reset
         self._auto_renew = auto_renew
-        self._max_wait = max_wait
         strict = acquire_mode == "record_limit"
-        self._limits = Limits(max_poll_records or MAX_POLL_RECORDS, max_bytes, strict=strict)
-        self._column_limits = self._limits
-        if max_poll_records is None and not strict:
-            self._column_limits = self._limits._replace(max_records=MAX_COLUMN_RECORDS)
+        self._limits = poll_limits(max_poll_records, max_bytes, max_wait, strict=strict)
         self._client = Client(
             bootstrap,
             client_id=client_id,
@@ -154,10 +145,7 @@ class ShareConsumer:
             max_versions=max_versions,
         )
         self._membership = Membership(group, new_member_id(), topics, rack)
-        self._member: Member | None = None
-        self._leaders: Leaders | None = None
-        self._inbox: Inbox | None = None
-        self._renewal: Renewal | None = None
+        self._parts: Parts | None = None
         self._ledger = Ledger()
         self._commits: list[dict[TopicPartition, ClientError | None]] = []
         self._changed = asyncio.Event()
@@ -170,9 +158,17 @@ class ShareConsumer:
             async with asyncio.timeout(self._client.api_timeout):
                 if self._auto_offset_reset is not None:
                     await set_offset_reset(self._client, self.group, self._auto_offset_reset)
-                await self._join()
+                self._parts = Parts(
+                    self._client,
+                    self._membership,
+                    self._ledger,
+                    self._changed,
+                    self._limits,
+                    news=self._news,
+                )
+                await self._parts.join(renews=self._auto_renew)
         except TimeoutError:
-            unheard = None if self._member is None else self._member.unheard
+            unheard = None if self._parts is None else self._parts.member.unheard
             await self.close(accept=False)
             late = f"not a member of share group {self.group!r} after {self._client.api_timeout:g}"
             if unheard is not None:
@@ -204,58 +200,18 @@ class ShareConsumer:
 
         `accept` says whether to accept the last records first; None: as the consumer was told to.
         """
-        leaders, self._leaders = self._leaders, None
-        member, self._member = self._member, None
-        renewal, self._renewal = self._renewal, None
-        if self._inbox is not None:
-            self._inbox.is_closed = True
-            self._inbox = None
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.inbox.is_closed = True
             self._changed.set()
         if accept if accept is not None else self._accepts_at_close:
             self._ledger.accept_held()
         try:
-            if renewal is not None:
-                await renewal.stop()
-            if leaders is not None:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(timeout * CLOSING_SHARE):
-                        await leaders.close()
-            if member is not None:
-                with suppress(TimeoutError, ClientError):
-                    async with asyncio.timeout(timeout * (1 - CLOSING_SHARE)):
-                        await member.leave()
+            if parts is not None:
+                await parts.end(timeout)
         finally:
-            if leaders is not None:
-                await leaders.abort()
-            if member is not None:
-                await member.stop()
             await self._client.close()
             self._report()
-
-    async def _join(self) -> None:
-        self._member = Member(self._client, self._membership, self.group)
-        self._member.news = self._changed.set
-        await self._member.join()
-        self._leaders = Leaders(
-            self._client,
-            self.group,
-            self._membership.member_id,
-            self._ledger,
-            news=self._news,
-            look_again=self._member.look_again,
-        )
-        self._leaders.topics = frozenset(self._membership.topics)
-        if self._auto_renew:
-            self._renewal = Renewal(self._leaders)
-        self._inbox = Inbox(
-            self._member,
-            self._leaders,
-            self._ledger,
-            self._changed,
-            self._max_wait,
-            self._limits,
-            self._column_limits,
-        )
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Have these topics, and no others, from the next poll on; none at all: `unsubscribe`.
@@ -263,9 +219,9 @@ class ShareConsumer:
         What is held of the others can still be acknowledged; what was not given yet goes back.
         """
         check_topics(topics)
-        member, _, inbox = self._open()
-        member.subscribe(topics)
-        inbox.subscribe(topics)
+        parts = self._open()
+        parts.member.subscribe(topics)
+        parts.inbox.subscribe(topics)
         self._changed.set()
 
     def unsubscribe(self) -> None:
@@ -334,7 +290,7 @@ class ShareConsumer:
             inbox.drop_stale()
             if inbox.ahead:
                 # No fetch will follow to carry them.
-                self._open()[1].send_pending()
+                self._open().leaders.send_pending()
             else:
                 await inbox.fill(timeout)
             records: list[ShareRecord] = []
@@ -363,7 +319,7 @@ class ShareConsumer:
     @contextmanager
     def _turn(self) -> Iterator[Inbox]:
         """The inbox, for one poll at a time."""
-        _, _, inbox = self._open()
+        inbox = self._open().inbox
         if not self._membership.topics:
             raise NotSubscribed('there are no topics to poll; call subscribe(["orders"]) first')
         if self._is_polling:
@@ -410,7 +366,7 @@ class ShareConsumer:
         {TopicPartition(topic='orders', partition=0): None}
         """
         said = _KINDS.get(kind)
-        if said is None or self._inbox is None or not self._is_explicit:
+        if said is None or self._parts is None or not self._is_explicit:
             self._open()
             self._refuse_implicit("decide one by one")
             check_choice("kind", kind, tuple(_KINDS))
@@ -433,7 +389,7 @@ class ShareConsumer:
 
     async def commit(self) -> dict[TopicPartition, ClientError | None]:
         """Send all acknowledgements and wait for the answers: by partition, the first error."""
-        _, leaders, _ = self._open()
+        leaders = self._open().leaders
         if not self._is_explicit:
             self._ledger.accept_held()
         outcome: dict[TopicPartition, ClientError | None] = {}
@@ -453,13 +409,12 @@ class ShareConsumer:
     @property
     def assignment(self) -> set[TopicPartition]:
         """The partitions that are fetched now."""
-        member, _, _ = self._open()
-        return {name for of in member.routes.values() for name in of.values()}
+        return {name for of in self._open().member.routes.values() for name in of.values()}
 
     @property
     def acquisition_lock_timeout(self) -> float:
         """For how long records are locked, in seconds, as last heard from a broker; 0: not yet."""
-        return self._open()[1].lock_timeout
+        return self._open().leaders.lock_timeout
 
     def _news(self) -> None:
         self._changed.set()
@@ -474,7 +429,7 @@ class ShareConsumer:
             if self.on_acknowledge is not None:
                 self.on_acknowledge(one)
 
-    def _open(self) -> tuple[Member, Leaders, Inbox]:
-        if self._member is None or self._leaders is None or self._inbox is None:
+    def _open(self) -> Parts:
+        if self._parts is None:
             raise ClientClosed("the share consumer is not open; use it in an (async) with block")
-        return self._member, self._leaders, self._inbox
+        return self._parts

@@ -7,16 +7,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.client.share_acks import WAITING, Delivery
+from ottla.client.share_delivery import WAITING, Delivery
 from ottla.client.share_types import Kind, ShareRecord, UndecodableRecords
 from ottla.wire.batch import iter_batches
 from ottla.wire.errors import WireError
 from ottla.wire.records import iter_fields
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from ottla.wire.batch import RecordBatch
+
+    BulkReader = Callable[[Delivery, Sequence[RecordBatch]], list[ShareRecord] | None]
+
+# Reading so many one by one takes a part of a second, as loading compiled code does, which is for
+# consumers that read far more than that. Where something else has loaded it, it costs little.
+BULK_AFTER: Final = 200_000
+KERNELS: Final = "ottla.wire.kernels.decode"
 
 
 class Arrival(NamedTuple):
@@ -63,16 +74,49 @@ def reject(delivery: Delivery, batch: RecordBatch, error: WireError) -> Undecoda
     return spoiled
 
 
-def read_records(arrival: Arrival) -> tuple[list[ShareRecord], UndecodableRecords | None]:
+def read_records(
+    arrival: Arrival, bulk: BulkReader | None = None
+) -> tuple[list[ShareRecord], UndecodableRecords | None]:
     """The acquired records, now waiting to be given to the caller; the last thing that is wrong."""
-    found: list[ShareRecord] = []
     batches, spoiled = sound_batches(arrival)
+    found = None if bulk is None else bulk(arrival.delivery, batches)
+    if found is not None:
+        return found, spoiled
+    found = []
     for batch in batches:
         try:
             found += _acquired(arrival.delivery, batch)
         except WireError as error:
             spoiled = reject(arrival.delivery, batch, error)
     return found, spoiled
+
+
+class BulkLoader:
+    """Loads compiled code, in a thread, when so many records have come that it pays."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        """How many have come."""
+        self._loading: asyncio.Future[BulkReader | None] | None = None
+
+    @property
+    def reader(self) -> BulkReader | None:
+        """None where there is none, or none yet."""
+        if self._loading is not None:
+            return self._loading.result() if self._loading.done() else None
+        if self.records >= BULK_AFTER or KERNELS in sys.modules:
+            self._loading = asyncio.get_running_loop().run_in_executor(None, load_bulk)
+        return None
+
+
+def load_bulk() -> BulkReader | None:
+    """The faster way to read many, unless the `arrow` extra is missing. Takes a second or so."""
+    try:
+        from ottla.client import share_bulk
+    except ImportError:
+        return None
+    share_bulk.load()
+    return share_bulk.read_bulk
 
 
 def _acquired(delivery: Delivery, batch: RecordBatch) -> list[ShareRecord]:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.errors import ClientClosed
-from ottla.client.share_decode import read_records
+from ottla.client.share_decode import BulkLoader, read_records
 from ottla.client.share_types import NotSubscribed
 
 if TYPE_CHECKING:
@@ -23,11 +22,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ottla.client.share_acks import Delivery, Ledger
+    from ottla.client.share_acks import Ledger
     from ottla.client.share_decode import Arrival
+    from ottla.client.share_delivery import Delivery
     from ottla.client.share_leaders import Leaders
     from ottla.client.share_member import Member
     from ottla.client.share_session import Limits
+    from ottla.client.share_settings import PollLimits
     from ottla.client.share_types import ShareRecord, UndecodableRecords
 
 # Below this a hop to another thread and back takes longer than the work it spares the loop.
@@ -43,9 +44,7 @@ class Inbox:
         leaders: Leaders,
         ledger: Ledger,
         changed: asyncio.Event,
-        max_wait: float,
-        limits: Limits,
-        column_limits: Limits,
+        limits: PollLimits,
     ) -> None:
         self.ahead: deque[ShareRecord] = deque()
         """Decoded, and not yet given to the caller."""
@@ -54,9 +53,8 @@ class Inbox:
         self._leaders = leaders
         self._ledger = ledger
         self._changed = changed
-        self._max_wait = max_wait
         self._limits = limits
-        self._column_limits = column_limits
+        self._bulk = BulkLoader()
         self._spoiled: UndecodableRecords | None = None
         self._now = asyncio.get_running_loop().time
 
@@ -64,9 +62,10 @@ class Inbox:
         """Let records wait in `ahead`; none may come in time."""
         self.drop_stale()
         deadline = self._now() + within
-        while not self.ahead and await self._until_arrived(deadline, self._limits):
-            for arrival in self._leaders.first_arrivals(self._limits.max_records):
-                records, spoiled = read_records(arrival)
+        while not self.ahead and await self._until_arrived(deadline, self._limits.records):
+            for arrival in self._leaders.arrived.first(self._limits.records.max_records):
+                records, spoiled = read_records(arrival, self._bulk.reader)
+                self._bulk.records += len(records)
                 if self._take(arrival, arrival.delivery, spoiled):
                     self.ahead.extend(records)
             self.drop_stale()
@@ -92,9 +91,9 @@ class Inbox:
 
         found: list[pa.RecordBatch] = []
         deadline = self._now() + within
-        limits = self._column_limits
+        limits = self._limits.columns
         while not found and await self._until_arrived(deadline, limits):
-            arrivals = self._leaders.first_arrivals(limits.max_records)
+            arrivals = self._leaders.arrived.first(limits.max_records)
             # With states of their own: a thread may outlive a call that is cancelled.
             copies = [one._replace(delivery=one.delivery.copy()) for one in arrivals]
             decoded = [
@@ -122,18 +121,26 @@ class Inbox:
         leaders = self._leaders
         while True:
             self._check()
-            leaders.drop_expired()
+            leaders.arrived.expire(self._now())
             if leaders.arrived:
                 return True
             left = deadline - self._now()
             self._changed.clear()
-            leaders.fetch(self._member.routes, min(self._max_wait, max(left, 0.0)), limits)
+            leaders.fetch(self._member.routes, min(self._limits.max_wait, max(left, 0.0)), limits)
             if left <= 0:
                 return False
-            until = min(deadline, leaders.wake_at())
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(None if until == math.inf else until):
-                    await self._changed.wait()
+            await self._change(min(deadline, leaders.wake_at()))
+
+    async def _change(self, until: float) -> None:
+        """Wait for news, or until a time."""
+        if until == math.inf:
+            await self._changed.wait()
+            return
+        timer = asyncio.get_running_loop().call_at(until, self._changed.set)
+        try:
+            await self._changed.wait()
+        finally:
+            timer.cancel()
 
     def _check(self) -> None:
         """Raise what the caller has to know."""
@@ -151,7 +158,7 @@ class Inbox:
         self, arrival: Arrival, delivery: Delivery, spoiled: UndecodableRecords | None
     ) -> bool:
         """Enter what was decoded; False if it was lost while that was done."""
-        if not self._leaders.take(arrival):
+        if not self._leaders.arrived.take(arrival):
             return False
         self._spoiled = spoiled or self._spoiled
         self._ledger.add(delivery)

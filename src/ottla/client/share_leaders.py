@@ -3,7 +3,6 @@
 - Requests run in tasks of their own. A caller only waits for news, so that cancelling it loses
   neither records nor acknowledgements; what comes later waits in `arrived` for the next poll.
 - Fetches start when a poll asks for them, never ahead: what is delivered is locked and counted.
-- What waited longer than its lock is dropped; the broker has given it to somebody else.
 - What comes of a topic that is not subscribed to any more is given back at once.
 - A broker that fails is left alone for a while that grows with each failure.
 """
@@ -13,14 +12,14 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.errors import ClientError, ConnectionLost, KafkaError, UnsupportedApi, kafka_error
 from ottla.client.retry import RETRY, forgets
-from ottla.client.share_acks import Delivery, ack_batches, has_renewals
+from ottla.client.share_arrivals import Arrivals
 from ottla.client.share_decode import Arrival
+from ottla.client.share_delivery import Delivery, ack_batches, has_renewals
 from ottla.client.share_session import SESSION_ERRORS, ShareSession, ack_codes, ack_error
 from ottla.client.share_types import Kind
 from ottla.wire.error_codes import ErrorCode
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
 
     from ottla.client.cluster import Client
     from ottla.client.cluster_view import TopicPartition
-    from ottla.client.share_acks import Key, Ledger, Sent
+    from ottla.client.share_acks import Ledger
+    from ottla.client.share_delivery import Key, Sent
     from ottla.client.share_session import Limits
     from ottla.wire.schema.share_acknowledge import ShareAcknowledgeResponse
     from ottla.wire.schema.share_fetch import PartitionData, ShareFetchResponse
@@ -84,7 +84,7 @@ class Leaders:
         news: Callable[[], None],
         look_again: Callable[[], None],
     ) -> None:
-        self.arrived: deque[Arrival] = deque()
+        self.arrived = Arrivals()
         self.failure: ClientError | None = None
         self.topics: frozenset[str] = frozenset()
         """What is subscribed to."""
@@ -134,10 +134,8 @@ class Leaders:
     def subscribe(self, topics: Iterable[str]) -> None:
         """Give back what has arrived of other topics than these, or will."""
         self.topics = frozenset(topics)
-        for arrival in list(self.arrived):
-            if arrival.delivery.partition.topic not in self.topics:
-                self.take(arrival)
-                self._give_back(arrival.delivery)
+        for arrival in self.arrived.take_others(self.topics):
+            self._give_back(arrival.delivery)
         self.send_pending()
 
     def send_pending(self) -> set[int]:
@@ -163,28 +161,6 @@ class Leaders:
         now = self._now()
         later = [one.not_before for one in self._leaders.values() if one.not_before > now]
         return min(later, default=math.inf)
-
-    def drop_expired(self) -> None:
-        """Forget what waited longer than its lock."""
-        now = self._now()
-        self.arrived = deque(one for one in self.arrived if one.delivery.expires > now)
-
-    def first_arrivals(self, most: int) -> list[Arrival]:
-        """What a poll may return at most, except that a single arrival may be more."""
-        first: list[Arrival] = []
-        count = 0
-        for arrival in self.arrived:
-            if count >= most:
-                break
-            count += sum(len(span.states) for span in arrival.delivery.spans)
-            first.append(arrival)
-        return first
-
-    def take(self, arrival: Arrival) -> bool:
-        """Remove one that was decoded; False if it was lost meanwhile."""
-        before = len(self.arrived)
-        self.arrived = deque(one for one in self.arrived if one is not arrival)
-        return len(self.arrived) < before
 
     def check(self) -> None:
         """Raise what the caller has to know."""
@@ -311,7 +287,7 @@ class Leaders:
             # The protocol's reader gives what came off the socket, which is in one piece.
             assert isinstance(records, bytes | bytearray | memoryview)
             if wanted[key].topic in self.topics:
-                self.arrived.append(Arrival(delivery, memoryview(records)))
+                self.arrived.add(Arrival(delivery, memoryview(records)))
             else:
                 self._give_back(delivery)
         return False
@@ -398,7 +374,7 @@ class Leaders:
         leader.failures += 1
         self._ledger.settle(sent, lambda _: error)
         self._ledger.lose(leader.node)
-        self.arrived = deque(one for one in self.arrived if one.delivery.node != leader.node)
+        self.arrived.lose(leader.node)
         if isinstance(error, KafkaError) and error.code in SESSION_ERRORS and leader.failures == 1:
             return
         leader.not_before = self._now() + RETRY.delay(leader.failures, random.random())

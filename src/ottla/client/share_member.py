@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ottla.client.cluster import Client
-    from ottla.client.share_acks import Key
+    from ottla.client.share_delivery import Key
 
 
 class Member:
     """Two tasks from `start` to `stop`; `news` is called whenever something has changed."""
 
-    def __init__(self, client: Client, membership: Membership, group: str) -> None:
+    def __init__(self, client: Client, membership: Membership) -> None:
         self.membership = membership
         self.routes: dict[int, dict[Key, TopicPartition]] = {}
         """The partitions to fetch, under their leaders."""
         self.news: Callable[[], None] = lambda: None
         self._client = client
-        self._coordinator = Coordinator(group)
+        self._coordinator = Coordinator(membership.group)
         self._changed = asyncio.Event()
         self._due = asyncio.Event()
         self._astray = asyncio.Event()

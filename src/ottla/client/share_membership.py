@@ -28,7 +28,7 @@ from ottla.wire.schema.share_group_heartbeat import ShareGroupHeartbeatRequest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.client.share_acks import Key
+    from ottla.client.share_delivery import Key
     from ottla.wire.schema.share_group_heartbeat import Assignment, ShareGroupHeartbeatResponse
 
 JOINING_EPOCH: Final = 0
@@ -76,7 +76,7 @@ class Membership:
         self.failure: ClientError | None = None
         self.complaint: ClientError | None = None
         """What the caller should hear once, though there is hope."""
-        self._group = group
+        self.group = group
         self._rack = rack
         self._failures = 0
         # What the coordinator was told at last, and what it is being told.
@@ -106,11 +106,11 @@ class Membership:
     def heartbeat(self) -> ShareGroupHeartbeatRequest:
         """What to send now."""
         if self.phase is Phase.LEAVING:
-            return ShareGroupHeartbeatRequest(self._group, self.member_id, LEAVING_EPOCH)
+            return ShareGroupHeartbeatRequest(self.group, self.member_id, LEAVING_EPOCH)
         whole = self.phase is Phase.JOINING or self._told != self.topics
         self._telling = self.topics if whole else self._told
         return ShareGroupHeartbeatRequest(
-            self._group,
+            self.group,
             self.member_id,
             self.epoch,
             self._rack if whole else None,
@@ -120,7 +120,7 @@ class Membership:
     def answered(self, answer: ShareGroupHeartbeatResponse, random: float) -> float:
         """Take an answer in; seconds until the next heartbeat."""
         if answer.error_code:
-            what = f"be a member of share group {self._group!r}"
+            what = f"be a member of share group {self.group!r}"
             return self.failed(KafkaError(answer.error_code, what, answer.error_message), random)
         self._failures = 0
         if answer.member_epoch == LEAVING_EPOCH:

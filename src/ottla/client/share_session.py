@@ -28,7 +28,7 @@ from ottla.wire.schema.share_fetch import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from ottla.client.share_acks import Key
+    from ottla.client.share_delivery import Key
     from ottla.wire.schema.share_fetch import AcknowledgementBatch, ShareFetchResponse
 
     Acks = Mapping[Key, Sequence[AcknowledgementBatch]]

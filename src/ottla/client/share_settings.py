@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from ottla.client.admin_configs import ConfigCalls
 from ottla.client.admin_types import ConfigSource
 from ottla.client.errors import BadArgument, BadSetting
+from ottla.client.share_session import Limits
 from ottla.client.share_types import AckMode, AcquireMode, EmptyGroupId
 
 if TYPE_CHECKING:
@@ -20,9 +21,27 @@ MAX_COLUMN_RECORDS: Final = 10_000
 MAX_BYTES: Final = 50 * 1024 * 1024  # fetch.max.bytes of Kafka's clients
 MAX_WAIT: Final = 0.5  # fetch.max.wait.ms
 CLOSE_TIMEOUT: Final = 5.0
-CLOSING_SHARE: Final = 0.8  # of that: a leader that is stuck must not keep the group from knowing
 
 OFFSET_RESET: Final = "share.auto.offset.reset"
+
+
+class PollLimits(NamedTuple):
+    """How much a poll may bring, as records and as columns, and how long a fetch may wait."""
+
+    records: Limits
+    columns: Limits
+    max_wait: float
+
+
+def poll_limits(
+    max_poll_records: int | None, max_bytes: int, max_wait: float, *, strict: bool
+) -> PollLimits:
+    """What the caller has chosen, or has not."""
+    records = Limits(max_poll_records or MAX_POLL_RECORDS, max_bytes, strict=strict)
+    columns = records
+    if max_poll_records is None and not strict:
+        columns = records._replace(max_records=MAX_COLUMN_RECORDS)
+    return PollLimits(records, columns, max_wait)
 
 
 def check_settings(

@@ -163,6 +163,8 @@ def _v1_line(version: str, key: OffsetKey, stored: Stored) -> bytes:
     return b"%b %08x\n" % (line, zlib.crc32(line))
 
 
+# A save reads the lines again that the saves before it have added.
+@lru_cache(maxsize=128)
 def _v1_entry(line: bytes) -> tuple[str, int, Stored]:
     try:
         covered, _, crc = line.decode("ascii").rpartition(" ")

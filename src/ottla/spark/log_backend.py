@@ -7,6 +7,7 @@ Rules:
   made anew. It is an error or, without `failOnDataLoss`, a warning.
 - Ends are listed once a batch. While nothing is new, one waiting fetch per leader stands for that.
 - Partitions that appear are read from their beginning.
+- What reads segments is imported where they are read: most queries have no use for it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from ottla.spark.backend import Backend, Bounds, Limit, Offset, Task
 from ottla.spark.background import background
 from ottla.spark.cluster import Cluster, missing_topics
 from ottla.spark.errors import BadOption, DataLoss
-from ottla.spark.log_directory import LogDirectory
 from ottla.spark.mirror import Mirror
 from ottla.spark.offset_stores import open_store, store_offsets, stored
 from ottla.spark.offsets import (
@@ -45,8 +45,6 @@ from ottla.spark.offsets import (
 )
 from ottla.spark.options import LOG, SourceOptions
 from ottla.spark.planning import Range, plan
-from ottla.spark.tier_cluster import TierCluster
-from ottla.spark.tier_planning import Covered, Piece, TierPlanner, packed
 from ottla.tier.errors import RemoteStorageError
 from ottla.wire.spec import ZERO_UUID
 
@@ -57,6 +55,9 @@ if TYPE_CHECKING:
 
     from ottla.client.cluster_view import Topic
     from ottla.offsets.protocol import SyncOffsetStore
+    from ottla.spark.log_directory import LogDirectory
+    from ottla.spark.tier_cluster import TierCluster
+    from ottla.spark.tier_planning import Covered, Piece, TierPlanner
 
 
 class LogBackend(Backend):
@@ -131,6 +132,8 @@ class LogBackend(Backend):
         ]
         if self._options.tier is None:
             return plan(ranges, self._options.split)
+        from ottla.spark.tier_planning import packed
+
         pieces, rest = self._covered(ranges)
         return [*packed(pieces), *plan(rest, self._options.split)]
 
@@ -163,12 +166,13 @@ class LogBackend(Backend):
 
     def read(self, task: Task, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         from ottla.spark.log_reading import read_ranges
+
+        ranges = cast("Sequence[Range]", task)
+        if isinstance(ranges[0], Range):
+            return read_ranges(ranges, self._options, columns)
         from ottla.spark.tier_reading import read_pieces
 
-        pieces = cast("Sequence[Range | Piece]", task)
-        if isinstance(pieces[0], Piece):
-            return read_pieces(cast("Sequence[Piece]", task), self._options, columns)
-        return read_ranges(cast("Sequence[Range]", task), self._options, columns)
+        return read_pieces(cast("Sequence[Piece]", task), self._options, columns)
 
     # Helpers.
 
@@ -183,9 +187,12 @@ class LogBackend(Backend):
         if options.tier is None or options.tier.mode == "auto":
             return Cluster(options.client)
         if options.tier.mode == "directory":
+            from ottla.spark.log_directory import LogDirectory
+
             return LogDirectory(options.tier)
-        planner = self._planner
-        assert isinstance(planner, TierPlanner)
+        from ottla.spark.tier_cluster import TierCluster
+
+        planner = cast("TierPlanner", self._planner)
         return TierCluster(
             planner, options.client.isolation, options.tier.topic_ids, options.metadata_ttl
         )
@@ -196,15 +203,17 @@ class LogBackend(Backend):
         tier = self._options.tier
         assert tier is not None
         if tier.mode == "directory":
-            directory = self._cluster
-            assert isinstance(directory, LogDirectory)
-            return directory
+            return cast("LogDirectory", self._cluster)
         if self._tier is None:
+            from ottla.spark.tier_planning import TierPlanner
+
             self._tier = TierPlanner(tier, self._options.client.isolation)
         return self._tier
 
     def _covered(self, ranges: Sequence[Range]) -> Covered:
         """What of the ranges is read from objects, and what is left to the live log."""
+        from ottla.spark.tier_planning import Covered
+
         tier = self._options.tier
         assert tier is not None
         try:

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final, cast
+import math
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from ottla.client.admin_configs import ConfigCalls
 from ottla.client.admin_types import ConfigSource
@@ -55,6 +56,15 @@ GHOST_ROUNDS: Final = 8  # requests a batch may spend on finding out which ghost
 LIMIT: Final = "share.delivery.count.limit"
 
 
+class _Lock(NamedTuple):
+    """What is known of the locks of the batch that runs."""
+
+    until: float
+    breaks: int
+    is_final: bool = False
+    """Whether a renewal was refused."""
+
+
 class ShareBackend(Backend):
     """Made without I/O: workers make one just to read."""
 
@@ -72,6 +82,7 @@ class ShareBackend(Backend):
         self._has_new_ghosts = False
         self._renews = share.renews
         self._planned_at = 0.0
+        self._lock: _Lock | None = None
         self._target: Mapping[TopicPartition, int] | None = None
         self._frozen_wait = FROZEN_WAIT
         self._is_closing = False
@@ -180,6 +191,9 @@ class ShareBackend(Backend):
                 return
             queue = await self._opened()
             self._read_verdicts()
+            lock, self._lock = self._lock, None
+            now = asyncio.get_running_loop().time()
+            overdue = lock is not None and (now > lock.until or queue.breaks != lock.breaks)
             refused = await self._done_with(queue, owed)
             if refused:
                 # A former life may have accepted them: that is found out with the next records.
@@ -190,7 +204,7 @@ class ShareBackend(Backend):
                     "accepted when they come again, unless another member has them",
                     size(refused),
                 )
-            machine.settled(start, refused)
+            machine.settled(start, refused, overdue=overdue)
             if self._is_first_settle:
                 await queue.let_go()
             self._is_first_settle = False
@@ -224,6 +238,7 @@ class ShareBackend(Backend):
         async with self._one_at_a_time:
             self._is_first_settle = False
             queue = await self._opened()
+            began = asyncio.get_running_loop().time()
             wait = self._options.long_poll
             if self._target is not None:
                 wait, self._frozen_wait = self._frozen_wait, wait
@@ -242,6 +257,9 @@ class ShareBackend(Backend):
                 await self._lay_ghosts(queue)
             end = machine.end(start, most)
             self._planned_at = asyncio.get_running_loop().time()
+            if end != start:
+                # Renewed once what waited is, at the latest.
+                self._lock = _Lock(began + (queue.lock_timeout or math.inf), queue.breaks)
             return end
 
     async def _leave_beyond(self, queue: ShareQueue) -> None:
@@ -254,6 +272,7 @@ class ShareBackend(Backend):
     async def _adopt(self, end: Offset) -> None:
         """Begin to keep a batch of a former life locked, without waiting for it."""
         if self._machine.adopt(end):
+            self._lock = _Lock(0.0, 0)
             self._adopting = asyncio.create_task(self._lock_adopted(), name="ottla share adoption")
 
     async def _lock_adopted(self) -> None:
@@ -301,7 +320,13 @@ class ShareBackend(Backend):
     async def _renew(self, queue: ShareQueue) -> None:
         machine = self._machine
         locked = plus(machine.held, machine.waiting)
+        began = asyncio.get_running_loop().time()
         refused = await queue.renew(locked)
+        if self._lock is not None and not self._lock.is_final:
+            if common(machine.held, refused):
+                self._lock = self._lock._replace(is_final=True)
+            else:
+                self._lock = _Lock(began + queue.lock_timeout, queue.breaks)
         if refused:
             # Where renewal is not allowed the locks still last: what waits goes back uncounted,
             # instead of using up its deliveries without ever being planned.

@@ -94,7 +94,7 @@ class ShareMachine:
         """Of the batch that runs, as long as its locks are known to last."""
         self.ghosts: Spans = {}
         self.lost_locks = 0
-        """Offsets of batches whose locks were gone before they could be accepted."""
+        """Offsets of batches whose locks were gone, or may have been, before they were accepted."""
         self._group = group
         self._settled: Offset | None = None
         self._planned: tuple[Offset, Offset] | None = None
@@ -117,11 +117,16 @@ class ShareMachine:
         self.ghosts = offset.ghosts
         return offset.ranges
 
-    def settled(self, start: Offset, refused: Spans) -> None:
-        """It is accepted, except for this."""
+    def settled(self, start: Offset, refused: Spans, *, overdue: bool = False) -> None:
+        """It is accepted, except for this; `overdue`: somebody else may have had it meanwhile.
+
+        That cannot be told from refusals: what another member has accepted is history, and nobody
+        is refused there.
+        """
         self._settled = start
         self.held = {}
-        self.lost_locks += size(refused)
+        owed = parse_offset(start, self._group).ranges
+        self.lost_locks += size(owed if overdue else refused)
         self.ghosts = plus(self.ghosts, refused)
         self.waiting = minus(self.waiting, refused)
 

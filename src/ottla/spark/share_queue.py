@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ottla.client.cluster import Client
-    from ottla.client.share_acks import Key
+    from ottla.client.share_delivery import Key
     from ottla.wire.schema.share_acknowledge import ShareAcknowledgeResponse
     from ottla.wire.schema.share_fetch import ShareFetchResponse
 
@@ -61,11 +61,13 @@ class ShareQueue:
     def __init__(self, client: Client, group: str, member_id: str, topics: Sequence[str]) -> None:
         self.lock_timeout = 0.0
         """For how long records are locked, in seconds, as last heard from a broker."""
+        self.breaks = 0
+        """How often a session has ended, and with it perhaps the locks."""
         self._client = client
         self._group = group
         self._topics = topics
         self._member_id = member_id
-        self._member = Member(client, Membership(group, member_id, topics), group)
+        self._member = Member(client, Membership(group, member_id, topics))
         self._routed = asyncio.Event()
         self._sessions: dict[int, ShareSession] = {}
         self._now = asyncio.get_running_loop().time
@@ -235,6 +237,7 @@ class ShareQueue:
                 raise KafkaError(ErrorCode.NETWORK_EXCEPTION, what, answer.error_message)
             check(answer.error_code, what, answer.error_message)
         except BaseException:
+            self.breaks += session.is_open
             session.ended()
             raise
         session.answered()

@@ -39,6 +39,10 @@ class ResultCache(Generic[_T]):
         while self.size > self._max_bytes:
             self._drop(next(iter(self._entries)))
 
+    def resize(self, max_bytes: int) -> None:
+        """A new limit; it holds from the next result on."""
+        self._max_bytes = max_bytes
+
     def take(self, key: Hashable, now_ms: int) -> _T | None:
         """The result, if it is here and not too old; it is gone then."""
         self.expire(now_ms)

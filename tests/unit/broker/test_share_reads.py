@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.share_reads import batches_before, slices
+from ottla.broker.share_reads import MAX_KEPT, KeptReads, ReadAhead, joined
+from ottla.log.errors import OffsetOutOfRange
 from tests.support.log_batches import batch_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.log.partition import PartitionLog
     from ottla.wire.batch import RecordBatch
+
+
+class FakeLog:
+    """Chunks of batches; a read brings so many batches at most, and only whole chunks or less."""
+
+    def __init__(self, chunks: Sequence[Sequence[RecordBatch]], per_read: int) -> None:
+        self.chunks = chunks
+        self.per_read = per_read
+        self.local_start_offset = 0
+        self.reads = 0
+
+    def read(
+        self, offset: int, max_bytes: int, *, upper_bound_offset: int, min_one_message: bool
+    ) -> tuple[list[bytes], int]:
+        if offset < self.local_start_offset:
+            raise OffsetOutOfRange("deleted, or elsewhere")
+        self.reads += 1
+        left = self.per_read
+        found = []
+        for chunk in self.chunks:
+            wanted = [
+                batch.data
+                for batch in chunk
+                if offset < batch.next_offset and batch.base_offset < upper_bound_offset
+            ][:left]
+            left -= len(wanted)
+            if wanted:
+                found.append(b"".join(wanted))
+        return found, 0
+
+
+def ahead_of(log: FakeLog) -> ReadAhead:
+    return ReadAhead(cast("PartitionLog", log))
 
 
 @st.composite
@@ -29,19 +67,73 @@ def chunked_logs(draw: st.DrawFn) -> list[list[RecordBatch]]:
     return chunks
 
 
-@given(chunked_logs(), st.integers(0, 120), st.data())
-def test_a_turn_sees_a_prefix_and_gets_the_bytes_it_names(
-    log: list[list[RecordBatch]], stop: int, data: st.DataObject
+@given(chunked_logs(), st.integers(1, 12), st.data())
+def test_turns_see_what_the_log_holds_wherever_they_go(
+    chunks: list[list[RecordBatch]], per_read: int, data: st.DataObject
 ) -> None:
-    first, *others = [batch for chunk in log for batch in chunk]
-    expected = [first, *(batch for batch in others if batch.base_offset < stop)]
-    read = batches_before(stop, [b"".join(batch.data for batch in chunk) for chunk in log])
-    seen = [batch for _, batches in read for batch in batches]
-    assert [batch.base_offset for batch in seen] == [batch.base_offset for batch in expected]
+    log = FakeLog(chunks, per_read)
+    ahead = ahead_of(log)
+    batches = [batch for chunk in chunks for batch in chunk]
+    offset = 0
+    for _ in range(data.draw(st.integers(1, 8))):
+        offset = data.draw(st.one_of(st.just(offset), st.integers(0, 130)))
+        stop = data.draw(st.integers(0, 130))
+        bound = data.draw(st.integers(0, 130))
+        max_bytes = data.draw(st.sampled_from([1, 150, 10_000]))
+        log.local_start_offset = data.draw(st.sampled_from([log.local_start_offset, offset]))
+        if offset < log.local_start_offset:
+            with pytest.raises(OffsetOutOfRange):
+                ahead.at(offset, stop, bound, max_bytes)
+            continue
+        there = [one for one in batches if offset < one.next_offset and one.base_offset < bound]
+        expected = there[:1] + [one for one in there[1:] if one.base_offset < stop]
+        while len(expected) > 1 and sum(one.size for one in expected) > max_bytes:
+            expected.pop()
+        pieces = ahead.at(offset, stop, bound, max_bytes)
+        assert [piece.batch.data for piece in pieces] == [
+            batch.data for batch in expected[: len(pieces)]
+        ]
+        assert bool(pieces) == bool(expected)
+        low = data.draw(st.integers(0, len(pieces)))
+        views = joined(pieces[low:])
+        assert b"".join(views) == b"".join(piece.batch.data for piece in pieces[low:])
+        assert all(views)
+        assert len(views) <= len(chunks)
+        if pieces:
+            offset = pieces[-1].batch.next_offset
 
-    low = data.draw(st.integers(0, len(seen)))
-    high = data.draw(st.integers(low, len(seen)))
-    pieces = slices(read, range(low, high))
-    assert b"".join(pieces) == b"".join(batch.data for batch in expected[low:high])
-    assert all(pieces)
-    assert len(pieces) <= len(log)
+
+def one_chunk(count: int) -> list[list[RecordBatch]]:
+    batches = [batch_of(b"v") for _ in range(count)]
+    for offset, batch in enumerate(batches):
+        batch.assign(offset, 0)
+    return [batches]
+
+
+def test_turns_that_go_on_share_a_read() -> None:
+    log = FakeLog(one_chunk(10), 10)
+    ahead = ahead_of(log)
+    for offset in range(10):
+        [piece] = ahead.at(offset, offset + 1, 10, 10_000)
+        assert piece.batch.base_offset == offset
+    assert log.reads == 1
+    assert ahead.at(10, 11, 10, 10_000) == []
+    assert [piece.batch.base_offset for piece in ahead.at(3, 5, 10, 10_000)] == [3, 4]
+    assert log.reads == 3
+    log.local_start_offset = 6
+    with pytest.raises(OffsetOutOfRange):
+        ahead.at(5, 7, 10, 10_000)
+
+
+def test_what_was_read_longest_ago_is_not_kept() -> None:
+    kept = KeptReads()
+    logs = [FakeLog(one_chunk(2), 2) for _ in range(MAX_KEPT + 1)]
+    reads = [ahead_of(log) for log in logs]
+    for ahead in reads:
+        kept.use(ahead).at(0, 1, 2, 10_000)
+    for ahead in reads:
+        ahead.at(1, 2, 2, 10_000)
+    assert [log.reads for log in logs] == [2] + [1] * MAX_KEPT
+    kept.drop(reads[-1])
+    reads[-1].at(1, 2, 2, 10_000)
+    assert logs[-1].reads == 2

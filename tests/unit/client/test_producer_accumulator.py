@@ -23,18 +23,10 @@ from hypothesis.stateful import (
     rule,
 )
 
-from ottla.client.accumulator import (
-    MAX_IN_FLIGHT,
-    Accumulator,
-    Batch,
-    Delivered,
-    Identity,
-    Limits,
-    Outcome,
-    Settled,
-)
+from ottla.client.accumulator import MAX_IN_FLIGHT, Accumulator, Limits
 from ottla.client.cluster_view import TopicPartition
 from ottla.client.errors import ClientClosed, ConnectionLost, KafkaError, RequestTimedOut
+from ottla.client.producer_batches import Batch, Delivered, Identity, Outcome, Settled
 from ottla.client.producer_types import ProducerRecord, record_bound
 from ottla.client.retry import Stale
 from ottla.wire.batch import HEADER_SIZE, MAX_SEQUENCE, read_batch

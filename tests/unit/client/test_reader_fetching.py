@@ -288,11 +288,11 @@ def test_failures_are_tried_again_ever_later_until_patience_ends() -> None:
     while planner.failure is None:
         [question] = planner.plan(now, 0)
         planner.failed(question, LOST, now)
-        if planner.wants_metadata(now):
-            planner.refreshed(topic_of([1]), now)
         wake = planner.tracks[0].not_before
         waits.append(round(wake - now, 3))
         now = wake
+        if planner.wants_metadata(now):
+            planner.refreshed(topic_of([1]), now)
     assert waits == [0.05, 0.1, 0.2, 0.4, 0.5, 0.5]
     assert planner.plan(now, 0) == []
     assert planner.wake_at(now) == math.inf
@@ -300,6 +300,20 @@ def test_failures_are_tried_again_ever_later_until_patience_ends() -> None:
     assert planner.take_failure() is LOST
     assert planner.take_failure() is None
     assert len(planner.plan(now, 0)) == 1
+
+
+def test_a_leader_that_is_not_one_any_more_is_not_asked_again_before_metadata_comes() -> None:
+    planner = ready_planner((1, 1))
+    [question] = planner.plan(0.0, 0)
+    answer = {0: Fetched(ErrorCode.NOT_LEADER_OR_FOLLOWER, None), 1: Fetched(0, None)}
+    assert planner.fetched(question, answer, 0.0) == []  # type: ignore[arg-type]  # nothing to look up
+    [question] = planner.plan(10.0, 0)
+    assert list(question.asked) == [1]
+    assert planner.wants_metadata(10.0)
+    assert planner.plan(20.0, 0) == []
+    planner.refreshed(topic_of([2, 1]), 20.0)
+    [question] = planner.plan(20.0, 0)
+    assert (question.node, list(question.asked)) == (2, [0])
 
 
 @pytest.mark.parametrize(

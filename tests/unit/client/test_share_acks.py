@@ -12,12 +12,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ottla.client.cluster_view import TopicPartition
 from ottla.client.errors import ConnectionLost, KafkaError
-from ottla.client.share_acks import (
+from ottla.client.share_acks import Ledger
+from ottla.client.share_delivery import (
     DONE,
     HELD,
     WAITING,
     Delivery,
-    Ledger,
     Sent,
     ack_batches,
     has_renewals,

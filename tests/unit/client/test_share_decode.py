@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 
 from crc32c import crc32c
@@ -9,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client.cluster_view import TopicPartition
-from ottla.client.share_acks import WAITING, Delivery
 from ottla.client.share_arrow import read_columns
-from ottla.client.share_decode import Arrival, read_records
-from ottla.client.share_types import Kind
+from ottla.client.share_bulk import read_bulk
+from ottla.client.share_decode import Arrival, BulkLoader, load_bulk, read_records, sound_batches
+from ottla.client.share_delivery import WAITING, Delivery
+from ottla.client.share_types import Kind, ShareRecord, UndecodableRecords
 from ottla.wire.batch import CRC_START, HEADER_SIZE
 from ottla.wire.compression import Codec
 from ottla.wire.records import ControlType, Record, build_batch, build_control_batch
@@ -29,6 +31,10 @@ def arrival(records: bytes, *acquired: AcquiredRecords) -> Arrival:
 
 def record_at(offset: int) -> Record:
     return Record(offset, 1000 + offset, None, b"%d" % offset, (("n", b"%d" % offset),))
+
+
+def read_bulky(one: Arrival) -> tuple[list[ShareRecord], UndecodableRecords | None]:
+    return read_records(one, read_bulk)
 
 
 def states(one: Arrival) -> dict[int, int]:
@@ -109,7 +115,7 @@ def test_records_and_columns_are_what_was_acquired(
 
 def test_bytes_in_which_no_batch_is_found_are_given_back() -> None:
     whole = bytes(build_batch([record_at(0), record_at(1)], base_offset=0))
-    for read in (read_records, read_columns):
+    for read in (read_records, read_bulky, read_columns):
         one = arrival(whole + b"\x00" * 8 + b"\xff" * 100, AcquiredRecords(0, 4, 1))
         found, spoiled = read(one)
         assert found
@@ -123,8 +129,61 @@ def test_a_batch_that_cannot_be_read_does_not_take_the_others_along() -> None:
     struct.pack_into(">i", lying, HEADER_SIZE - 4, 2)
     struct.pack_into(">I", lying, CRC_START - 4, crc32c(lying[CRC_START:]))
     good = build_batch([record_at(1)], base_offset=1)
-    for read in (read_records, read_columns):
+    for read in (read_records, read_bulky, read_columns):
         one = arrival(bytes(lying + good), AcquiredRecords(0, 1, 1))
         _, spoiled = read(one)
         assert "offsets 0 to 0 are rejected" in str(spoiled)
         assert states(one) == {0: Kind.REJECT, 1: WAITING}
+
+
+@given(
+    acquired=ranges(),
+    records=st.lists(
+        st.tuples(
+            st.none() | st.binary(max_size=200),
+            st.none() | st.binary(max_size=200),
+            st.integers(0, 20_000),
+        ),
+        min_size=1,
+        max_size=40,
+    ),
+    per_batch=st.integers(1, 40),
+    codec=st.sampled_from([Codec.NONE, Codec.LZ4]),
+)
+def test_compiled_code_reads_the_same_records(
+    acquired: list[AcquiredRecords],
+    records: list[tuple[bytes | None, bytes | None, int]],
+    per_batch: int,
+    codec: Codec,
+) -> None:
+    data = bytearray()
+    for base in range(0, len(records), per_batch):
+        some = records[base : base + per_batch]
+        data += build_batch(
+            [Record(base + at, time, key, value) for at, (key, value, time) in enumerate(some)],
+            base_offset=base,
+            codec=codec,
+        )
+    plain, bulk = (arrival(bytes(data), *acquired) for _ in range(2))
+    found, _ = read_records(plain)
+    batches, _ = sound_batches(bulk)
+    assert read_bulk(bulk.delivery, batches) == found
+    assert states(bulk) == states(plain)
+
+
+def test_compiled_code_leaves_what_is_unusual_to_the_other() -> None:
+    with_headers = build_batch([record_at(0), record_at(1)], base_offset=0)
+    early = build_batch([Record(0, -(2**62), None, b"early")], base_offset=0)
+    for data in (with_headers, early):
+        one = arrival(bytes(data), AcquiredRecords(0, 1, 1))
+        assert read_bulk(one.delivery, sound_batches(one)[0]) is None
+        assert states(one) == {0: Kind.GAP, 1: Kind.GAP}
+
+
+async def test_compiled_code_is_loaded_when_many_have_come() -> None:
+    loader = BulkLoader()
+    assert loader.reader is None  # it is being loaded, since this module has it
+    async with asyncio.timeout(60):
+        while loader.reader is None:  # noqa: ASYNC110  # there is no event to wait for
+            await asyncio.sleep(0.01)
+    assert loader.reader is load_bulk() is read_bulk

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.log.config import LogConfig
-from ottla.log.errors import OffsetOutOfRange, PolicyViolation
+from ottla.log.errors import OffsetMovedToTieredStorage, OffsetOutOfRange, PolicyViolation
 from ottla.log.partition import PartitionLog
 from tests.support.log_batches import batch_of, batches_in, read_all
 from tests.support.log_faults import MemoryStorage
@@ -185,3 +185,58 @@ class TestDeleteRecords:
         )
         assert again.log_start_offset == 5
         assert len(read_all(again)) == 4 * SIZE
+
+
+TIERED = replace(TWO_EACH, remote_storage_enable=True)
+
+
+def test_what_leaves_a_tiered_log_locally_is_still_of_the_log() -> None:
+    log = filled(TIERED)
+    assert [one.base_offset for one in log.drop_local_segments(2, 5000)] == [0, 2]
+    assert (log.log_start_offset, log.local_start_offset) == (0, 4)
+    assert log.epochs.epoch_at(0) == 0
+    with pytest.raises(OffsetMovedToTieredStorage):
+        log.read(3, 1000, upper_bound_offset=9, min_one_message=True)
+    assert batches_in(log.read(4, 1, upper_bound_offset=9, min_one_message=True))
+    log.raise_log_start(3)
+    with pytest.raises(OffsetOutOfRange):
+        log.read(2, 1000, upper_bound_offset=9, min_one_message=True)
+
+
+def test_the_active_segment_never_leaves_locally() -> None:
+    log = filled(TIERED)
+    assert len(log.drop_local_segments(99, 5000)) == 4
+    assert (log.local_start_offset, log.log_end_offset) == (8, 9)
+    log.roll(5000)
+    log.roll(5000)
+    assert [one.base_offset for one in log.segments] == [8, 9]
+
+
+@pytest.mark.parametrize(("config", "start"), [(TIERED, 1), (TWO_EACH, 4)])
+def test_a_log_that_is_opened_again_starts_where_its_tier_does(
+    config: LogConfig, start: int
+) -> None:
+    """One that is not tiered has nothing before its files."""
+    storage = MemoryStorage()
+    log = filled(TIERED, storage=storage)
+    log.drop_local_segments(2, 5000)
+    assert log.close()
+    log = PartitionLog.open(HOME, config, now_ms=0, clean=True, log_start_offset=1, storage=storage)
+    assert (log.log_start_offset, log.local_start_offset) == (start, 4)
+
+
+def test_retention_of_a_tier_that_takes_no_more_copies_moves_the_log_start() -> None:
+    log = filled(replace(TIERED, remote_log_copy_disable=True, retention_bytes=3 * SIZE))
+    log.drop_local_segments(1, 5000)
+    assert log.log_start_offset == 0
+    assert gone(log) == [2, 4]
+    assert log.log_start_offset == log.local_start_offset == 6
+
+
+def test_local_retention_is_that_of_the_log_unless_it_says_otherwise() -> None:
+    config = LogConfig.from_topic_configs(
+        {"retention.ms": "70", "retention.bytes": "9", "local.retention.bytes": "5"}
+    )
+    assert config.local_retention == (70, 5)
+    assert not config.remote_storage_enable
+    assert LogConfig.from_topic_configs({"remote.storage.enable": "true"}).remote_storage_enable

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -276,3 +278,9 @@ def test_case_47_a_store_mirrors_the_query_and_seeds_another(
         backend(broker, **options, offsetStore="ftp://x").bounds()
     with pytest.raises(BadOption, match="needs the option offsetStore"):
         backend(broker, **options)
+
+
+def test_a_driver_does_not_load_what_only_workers_need() -> None:
+    code = "import sys, ottla.spark.log_backend as _; print({'numba', 'pyarrow'} & {*sys.modules})"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "set()"

@@ -262,6 +262,8 @@ def _column(name: str, scanned: _Scanned, topic: str, partition: int) -> pa.Arra
 
 def _headers(headers: _Pieces, rows: int) -> pa.Array:
     count = int(headers.ends[rows])
+    if not count:
+        return pa.nulls(rows, SCHEMA.field("headers").type)
     keys, values = _Pieces.allocate(count), _Pieces.allocate(count)
     if not decode.scan_headers(
         headers.sources, headers.ends, rows, keys.addresses(), values.addresses()
