@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 KINDS: Final = ("share", "plain")
 SOURCE: Final = b"python_streaming_source_runner"
 WORKER: Final = b"pyspark.worker"
+MAX_STARTS: Final = 10  # without a batch in between
 
 
 class ChaosDriver:
@@ -148,15 +149,30 @@ def start(
 
 
 def main(directory: Path, bootstrap: str, topic: str, group: str) -> None:
-    with session() as spark:
-        queries: dict[str, StreamingQuery] = {}
-        while not (directory / "stop").exists():
-            for kind in KINDS:
-                if kind not in queries or not queries[kind].isActive:
-                    queries[kind] = start(spark, kind, directory, bootstrap, topic, group)
-            time.sleep(0.1)
-        for query in queries.values():
-            query.stop()
+    while not (directory / "stop").exists():
+        with session() as spark:
+            run(spark, directory, bootstrap, topic, group)
+
+
+def run(spark: SparkSession, directory: Path, bootstrap: str, topic: str, group: str) -> None:
+    """Until it is told to stop, or queries fail again and again: then the session is at fault.
+
+    Spark 4.3 breaks one now and then when a process dies under it: from then on it calls every task
+    "not serializable", as a map of its own has not the size that it says it has.
+    """
+    queries: dict[str, StreamingQuery] = {}
+    starts, seen = 0, -1
+    while starts < MAX_STARTS and not (directory / "stop").exists():
+        for kind in KINDS:
+            if kind not in queries or not queries[kind].isActive:
+                queries[kind] = start(spark, kind, directory, bootstrap, topic, group)
+                starts += 1
+        batches = sum(1 for _ in directory.glob("*/*.json"))
+        if batches != seen:
+            starts, seen = 0, batches
+        time.sleep(0.1)
+    for query in queries.values():
+        query.stop()
 
 
 if __name__ == "__main__":
