@@ -39,10 +39,17 @@ def main() -> None:
     flags = [each for each in arguments if each.startswith("-")]
     names = [each for each in arguments if not each.startswith("-")]
     names = names or sorted(path.stem for path in HERE.glob("[a-z]*.py"))
+    found: dict[str, list[tuple[str, Any]]] = {}
+    failed: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as directory:
-        failed = {name: why for name in names if (why := _run(name, flags, directory)) is not None}
-        found = {name: _found(Path(directory), name) for name in names}
-    _write(found, failed, quick="--quick" in flags)
+        for name in names:
+            why = _run(name, flags, directory)
+            if why is not None:
+                failed[name] = why
+            found[name] = _found(Path(directory), name)
+            # After each: a run that is broken off leaves what it has.
+            _write(found, failed, quick="--quick" in flags)
+    print(f"written: {HERE / 'RESULTS.md'}")
     sys.exit(1 if failed else 0)
 
 
@@ -88,7 +95,6 @@ def _write(found: dict[str, list[tuple[str, Any]]], failed: dict[str, str], quic
         if name in failed:
             parts.append(f"This script ended with an error: `{failed[name]}`\n")
     (HERE / "RESULTS.md").write_text("\n".join(parts))
-    print(f"written: {HERE / 'RESULTS.md'}")
 
 
 def _section(kind: str, content: Any) -> str:
