@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import socket
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +18,10 @@ with warnings.catch_warnings():
         TopicAlreadyExistsError,
         UnknownTopicOrPartitionError,
     )
+    from kafka.net.inet import KafkaNetSocket
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -219,17 +219,19 @@ def test_admin_cluster_and_log_dirs(
 
 
 @pytest.fixture
-def leaks_sockets() -> Iterator[None]:
+def leaks_sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """kafka-python does not close a socket whose connection is refused: that is done here."""
+    made: list[socket.socket] = []
+    make = KafkaNetSocket.socket
+
+    def kept(*args: object, **kwargs: object) -> socket.socket:
+        made.append(make(*args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(KafkaNetSocket, "socket", kept)
     yield
-    for found in gc.get_objects():
-        if (
-            # Not isinstance: that would follow weak proxies to what is gone.
-            issubclass(type(found), socket.socket)
-            and found.fileno() >= 0
-            and found.getsockname()[0] == "0.0.0.0"
-        ):
-            found.close()
+    for found in made:
+        found.close()
 
 
 @pytest.mark.usefixtures("leaks_sockets")
