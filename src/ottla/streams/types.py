@@ -232,6 +232,8 @@ class FileOptions:
     end_with_eos: bool = False
     on_stale: str = "raise"
     max_poll: float = 0.256
+    watch: bool = True
+    """Let the system tell of what other processes write, besides polling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ from ottla.streams import (
     Reset,
     Streamer,
     connect,
+    pump,
 )
 from ottla.streams.errors import (
     CommitNotAllowed,
@@ -50,6 +51,7 @@ from ottla.streams.errors import (
     StreamEnded,
     TruncatedFile,
 )
+from ottla.streams.ss import inotify, watch
 from ottla.streams.ss.encoder import Encoder, Entry
 from ottla.streams.ss.format import HEADER_SIZE, Header
 from ottla.streams.ss.reader import SsReader
@@ -300,21 +302,68 @@ async def test_t49_d12_appending_after_an_end_mark(tmp_path: Path) -> None:
     assert b"EOS" not in path.read_bytes()
 
 
-async def test_t52_lines_of_another_process_arrive(tmp_path: Path) -> None:
+FROM_AFAR = (
+    "import asyncio, sys\n"
+    "from ottla.streams import connect\n"
+    "async def main():\n"
+    "    async with connect('file://' + sys.argv[1]) as s, s.producer('a') as p:\n"
+    "        await (await p.send('from afar'))\n"
+    "asyncio.run(main())\n"
+)
+
+
+def poll_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the reader nor the pump that asks it looks again unless it is told to."""
+    monkeypatch.setattr(watch, "POLL_FIRST", 3600.0)
+    monkeypatch.setattr(pump, "FETCH_WAIT", 3600.0)
+
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the watcher is inotify")
+
+
+@pytest.mark.parametrize("watched", [False, pytest.param(True, marks=LINUX)])
+async def test_t52_lines_of_another_process_arrive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: bool
+) -> None:
+    """With the watcher disabled by polling, and with polling disabled by the watcher."""
+    if watched:
+        poll_never(monkeypatch)
     path = tmp_path / "x.ss"
     await write(path, ["first"])
-    program = (
-        "import asyncio, sys\n"
-        "from ottla.streams import connect\n"
-        "async def main():\n"
-        "    async with connect('file://' + sys.argv[1]) as s, s.producer('a') as p:\n"
-        "        await (await p.send('from afar'))\n"
-        "asyncio.run(main())\n"
-    )
-    async with open_file(path) as streamer, streamer.consumer("a") as consumer:
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(path))
-        assert (await consumer.next(20)).payload == b"from afar"
+    async with open_file(path, watch=watched) as streamer, streamer.consumer("a") as consumer:
+        arriving = asyncio.create_task(consumer.next(120))
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", FROM_AFAR, str(path))
+        assert (await arriving).payload == b"from afar"
         assert await process.wait() == 0
+
+
+async def test_t52_who_is_told_nothing_polls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system without inotify, or one that allows no more of it."""
+    monkeypatch.setattr(inotify, "MASK", 0)
+    path = tmp_path / "x.ss"
+    await write(path, ["first"])
+    assert inotify.watched(str(path)) is None
+    async with open_file(path) as streamer, streamer.consumer("a") as consumer:
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", FROM_AFAR, str(path))
+        assert (await consumer.next(120)).payload == b"from afar"
+        assert await process.wait() == 0
+
+
+@LINUX
+async def test_t52_the_watcher_tells_of_a_file_that_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poll_never(monkeypatch)
+    path = tmp_path / "x.ss"
+    await write(path, ["first"])
+    async with open_file(path) as streamer, streamer.consumer("a") as consumer:
+        ending = asyncio.create_task(consumer.next(120))
+        await asyncio.sleep(0.05)
+        path.unlink()
+        with pytest.raises(StreamEnded):
+            await ending
 
 
 async def test_t53_d13_two_producers_on_one_file(tmp_path: Path) -> None:
