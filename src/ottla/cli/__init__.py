@@ -7,6 +7,7 @@ beyond that (a client, a broker, rich) is imported when it runs, so that none pa
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Annotated
 
@@ -15,6 +16,7 @@ import typer
 from ottla.cli import file, group, offsets, pipeline, share_group, tier, topic
 from ottla.cli.broker import EXAMPLES as BROKER_EXAMPLES
 from ottla.cli.broker import broker
+from ottla.cli.common import complain
 from ottla.cli.consume import EXAMPLES as CONSUME_EXAMPLES
 from ottla.cli.consume import consume
 from ottla.cli.demo import EXAMPLES as DEMO_EXAMPLES
@@ -26,6 +28,20 @@ from ottla.cli.run import EXAMPLES as RUN_EXAMPLES
 from ottla.cli.run import run
 from ottla.cli.share_consume import EXAMPLES as SHARE_CONSUME_EXAMPLES
 from ottla.cli.share_consume import share_consume
+
+EXTRAS = {
+    "confluent_kafka": "kafka",
+    "numba": "arrow",
+    "numpy": "arrow",
+    "obstore": "s3",
+    "prometheus_client": "metrics",
+    "psycopg": "postgres",
+    "pyarrow": "arrow",
+    "pyspark": "spark",
+    "redis": "redis",
+    "yaml": "spark",
+}
+"""Which extra brings a package that not everybody has."""
 
 app = typer.Typer(
     name="ottla",
@@ -73,4 +89,11 @@ def ottla(
 
 def main() -> None:
     """Run the command line and exit."""
-    app(prog_name="ottla")
+    try:
+        app(prog_name="ottla")
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        complain(f"this needs {package}: pip install 'ottla[{EXTRAS[package]}]'")
+        sys.exit(1)

@@ -71,7 +71,9 @@ def sentences() -> Iterator[None]:
     except BadBootstrap as error:
         raise typer.BadParameter(str(error), param_hint="--bootstrap") from None
     except BrokerUnreachable as error:
-        fail(f"{error}; is a broker running there? --bootstrap names another")
+        # Its own advice is for programs.
+        what = str(error).partition(";")[0]
+        fail(f"{what}; is a broker running there? --bootstrap names another")
     except BrokenPipeError:
         raise  # the command line's own way to end when nobody reads on
     except (ClientError, ValueError, OSError) as error:
