@@ -31,9 +31,9 @@ from ottla.client.errors import ClientError, KafkaError, RequestTimedOut
 from ottla.client.producer_batches import Batch, Delivered, Identity, Outcome, Settled
 from ottla.client.retry import RETRY, Stale, forgets
 from ottla.wire.batch import MAX_SEQUENCE
+from ottla.wire.builder import BatchBuilder
 from ottla.wire.compression import Codec
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.records import BatchBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

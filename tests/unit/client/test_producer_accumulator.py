@@ -30,8 +30,9 @@ from ottla.client.producer_batches import Batch, Delivered, Identity, Outcome, S
 from ottla.client.producer_types import ProducerRecord, record_bound
 from ottla.client.retry import Stale
 from ottla.wire.batch import HEADER_SIZE, MAX_SEQUENCE, read_batch
+from ottla.wire.builder import build_batch
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.records import Record, build_batch, iter_records
+from ottla.wire.records import Record, iter_records
 
 PARTITIONS = [TopicPartition("t", index) for index in range(2)]
 NODES = (1, 2)

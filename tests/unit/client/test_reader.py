@@ -16,10 +16,11 @@ from ottla.client.reader import Reader
 from ottla.client.reader_decode import Chunk, decode
 from ottla.client.reader_types import CorruptRecords, DataLost, Timestamp
 from ottla.wire.arrow import UnknownColumn, batches_to_arrow
+from ottla.wire.builder import build_batch, build_control_batch
 from ottla.wire.compression import Codec
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.messages import message
-from ottla.wire.records import ControlType, Record, build_batch, build_control_batch
+from ottla.wire.records import ControlType, Record
 from ottla.wire.schema import API_NAMES
 from ottla.wire.schema.fetch import (
     FetchableTopicResponse,
