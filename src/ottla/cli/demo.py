@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from ottla.demo.run import Summary
 
 NEEDED = ("numba", "pyarrow", "pyspark")
+KEPT = """\
+the broker serves {0} until Ctrl-C; in another terminal:
+  ottla share-group describe warehouse --bootstrap {0}
+  ottla consume sales --until-end --bootstrap {0}
+its files, which stay when it ends: {1}"""
 STOPPED = 130  # what shells say of a program that Ctrl-C has ended
 
 EXAMPLES = """
@@ -54,11 +59,7 @@ def demo(
     def report(summary: Summary) -> None:
         _print(summary, as_json=as_json)
         if keep:
-            typer.echo(
-                f"the broker stays at {summary.bootstrap}, files in {summary.directory}: "
-                "Ctrl-C ends it",
-                err=as_json,
-            )
+            typer.echo(KEPT.format(summary.bootstrap, summary.directory), err=as_json)
 
     try:
         with sentences():
