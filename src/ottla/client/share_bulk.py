@@ -156,9 +156,7 @@ def _scan(
     return rows, found
 
 
-def _records(
-    delivery: Delivery, batch: RecordBatch, rows: int, found: _Found
-) -> list[ShareRecord]:
+def _records(delivery: Delivery, batch: RecordBatch, rows: int, found: _Found) -> list[ShareRecord]:
     offsets, times = found.numbers[:, :rows]
     chosen, counts = claim(delivery, offsets)
     topic, partition = delivery.partition
