@@ -14,6 +14,8 @@ from typing import Annotated
 import typer
 
 from ottla.cli import file, group, offsets, pipeline, share_group, tier, topic
+from ottla.cli.bench import EXAMPLES as BENCH_EXAMPLES
+from ottla.cli.bench import bench
 from ottla.cli.broker import EXAMPLES as BROKER_EXAMPLES
 from ottla.cli.broker import broker
 from ottla.cli.common import EXTRAS, complain
@@ -47,6 +49,7 @@ app.command(epilog=RUN_EXAMPLES)(run)
 app.command(epilog=RELAY_EXAMPLES)(relay)
 app.command(epilog=CLOCK_EXAMPLES)(clock)
 app.command(epilog=DEMO_EXAMPLES)(demo)
+app.command(epilog=BENCH_EXAMPLES)(bench)
 app.command(epilog=DOCTOR_EXAMPLES)(doctor)
 app.add_typer(file.app, name="file")
 app.add_typer(topic.app, name="topic")
