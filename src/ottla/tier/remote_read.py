@@ -109,12 +109,12 @@ async def read_remote(
         raise OffsetNotRemote(f"no remote segment of {tip} has offset {wanted.offset}")
     while True:
         index = (await indexes.get(segment)).offsets
-        at = index.last_at_or_below(wanted.offset - segment.start_offset)
-        position = index.positions[at] if at >= 0 else 0
         records = None
         if ahead is not None:
-            records = await ahead.read(segment, index, position, wanted, following)
+            records = await ahead.read(segment, index, wanted, following)
         if records is None:
+            at = index.last_at_or_below(wanted.offset - segment.start_offset)
+            position = index.positions[at] if at >= 0 else 0
             window = wanted.max_bytes + 2 * index_interval
             records = await _read(storage, segment, position, window, wanted)
         if records is not None:
