@@ -139,7 +139,7 @@ class ReadAhead:
                 continue
             if not chunk.is_followed:
                 chunk.is_followed = True
-                self._start(self._follow(segment, index, place.end, following))
+                self._start(self._follow(chunk, segment, index, following))
             try:
                 # Others may wait for it too.
                 found = await asyncio.shield(chunk.task)
@@ -166,12 +166,13 @@ class ReadAhead:
 
     async def _follow(
         self,
+        chunk: _Chunk,
         segment: RemoteLogSegmentMetadata,
         index: OffsetIndex,
-        position: int,
         following: Callable[[RemoteLogSegmentMetadata], RemoteLogSegmentMetadata | None],
     ) -> None:
-        """Ask for the chunks from a position on, in the next segment if need be."""
+        """Ask for the chunks after one, in the next segment if need be."""
+        origin, position = (segment.id.id, chunk.place.start), chunk.place.end
         for _ in range(CHUNKS_AHEAD):
             if position == segment.segment_size:
                 further = following(segment)
@@ -179,6 +180,8 @@ class ReadAhead:
                     return
                 segment, position = further, 0
                 index = (await self._indexes.get(segment)).offsets
+            if self._chunks.get(origin) is not chunk:
+                return  # its reader is ahead of us
             place = chunk_at(index, segment.segment_size, position)
             key = (segment.id.id, place.start)
             if key not in self._chunks and self._begin(segment, place) is None:
