@@ -22,6 +22,7 @@ from ottla.spark.pipelines.preflight import fill
 from ottla.sync import Producer
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.pipelines import run_once
+from tests.support.spark_chaos import descendants
 from tests.support.spark_source import new_topic
 from tests.support.spark_tier import upload_topic
 
@@ -233,6 +234,8 @@ def test_case_49_50_the_orders_example_runs_on_the_bundled_java_with_nothing_set
 
 SLOW: Final = """
 import time
+from pyspark.sql.functions import udf
+from pyspark.sql.types import LongType
 from ottla.spark.pipelines import flow, source, table
 source("numbers", topic="{topic}")
 
@@ -241,13 +244,25 @@ def slowly(batches):
         time.sleep(3)
         yield batch
 
+@udf(LongType())
+def same(number):
+    return number
+
 @flow("slow", reads=["numbers"], writes=table("slow"))
 def slow(numbers):
-    return numbers.select("offset").mapInArrow(slowly, "offset long")
+    return numbers.select(same("offset").alias("offset")).mapInArrow(slowly, "offset long")
 """
 
 
-def test_case_50_one_ctrl_c_ends_a_run_after_its_batch(
+def wait_for(file: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not file.exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_case_50_a_killed_jvm_is_replaced_and_one_ctrl_c_ends_a_run_after_its_batch(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     topic = new_topic(broker, 1)
@@ -255,21 +270,26 @@ def test_case_50_one_ctrl_c_ends_a_run_after_its_batch(
     file = tmp_path / "slow.py"
     file.write_text(SLOW.format(topic=topic))
     state = tmp_path / "state"
-    planned = state / "checkpoints" / "slow" / "offsets" / "0"
+    checkpoint = state / "checkpoints" / "slow"
     with running(file, "--bootstrap", broker.bootstrap, "--state", state) as process:
-        deadline = time.monotonic() + PATIENCE
-        while not planned.exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for(checkpoint / "offsets" / "0", process)
+        [java] = [
+            pid for pid, command in descendants(process.pid).items() if b"pyspark-shell" in command
+        ]
+        os.kill(java, signal.SIGKILL)
+        wait_for(checkpoint / "commits" / "0", process)
+        send(broker, topic, [{"n": n} for n in range(50)])
+        wait_for(checkpoint / "offsets" / "1", process)
         os.killpg(process.pid, signal.SIGINT)
         output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     events = events_of(output)
-    assert [one["rows"] for one in events if one["event"] == "progress"] == [100]
+    assert [one["rows"] for one in events if one["event"] == "progress"] == [100, 50]
+    [lost] = [one for one in events if one["event"] == "session"]
+    assert (lost["state"], lost["pause"]) == ("lost", 1)
     assert events[-1]["state"] == "stopped"
-    assert (state / "checkpoints" / "slow" / "commits" / "0").exists()
-    assert errors.count("Traceback") == 0
+    assert (checkpoint / "commits" / "1").exists()
+    assert errors.count("Traceback") == 0, errors
 
 
 def test_a_plan_that_cannot_be_is_status_2_before_anything_runs(
