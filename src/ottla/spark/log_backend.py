@@ -21,6 +21,7 @@ from ottla.spark.backend import Backend, Bounds, Limit, Offset, Task
 from ottla.spark.background import background
 from ottla.spark.cluster import Cluster, missing_topics
 from ottla.spark.errors import BadOption, DataLoss
+from ottla.spark.hooks import settled_hook
 from ottla.spark.mirror import Mirror
 from ottla.spark.offset_stores import open_store, store_offsets, stored
 from ottla.spark.offsets import (
@@ -291,7 +292,10 @@ class LogBackend(Backend):
             mirrors.append(Mirror(commit, f"group {options.offsets_group}"))
         if options.offset_store is not None:
             save = partial(store_offsets, self._store, options.offset_store_key)
-            mirrors.append(Mirror(save, options.offset_store))
+            must = options.offset_store_required
+            mirrors.append(Mirror(save, options.offset_store, required=must))
+        if options.on_settled is not None:
+            mirrors.append(Mirror(settled_hook(options.on_settled), options.on_settled))
         return mirrors
 
     @property
