@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.spark.pipelines.converting import convert
 from tests.support.jvm import NoJvm
 from tests.support.spark import connector_jars, run
 from tests.support.spark_source import fill, new_topic
@@ -118,3 +119,20 @@ def test_case_21_a_checkpoint_moves_both_ways(
         query = run(frame, tmp_path, sink="noop", availableNow=True)
         rows.append(sum(one["numInputRows"] for one in query.recentProgress))
     assert rows == [30, 30, 30, 30]
+
+
+def test_case_21_a_checkpoint_of_one_batch_moves_when_it_is_converted(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """Also one whose only batch has to be run again."""
+    topic = new_topic(broker, 2)
+    fill(broker, topic, {0: 10, 1: 20})
+    theirs, ours = frames(spark, broker, topic, {"startingOffsets": "earliest"}, stream=True)
+    for there, back, to in ((ours, theirs, "kafka"), (theirs, ours, "ottla")):
+        checkpoint = tmp_path / to
+        run(there, checkpoint, sink="noop", availableNow=True)
+        (checkpoint / "commits" / "0").unlink()
+        (checkpoint / "commits" / ".0.crc").unlink(missing_ok=True)
+        assert convert(checkpoint, to)
+        query = run(back, checkpoint, sink="noop", availableNow=True)
+        assert [one["numInputRows"] for one in query.recentProgress] == [30]
