@@ -16,7 +16,14 @@ _FOR_GOOD_TYPES: Final = frozenset(
     {"AnalysisException", "ParseException", "IllegalArgumentException", "DefinitionError"}
 )
 _FOR_GOOD_TEXTS: Final = (
-    *("BadOption", "BadSchema", "DataLoss", "PySparkTypeError", "PySparkAttributeError"),
+    *(
+        "BadOption",
+        "BadSchema",
+        "BadCheckpoint",
+        "DataLoss",
+        "PySparkTypeError",
+        "PySparkAttributeError",
+    ),
     "STREAMING_STATEFUL_OPERATOR_NOT_MATCH",
 )
 # A map of Spark's that has not the size it says it has (`session.register` says why): no task can
