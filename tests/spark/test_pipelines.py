@@ -21,7 +21,9 @@ from ottla.spark.pipelines.load import load
 from ottla.spark.pipelines.preflight import fill
 from ottla.sync import Producer
 from ottla.testing.embedded import EmbeddedBroker
+from tests.support.faults_broker import soak
 from tests.support.pipelines import run_once
+from tests.support.spark import pyspark_warnings
 from tests.support.spark_chaos import descendants
 from tests.support.spark_source import new_topic
 from tests.support.spark_tier import upload_topic
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[2]
 PATIENCE: Final = 240
+STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
+STATES: Final = "org.apache.spark.sql.execution.streaming.state"
 # What Spark needs of the system: its launcher is a script, and files get their rights by chmod.
 PROGRAMS: Final = (
     *("bash", "sh", "env", "dirname", "basename", "cat", "id", "hostname", "uname"),
@@ -179,6 +183,56 @@ def test_case_54_state_is_right_after_a_restart_of_a_windowed_count(
         last = dict(received(spark, broker, f"{topic}-counts"))
         counts = {minute: json.loads(value)["n"] for minute, value in last.items()}
         assert counts == {"00": 10 * turn, "01": 10 * turn, "02": 10 * turn}
+
+
+COUNTING: Final = """
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
+from ottla.spark.pipelines import flow, source, topic
+
+source("words", topic="{topic}", schema="word string")
+
+class Counter(StatefulProcessor):
+    def init(self, handle):
+        self.seen = handle.getValueState("seen", "n long")
+
+    def handleInputRows(self, key, rows, timers):
+        before = self.seen.get()
+        seen = (before[0] if before else 0) + sum(1 for _ in rows)
+        self.seen.update((seen,))
+        yield Row(word=key[0], n=seen)
+
+    def close(self):
+        pass
+
+@flow("counts", reads=["words"], writes=topic("{topic}-counts", key="word"), mode="update")
+def counts(words):
+    grouped = words.groupBy("word")
+    return grouped.transformWithState(Counter(), "word string, n long", "update", "None")
+"""
+
+
+@pytest.mark.skipif(
+    not soak(), reason="RocksDB and a process for the state of each task; part of make soak"
+)
+def test_case_54_state_of_ones_own_is_right_after_a_restart(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """Spark's `transformWithState`, which keeps its state in RocksDB alone."""
+    topic = new_topic(broker, 1)
+    file = tmp_path / "p.py"
+    file.write_text(COUNTING.format(topic=topic))
+    spark.conf.set(STATE_STORE, f"{STATES}.RocksDBStateStoreProvider")
+    try:
+        for turn in (1, 2):
+            send(broker, topic, [{"word": "ab"[n % 2]} for n in range(10)])
+            with pyspark_warnings():
+                run_once(spark, broker.bootstrap, file, tmp_path / "state")
+            last = dict(received(spark, broker, f"{topic}-counts"))
+            counts = {word: json.loads(value)["n"] for word, value in last.items()}
+            assert counts == {"a": 5 * turn, "b": 5 * turn}
+    finally:
+        spark.conf.unset(STATE_STORE)
 
 
 @contextmanager

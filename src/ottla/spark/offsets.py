@@ -112,8 +112,11 @@ def first_end(initial: Offsets, end: Offsets) -> dict[str, object]:
 
 
 def batch_start(start: Mapping[str, object], end: Mapping[str, object]) -> Offsets:
-    """Where a batch starts: the place its end carries comes before the one Spark asked for anew."""
-    carried = end.get(INITIAL_KEY)
+    """Where a batch starts: the place its end carries comes before the one Spark asked for anew.
+
+    A start that carries a place is no such one, but the end of the first batch.
+    """
+    carried = None if INITIAL_KEY in start else end.get(INITIAL_KEY)
     return from_json(carried if isinstance(carried, Mapping) else start)
 
 

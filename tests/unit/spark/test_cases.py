@@ -17,7 +17,7 @@ NAMED: Final = re.compile(r"def test_case((?:_(?:and_)?\d{2})+)_")
 LEFT_OUT: Final = re.compile(r"^\| (\d+)(?:-(\d+))? \| \S.*\|$", re.MULTILINE)
 
 
-def tested() -> set[int]:
+def with_tests() -> set[int]:
     places = ("tests/spark", "tests/unit/spark", "tests/unit/cli")
     return {
         int(number)
@@ -28,7 +28,7 @@ def tested() -> set[int]:
     }
 
 
-def left_out() -> set[int]:
+def without_tests() -> set[int]:
     page = (ROOT / "docs" / "spark.md").read_text()
     section = page[page.index("## Cases without a test") :]
     return {
@@ -39,5 +39,5 @@ def left_out() -> set[int]:
 
 
 def test_each_case_has_a_test_or_a_reason() -> None:
-    assert tested() <= CASES
-    assert sorted(CASES - tested()) == sorted(left_out())
+    assert with_tests() <= CASES
+    assert sorted(CASES - with_tests()) == sorted(without_tests())

@@ -2,7 +2,8 @@
 
 Both keep the same offsets, so a checkpoint moves as it is once its second batch is planned. Before
 that they differ in where they keep the place the query started at: `kafka` in a file `sources/N/0`,
-`ottla` in the end of the first batch. Spark's local files have checksums beside them (`.NAME.crc`);
+`ottla` in the end of the first batch. Spark finds by its text that an offset is not new, so it is
+written as the format itself would write it. Spark's local files have checksums beside them (`.NAME.crc`);
 those of files that are changed are removed, which Spark takes as "not checked".
 """
 
@@ -70,7 +71,8 @@ def convert(directory: Path, to: str) -> list[Path]:
     if offsets != list(first.offsets):
         file = directory / "offsets" / "0"
         header = file.read_text().splitlines()[:_HEADER_LINES]
-        _write(file, "\n".join([*header, *map(_line, offsets)]).encode(), changed)
+        lines = [_line(one) if to == "kafka" else json.dumps(one) for one in offsets]
+        _write(file, "\n".join([*header, *lines]).encode(), changed)
     return changed
 
 
@@ -99,6 +101,7 @@ def _write(file: Path, content: bytes, changed: list[Path]) -> None:
 
 
 def _line(offset: Any) -> str:
+    """As the kafka format writes it."""
     return json.dumps(offset, separators=(",", ":"))
 
 
