@@ -3,8 +3,8 @@
 Both keep the same offsets, so a checkpoint moves as it is once its second batch is planned. Before
 that they differ in where they keep the place the query started at: `kafka` in a file `sources/N/0`,
 `ottla` in the end of the first batch. Spark finds by its text that an offset is not new, so it is
-written as the format itself would write it. Spark's local files have checksums beside them (`.NAME.crc`);
-those of files that are changed are removed, which Spark takes as "not checked".
+written as the format itself would write it. Spark's local files have checksums beside them
+(`.NAME.crc`); those of files that are changed are removed, which Spark takes as "not checked".
 """
 
 from __future__ import annotations
