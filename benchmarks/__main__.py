@@ -2,11 +2,11 @@
 
     python -m benchmarks [--quick] [--only=TEXT] [--into=DIRECTORY] [NAME ...]
 
-Writes RESULTS.md and its plots beside this file. A script that fails, or takes longer than
-LIMIT_SECONDS, is named there with its last line, and the run goes on: one missing peer must not
-cost the other figures. What the scripts find is kept in a temporary directory. With `--into` it is
-kept there, and the page also has what earlier runs left: scripts can be run one at a time, each in
-the size that there is time for.
+Writes RESULTS.md and its plots beside this file, and the figures of README.md. A script that fails,
+or takes longer than LIMIT_SECONDS, is named there with its last line, and the run goes on: one
+missing peer must not cost the other figures. What the scripts find is kept in a temporary
+directory. With `--into` it is kept there, and the page also has what earlier runs left: scripts can
+be run one at a time, each in the size that there is time for.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ottla import __version__
+from scripts.docs_figures import main as write_figures
 
 HERE: Final = Path(__file__).parent
 PLOTS: Final = HERE / "plots"
@@ -118,6 +119,7 @@ def _write(directory: Path) -> None:
         version=__version__,
     )
     (HERE / "RESULTS.md").write_text("\n".join([introduction, *parts]))
+    write_figures()
 
 
 def _found(directory: Path, name: str) -> list[tuple[str, Any]]:

@@ -109,9 +109,14 @@ def rate(records: int) -> Callable[[Timing], str]:
     return lambda timing: f"{records / timing.median / 1e6:.2f} M rec/s"
 
 
+def wanted(*parts: str) -> bool:
+    """Whether one of these parts was asked for."""
+    return not ONLY or any(text in what for text in ONLY for what in parts)
+
+
 def part(what: str, measure: Callable[[], Sequence[Row]]) -> list[Row]:
     """The rows of one part of a script; none if it fails, or was not asked for."""
-    if ONLY and not any(text in what for text in ONLY):
+    if not wanted(what):
         return []
     try:
         return list(measure())

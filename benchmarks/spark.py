@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 
 from benchmarks import _spark_share
-from benchmarks._harness import Row, Timing, faster, part, report
+from benchmarks._harness import Row, Timing, faster, part, report, wanted
 from benchmarks._ottla import OttlaProcess
 from benchmarks._spark_floor import floor_rows
 from benchmarks._spark_run import run_rows
@@ -49,6 +49,14 @@ FEW_PARTITIONS: Final = 4
 PATIENCE: Final = 300
 AS_KAFKA: Final = {"ottla.flush.mode": "os"}
 FORMATS: Final = ("ottla", "kafka")
+READ_ALL: Final = "read, all columns, noop"
+READ_VALUE: Final = "read, value alone, noop"
+READ_FIELD: Final = "read, JSON field, group by"
+AVAILABLE_NOW: Final = f"AvailableNow, {SMALL_PARTITIONS} partitions of {SMALL_RECORDS}"
+WRITE: Final = "streaming write, key and value"
+SHARE: Final = "share source"
+TIER: Final = "tier scan, memory"
+SESSION_PARTS: Final = (READ_ALL, READ_VALUE, READ_FIELD, AVAILABLE_NOW, WRITE, SHARE, TIER)
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -71,14 +79,20 @@ class Comparison(NamedTuple):
 
 
 def main() -> None:
+    if wanted(*SESSION_PARTS):
+        session_parts()
+    tell("micro-batches", part("micro-batch floor", floor_rows))
+    tell("pipelines", part("ottla run", run_rows))
+
+
+def session_parts() -> None:
+    """All that is done in one session, on one broker."""
     with OttlaProcess({**AS_KAFKA, **_spark_share.BROKER}) as broker:
         asyncio.run(fill(broker.bootstrap))
         with session() as spark:
             tell("beside the kafka format", format_rows(spark, broker.bootstrap))
-            tell("share source", part("share source", lambda: share_rows(spark, broker)))
-            tell("tier", part("tier scan", lambda: tier(spark)))
-    tell("micro-batches", part("micro-batch floor", floor_rows))
-    tell("pipelines", part("ottla run", run_rows))
+            tell("share source", part(SHARE, lambda: share_rows(spark, broker)))
+            tell("tier", part(TIER, lambda: tier(spark)))
 
 
 def tell(what: str, rows: list[Row]) -> None:
@@ -147,12 +161,12 @@ def format_rows(spark: SparkSession, bootstrap: str) -> list[Row]:
         assert shop.groupBy("shop").count().count() == 500
 
     comparisons = [
-        Comparison("read, all columns, noop", 0.9, lambda name: noop(frame(name))),
-        Comparison("read, value alone, noop", 1.2, lambda name: noop(value(name))),
-        Comparison("read, JSON field, group by", 1.0, lambda name: by_shop(value(name))),
+        Comparison(READ_ALL, 0.9, lambda name: noop(frame(name))),
+        Comparison(READ_VALUE, 1.2, lambda name: noop(value(name))),
+        Comparison(READ_FIELD, 1.0, lambda name: by_shop(value(name))),
         # The peer takes a task, and half a second of waiting, for each partition of the stream.
         Comparison(
-            f"AvailableNow, {SMALL_PARTITIONS} partitions of {SMALL_RECORDS}",
+            AVAILABLE_NOW,
             2.0,
             lambda name: stream(spark, bootstrap, name, "small", "noop"),
             lambda name: stream(spark, bootstrap, name, "few", "noop"),
@@ -160,7 +174,7 @@ def format_rows(spark: SparkSession, bootstrap: str) -> list[Row]:
             rounds=1 if QUICK else 2,
         ),
         Comparison(
-            "streaming write, key and value",
+            WRITE,
             1.0,
             lambda name: stream(spark, bootstrap, name, "records", name, source="ottla"),
         ),
