@@ -14,7 +14,7 @@ from ottla.tier.segments import (
     RemotePartitionDeleteMetadata,
     SegmentState,
 )
-from ottla.wire.records import BatchBuilder
+from ottla.wire.builder import BatchBuilder
 from tests.support.jvm import run_tool, why_no_jvm
 from tests.support.tiering import TIP, TOPIC_ID, becomes, segment
 

@@ -124,7 +124,7 @@ class Tiering:
         vars(self).pop("_settings", None)
         self.copy_quota.limit = self.setting("remote.log.manager.copy.max.bytes.per.second")
         self.fetch_quota.limit = self.setting("remote.log.manager.fetch.max.bytes.per.second")
-        self.reads.results.resize(self.setting("remote.result.cache.bytes"))
+        self.reads.resize(self.setting("remote.result.cache.bytes"))
         self.indexes.resize(self.setting("remote.log.index.file.cache.total.size.bytes"))
 
     # -- starting and stopping --------------------------------------------------------------------

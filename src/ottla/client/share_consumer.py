@@ -34,6 +34,7 @@ from ottla.client.errors import (
 )
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.share_acks import Ledger
+from ottla.client.share_delivery import HELD
 from ottla.client.share_membership import Membership, new_member_id
 from ottla.client.share_parts import Parts
 from ottla.client.share_settings import (
@@ -147,6 +148,7 @@ class ShareConsumer:
         self._membership = Membership(group, new_member_id(), topics, rack)
         self._parts: Parts | None = None
         self._ledger = Ledger()
+        self._heads = self._ledger.heads if self._is_explicit else {}
         self._commits: list[dict[TopicPartition, ClientError | None]] = []
         self._changed = asyncio.Event()
         self._is_polling = False
@@ -201,6 +203,7 @@ class ShareConsumer:
         `accept` says whether to accept the last records first; None: as the consumer was told to.
         """
         parts, self._parts = self._parts, None
+        self._heads = {}
         if parts is not None:
             parts.inbox.is_closed = True
             self._changed.set()
@@ -365,20 +368,26 @@ class ShareConsumer:
         ...     print(await consumer.commit())
         {TopicPartition(topic='orders', partition=0): None}
         """
-        said = _KINDS.get(kind)
-        if said is None or self._parts is None or not self._is_explicit:
-            self._open()
-            self._refuse_implicit("decide one by one")
-            check_choice("kind", kind, tuple(_KINDS))
-        elif isinstance(what, ShareRecord):
-            self._ledger.acknowledge(what.delivery, what.offset, said)
+        try:
+            # A record of which nothing was said yet. The rest is for everything else.
+            first, states = self._heads[what.delivery]
+            at = what.offset - first
+            if states[at] == HELD and at >= 0:
+                states[at] = _KINDS[kind]
+                return
+        except (AttributeError, LookupError):
+            pass
+        self._open()
+        self._refuse_implicit("decide one by one")
+        check_choice("kind", kind, tuple(_KINDS))
+        if isinstance(what, ShareRecord):
+            self._ledger.acknowledge(what.delivery, what.offset, _KINDS[kind])
         else:
             from ottla.client.share_arrow import runs
 
-            for partition, first, end in runs(what):
-                self._ledger.acknowledge_range(partition, first, end, said)
-        if self._ledger.results:
-            self._report()
+            for partition, start, end in runs(what):
+                self._ledger.acknowledge_range(partition, start, end, _KINDS[kind])
+        self._report()
 
     def _refuse_implicit(self, what: str) -> None:
         if not self._is_explicit:

@@ -5,6 +5,7 @@ asked for. Batches before the offset are skipped, the rest is cut at the last wh
 `max_bytes` and below `upper_bound`. A first batch that is larger than that is given whole if
 `at_least_one` says so. Every batch's CRC is checked; bytes that fail are asked for once more. An
 index that leads past the offset is refused: what it hides would be lost to the consumer.
+A reader that goes on where an earlier read ended is served from `read_ahead`.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.log.epochs import LeaderEpochs
+from ottla.tier.batches import Records, checked
 from ottla.tier.errors import CorruptRemoteData, OffsetNotRemote
 from ottla.wire.batch import LENGTH_OVERHEAD, RecordBatch, batch_size_at, read_batch
-from ottla.wire.errors import BatchError, WireError
+from ottla.wire.errors import WireError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.log.index import AbortedTransaction
+    from ottla.tier.batches import Wanted
     from ottla.tier.index_cache import RemoteIndexCache
+    from ottla.tier.read_ahead import ReadAhead
     from ottla.tier.rlmm import RemoteLogMetadataManager
     from ottla.tier.segments import RemoteLogSegmentMetadata, TopicIdPartition
     from ottla.tier.storage_manager import RemoteStorageManager
@@ -79,42 +83,54 @@ async def read_remote(
     indexes: RemoteIndexCache,
     tip: TopicIdPartition,
     lineage: Sequence[tuple[int, int]],
-    offset: int,
+    wanted: Wanted,
     *,
-    max_bytes: int,
-    upper_bound: int,
-    at_least_one: bool,
     committed: bool,
     index_interval: int = INDEX_INTERVAL,
+    ahead: ReadAhead | None = None,
+    ahead_until: int = 0,
 ) -> RemoteRecords:
-    """Batches from `offset` on; `OffsetNotRemote` if no segment has it, or another of our errors.
+    """The wanted batches; `OffsetNotRemote` if no segment has the offset, or another of our errors.
 
     An empty answer means that the first batch is larger than `max_bytes`, or not below the bound.
+    With `ahead`, a reader that goes on finds what was read ahead, in segments that begin before
+    the offset `ahead_until`.
     """
     epochs = LeaderEpochs(list(lineage))
-    segment = catalogue.remote_log_segment_metadata(tip, epochs.epoch_at(offset), offset)
+
+    def segment_with(offset: int) -> RemoteLogSegmentMetadata | None:
+        return catalogue.remote_log_segment_metadata(tip, epochs.epoch_at(offset), offset)
+
+    def following(one: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata | None:
+        return segment_with(one.end_offset + 1) if one.end_offset + 1 < ahead_until else None
+
+    segment = segment_with(wanted.offset)
     if segment is None:
-        raise OffsetNotRemote(f"no remote segment of {tip} has offset {offset}")
+        raise OffsetNotRemote(f"no remote segment of {tip} has offset {wanted.offset}")
     while True:
-        found = await indexes.get(segment)
-        at = found.offsets.last_at_or_below(offset - segment.start_offset)
-        position = found.offsets.positions[at] if at >= 0 else 0
-        window = max_bytes + 2 * index_interval
-        records = await _read(
-            storage, segment, position, window, offset, max_bytes, upper_bound, at_least_one
-        )
+        index = (await indexes.get(segment)).offsets
+        at = index.last_at_or_below(wanted.offset - segment.start_offset)
+        position = index.positions[at] if at >= 0 else 0
+        records = None
+        if ahead is not None:
+            records = await ahead.read(segment, index, position, wanted, following)
+        if records is None:
+            window = wanted.max_bytes + 2 * index_interval
+            records = await _read(storage, segment, position, window, wanted)
         if records is not None:
             break
         # The segment's last batches were not written to the end of its range; the next one goes on.
-        offset = segment.end_offset + 1
-        following = catalogue.remote_log_segment_metadata(tip, epochs.epoch_at(offset), offset)
-        if following is None:
-            return RemoteRecords(memoryview(b""), offset, [], aborted_complete=True)
-        segment = following
+        wanted = wanted._replace(offset=segment.end_offset + 1)
+        further = segment_with(wanted.offset)
+        if further is None:
+            return RemoteRecords(memoryview(b""), wanted.offset, [], aborted_complete=True)
+        segment = further
     data, next_offset = records
+    if ahead is not None:
+        ahead.ended_at(tip, next_offset)
     if not committed or not data:
         return RemoteRecords(data, next_offset, [], aborted_complete=True)
-    aborted, complete = await _aborted(catalogue, indexes, tip, epochs, offset, next_offset)
+    aborted, complete = await _aborted(catalogue, indexes, tip, epochs, wanted.offset, next_offset)
     return RemoteRecords(data, next_offset, aborted, complete)
 
 
@@ -123,12 +139,10 @@ async def _read(
     segment: RemoteLogSegmentMetadata,
     position: int,
     window: int,
-    offset: int,
-    max_bytes: int,
-    upper_bound: int,
-    at_least_one: bool,
-) -> tuple[memoryview, int] | None:
+    wanted: Wanted,
+) -> Records | None:
     """Checked batches and the offset after them, None if the segment has none from here on."""
+    offset = wanted.offset
     for is_last in (False, True):
         try:
             if position == segment.segment_size:
@@ -137,52 +151,29 @@ async def _read(
             base_offset = int.from_bytes(data[:_BASE_OFFSET_SIZE], signed=True)
             if position and base_offset > offset:
                 raise CorruptRemoteData(f"the offset index of {segment.id} leads past {offset}")
-            cut = whole_batches(data, offset, max_bytes, upper_bound)
+            cut = whole_batches(data, offset, wanted.max_bytes, wanted.upper_bound)
             if cut.needed:
-                if not at_least_one:
-                    return memoryview(b""), offset
+                if not wanted.at_least_one:
+                    return Records(memoryview(b""), offset)
                 begin = position + cut.start
                 data = await storage.fetch_log_segment(segment, begin, begin + cut.needed - 1)
                 batch = read_batch(data)
                 if batch.last_offset < offset:
                     # Skipped only now: it was larger than the window.
-                    return await _read(
-                        storage, segment, begin + cut.needed, window, offset, max_bytes,
-                        upper_bound, at_least_one,
-                    )  # fmt: skip
-                if batch.base_offset >= upper_bound:
-                    return memoryview(b""), offset
-                _verify(data, segment)
-                return data, batch.next_offset
+                    return await _read(storage, segment, begin + cut.needed, window, wanted)
+                if batch.base_offset >= wanted.upper_bound:
+                    return Records(memoryview(b""), offset)
+                checked(data, segment)
+                return Records(data, batch.next_offset)
             if cut.start == cut.end:
                 at_end = position + len(data) >= segment.segment_size and cut.end == len(data)
-                return None if at_end else (memoryview(b""), offset)
-            _verify(data[: cut.end], segment)
-            return data[cut.start : cut.end], cut.next_offset
+                return None if at_end else Records(memoryview(b""), offset)
+            checked(data[: cut.end], segment)
+            return Records(data[cut.start : cut.end], cut.next_offset)
         except WireError as error:
             if is_last:
                 raise CorruptRemoteData(f"{storage.key(segment)}: {error}") from error
     raise AssertionError("unreachable")
-
-
-def _verify(data: memoryview, segment: RemoteLogSegmentMetadata) -> None:
-    """CRCs, and what they do not cover: offsets ascend within the segment, epochs are its own."""
-    position = 0
-    reached = segment.start_offset
-    ranges = segment.epoch_ranges()
-    while position < len(data):
-        batch = read_batch(data, position)
-        batch.verify_crc()
-        first, last = batch.base_offset, batch.last_offset
-        if first < reached or last > segment.end_offset:
-            expected = f"offsets from {reached} to {segment.end_offset}"
-            raise BatchError(expected, f"{first} to {last}", f"segment {segment.id}")
-        epoch = next(number for number, _, end in ranges if first <= end)
-        if batch.partition_leader_epoch != epoch:
-            where = f"offset {first} of segment {segment.id}"
-            raise BatchError(f"epoch {epoch}", batch.partition_leader_epoch, where)
-        reached = last + 1
-        position += batch.size
 
 
 async def _aborted(

@@ -12,8 +12,9 @@ from ottla.client.errors import KafkaError, RequestTimedOut, UnsupportedApi
 from ottla.client.exchange import api_key_of
 from ottla.client.share_consumer import ShareConsumer
 from ottla.client.share_types import UndecodableRecords
+from ottla.wire.builder import build_batch
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.records import Record, build_batch
+from ottla.wire.records import Record
 from ottla.wire.schema import share_acknowledge
 from ottla.wire.schema.find_coordinator import (
     Coordinator,

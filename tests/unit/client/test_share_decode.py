@@ -16,8 +16,9 @@ from ottla.client.share_decode import Arrival, BulkLoader, load_bulk, read_recor
 from ottla.client.share_delivery import WAITING, Delivery
 from ottla.client.share_types import Kind, ShareRecord, UndecodableRecords
 from ottla.wire.batch import CRC_START, HEADER_SIZE
+from ottla.wire.builder import build_batch, build_control_batch
 from ottla.wire.compression import Codec
-from ottla.wire.records import ControlType, Record, build_batch, build_control_batch
+from ottla.wire.records import ControlType, Record
 from ottla.wire.schema.share_fetch import AcquiredRecords
 
 END = 60

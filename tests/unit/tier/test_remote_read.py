@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.tier.batches import Wanted
 from ottla.tier.errors import (
     CorruptRemoteData,
     OffsetNotRemote,
@@ -40,9 +41,9 @@ async def test_case_43_remote_reads_give_the_batches_of_the_log(
         offset, max_bytes = draw.randrange(end), draw.choice([1, 300, 1000, 5000])
         upper = draw.randrange(offset, end + 1)
         found = await read_remote(
-            catalogue, storage, cache, TIP, log.epochs.entries, offset,
-            max_bytes=max_bytes, upper_bound=upper, at_least_one=draw.random() < 0.5,
-            committed=True, index_interval=200,
+            catalogue, storage, cache, TIP, log.epochs.entries,
+            Wanted(offset, max_bytes, upper, draw.random() < 0.5), committed=True,
+            index_interval=200,
         )  # fmt: skip
         local = log.read(
             offset, 1 << 20, upper_bound_offset=log.log_end_offset, min_one_message=True
@@ -72,8 +73,8 @@ async def test_case_43_a_consumer_walks_through_all_of_it(
     offset, got = 0, []
     while offset < end:
         found = await read_remote(
-            catalogue, storage, cache, TIP, log.epochs.entries, offset,
-            max_bytes=100, upper_bound=end, at_least_one=True, committed=False,
+            catalogue, storage, cache, TIP, log.epochs.entries,
+            Wanted(offset, 100, end, True), committed=False,
         )  # fmt: skip
         got.append(bytes(found.records))
         offset = found.next_offset
@@ -81,8 +82,8 @@ async def test_case_43_a_consumer_walks_through_all_of_it(
     assert b"".join(got) == b"".join(files)
     with pytest.raises(OffsetNotRemote):
         await read_remote(
-            catalogue, storage, cache, TIP, log.epochs.entries, end,
-            max_bytes=100, upper_bound=end, at_least_one=True, committed=False,
+            catalogue, storage, cache, TIP, log.epochs.entries,
+            Wanted(end, 100, end, True), committed=False,
         )  # fmt: skip
 
 
@@ -101,8 +102,7 @@ async def test_damaged_batches_are_never_served(
     with pytest.raises(CorruptRemoteData):
         await read_remote(
             catalogue, storage, cache_on(tmp_path / "cache", storage, Clock()), TIP,
-            log.epochs.entries, 0,
-            max_bytes=1000, upper_bound=99, at_least_one=True, committed=False,
+            log.epochs.entries, Wanted(0, 1000, 99, True), committed=False,
         )  # fmt: skip
 
 
@@ -118,6 +118,6 @@ async def test_an_index_that_leads_too_far_is_refused(
     offset = one.start_offset + 1
     with pytest.raises(CorruptRemoteData, match="leads past"):
         await read_remote(
-            catalogue, storage, cache, TIP, log.epochs.entries, offset,
-            max_bytes=1000, upper_bound=99, at_least_one=True, committed=False,
+            catalogue, storage, cache, TIP, log.epochs.entries,
+            Wanted(offset, 1000, 99, True), committed=False,
         )  # fmt: skip
