@@ -16,7 +16,8 @@ from confluent_kafka import TopicPartition as Assignment
 
 from ottla.client.cluster import Client, Coordinator, together
 from ottla.client.cluster_view import TopicPartition
-from ottla.wire.records import Record, build_batch
+from ottla.wire.builder import build_batch
+from ottla.wire.records import Record
 from ottla.wire.schema.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

@@ -14,15 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.wire.builder import build_batch, build_control_batch
 from ottla.wire.compression import Codec
-from ottla.wire.records import (
-    ControlType,
-    Record,
-    build_batch,
-    build_control_batch,
-    iter_records,
-    read_control_record,
-)
+from ottla.wire.records import ControlType, Record, iter_records, read_control_record
 from tests.support.batches import opened, record_lists
 from tests.support.foreign import LIBRARIES, Library, Producer, records_of
 

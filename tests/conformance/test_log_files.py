@@ -18,8 +18,9 @@ from ottla.log.config import LogConfig
 from ottla.log.partition import PartitionLog
 from ottla.log.producer_state import Origin
 from ottla.wire.batch import RecordBatch, iter_batches
+from ottla.wire.builder import BatchBuilder
 from ottla.wire.compression import Codec
-from ottla.wire.records import BatchBuilder, ControlType, iter_records
+from ottla.wire.records import ControlType, iter_records
 from tests.support.jvm import ApacheKafka, run_tool, why_no_jvm
 from tests.support.log_batches import marker, read_all
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla import EmbeddedBroker
+from ottla.wire.builder import BatchBuilder
 from ottla.wire.compression import Codec
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.records import BatchBuilder
 from ottla.wire.schema.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from crc32c import crc32c
 
+from ottla.wire.builder import BatchBuilder
 from ottla.wire.compression import Codec
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.records import BatchBuilder
 from tests.support.raw_client import (
     EARLIEST,
     LATEST,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from ottla.wire.builder import BatchBuilder
 from ottla.wire.compression import DECOMPRESSION_HARD_LIMIT, Codec
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.records import BatchBuilder
 from ottla.wire.schema.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,

@@ -17,8 +17,9 @@ import pytest
 from ottla.broker import jobs
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.wire.batch import iter_batches
+from ottla.wire.builder import BatchBuilder
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.records import BatchBuilder, iter_records
+from ottla.wire.records import iter_records
 from ottla.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.schema.delete_records import (
     DeleteRecordsPartition,

@@ -18,10 +18,10 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from ottla.wire.builder import BatchBuilder
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.frames import FrameParser
 from ottla.wire.messages import read_response
-from ottla.wire.records import BatchBuilder
 from ottla.wire.schema.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,

@@ -14,9 +14,9 @@ import pytest
 from ottla.broker import jobs
 from ottla.broker.dispatch import Dispatcher
 from ottla.testing.embedded import EmbeddedBroker
+from ottla.wire.builder import BatchBuilder
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.messages import read_request_header, request_parts
-from ottla.wire.records import BatchBuilder
 from ottla.wire.schema.api_versions import ApiVersionsRequest
 from ottla.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.schema.fetch import FetchPartition, FetchRequest, FetchTopic

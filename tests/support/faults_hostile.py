@@ -14,9 +14,9 @@ import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.broker.apis import SERVED
+from ottla.wire.builder import BatchBuilder
 from ottla.wire.compression import Codec
 from ottla.wire.messages import message, request_parts
-from ottla.wire.records import BatchBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

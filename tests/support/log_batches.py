@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.wire.batch import RecordBatch, iter_batches
+from ottla.wire.builder import BatchBuilder, build_control_batch
 from ottla.wire.compression import Codec
-from ottla.wire.records import BatchBuilder, ControlType, build_control_batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.log.partition import PartitionLog
     from ottla.log.reading import ReadResult
+    from ottla.wire.records import ControlType
 
 
 def batch_of(

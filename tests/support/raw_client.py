@@ -12,8 +12,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.wire.batch import iter_batches
+from ottla.wire.builder import BatchBuilder
 from ottla.wire.messages import read_response, request_parts
-from ottla.wire.records import BatchBuilder, iter_records
+from ottla.wire.records import iter_records
 from ottla.wire.schema import API_NAMES
 from ottla.wire.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.schema.list_offsets import (

@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ottla.sync import ShareConsumer
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.tier.answers import EARLIEST_LOCAL
+from ottla.wire.builder import BatchBuilder
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.records import BatchBuilder
 from ottla.wire.schema.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from ottla.log.errors import StorageFailure
 from ottla.log.producer_state import Origin
 from ottla.wire.batch import iter_batches, read_batch
-from ottla.wire.records import BatchBuilder, iter_records
+from ottla.wire.builder import BatchBuilder
+from ottla.wire.records import iter_records
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence

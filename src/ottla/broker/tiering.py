@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.errors import ApiError
 from ottla.broker.partitions import topic_uuid
+from ottla.broker.tiering_pace import Pacer
 from ottla.broker.tiering_partition import TieredPartition
 from ottla.broker.tiering_pool import Pool, now_ms
 from ottla.broker.tiering_reads import RemoteReads
@@ -71,8 +72,9 @@ class Tiering:
             ) from error
         self.node = node
         self.location = location
+        self.pacer = Pacer(self)
         self.storage = RemoteStorageManager(
-            open_store(location), location.prefix, node.image.cluster_id
+            open_store(location), location.prefix, node.image.cluster_id, pace=self.pacer.piece
         )
         self.catalogue = SwappableRlmm(NotReadyRlmm())
         self.indexes = RemoteIndexCache(
@@ -124,7 +126,7 @@ class Tiering:
         vars(self).pop("_settings", None)
         self.copy_quota.limit = self.setting("remote.log.manager.copy.max.bytes.per.second")
         self.fetch_quota.limit = self.setting("remote.log.manager.fetch.max.bytes.per.second")
-        self.reads.results.resize(self.setting("remote.result.cache.bytes"))
+        self.reads.resize(self.setting("remote.result.cache.bytes"))
         self.indexes.resize(self.setting("remote.log.index.file.cache.total.size.bytes"))
 
     # -- starting and stopping --------------------------------------------------------------------

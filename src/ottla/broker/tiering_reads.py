@@ -20,7 +20,9 @@ from ottla.log.errors import LogError, OffsetOutOfRange
 from ottla.log.index import CorruptIndex
 from ottla.log.reading import TimestampOffset
 from ottla.tier.answers import error_of
+from ottla.tier.batches import Wanted
 from ottla.tier.errors import CorruptRemoteData, NotReady, OffsetNotRemote, RemoteStorageError
+from ottla.tier.read_ahead import ReadAhead
 from ottla.tier.remote_read import RemoteRecords, read_remote
 from ottla.tier.result_cache import ResultCache
 from ottla.tier.segments import SegmentState
@@ -91,6 +93,12 @@ class RemoteReads:
         )
         self.results: ResultCache[RemoteRecords] = ResultCache(
             tiering.setting("remote.result.cache.bytes")
+        )
+        self.ahead = ReadAhead(
+            tiering.storage,
+            tiering.indexes,
+            max_bytes=tiering.setting("remote.result.cache.bytes"),
+            clock_ms=now_ms,
         )
         self._under_way: dict[ReadKey, RemoteRead] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -177,12 +185,16 @@ class RemoteReads:
             tiering.indexes,
             tiered.tip,
             tuple(log.epochs.entries),
-            key.offset,
-            max_bytes=key.max_bytes,
-            upper_bound=bound if of_epoch is None else min(bound, of_epoch[1]),
-            at_least_one=key.at_least_one,
+            Wanted(
+                key.offset,
+                key.max_bytes,
+                bound if of_epoch is None else min(bound, of_epoch[1]),
+                key.at_least_one,
+            ),
             committed=key.committed,
             index_interval=log.config.index_interval_bytes,
+            ahead=self.ahead,
+            ahead_until=log.local_start_offset,
         )
         if found.aborted_complete:
             return found
@@ -201,6 +213,17 @@ class RemoteReads:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.ahead.close()
+
+    def resize(self, max_bytes: int) -> None:
+        """A new limit for what is kept for retries, and for what is read ahead."""
+        self.results.resize(max_bytes)
+        self.ahead.resize(max_bytes)
+
+    def expire(self) -> None:
+        """Drop what was kept for somebody who did not come."""
+        self.results.expire(now_ms())
+        self.ahead.expire()
 
     @property
     def time_lookup_limit_ms(self) -> int:

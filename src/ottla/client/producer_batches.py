@@ -17,7 +17,7 @@ from ottla.wire.batch import CRC_START
 
 if TYPE_CHECKING:
     from ottla.client.cluster_view import TopicPartition
-    from ottla.wire.records import BatchBuilder
+    from ottla.wire.builder import BatchBuilder
     from ottla.wire.writers import Part
 
 Token = TypeVar("Token")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.sharing.values import ArchiveReason
 from ottla.wire.batch import HEADER_SIZE
-from ottla.wire.records import BatchBuilder
+from ottla.wire.builder import BatchBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

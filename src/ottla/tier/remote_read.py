@@ -5,6 +5,7 @@ asked for. Batches before the offset are skipped, the rest is cut at the last wh
 `max_bytes` and below `upper_bound`. A first batch that is larger than that is given whole if
 `at_least_one` says so. Every batch's CRC is checked; bytes that fail are asked for once more. An
 index that leads past the offset is refused: what it hides would be lost to the consumer.
+A reader that goes on where an earlier read ended is served from `read_ahead`.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.log.epochs import LeaderEpochs
+from ottla.tier.batches import Records, checked
 from ottla.tier.errors import CorruptRemoteData, OffsetNotRemote
 from ottla.wire.batch import LENGTH_OVERHEAD, RecordBatch, batch_size_at, read_batch
-from ottla.wire.errors import BatchError, WireError
+from ottla.wire.errors import WireError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.log.index import AbortedTransaction
+    from ottla.tier.batches import Wanted
     from ottla.tier.index_cache import RemoteIndexCache
+    from ottla.tier.read_ahead import ReadAhead
     from ottla.tier.rlmm import RemoteLogMetadataManager
     from ottla.tier.segments import RemoteLogSegmentMetadata, TopicIdPartition
     from ottla.tier.storage_manager import RemoteStorageManager
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 INDEX_INTERVAL: Final = (
     4096  # index.interval.bytes of nearly every topic; a wrong guess costs a read
 )
+MIN_WINDOW: Final = 4096  # there is always something to read: a batch's header at least
 _BASE_OFFSET_SIZE: Final = 8  # a batch begins with it
 
 
@@ -79,110 +84,122 @@ async def read_remote(
     indexes: RemoteIndexCache,
     tip: TopicIdPartition,
     lineage: Sequence[tuple[int, int]],
-    offset: int,
+    wanted: Wanted,
     *,
-    max_bytes: int,
-    upper_bound: int,
-    at_least_one: bool,
     committed: bool,
     index_interval: int = INDEX_INTERVAL,
+    ahead: ReadAhead | None = None,
+    ahead_until: int = 0,
 ) -> RemoteRecords:
-    """Batches from `offset` on; `OffsetNotRemote` if no segment has it, or another of our errors.
+    """The wanted batches; `OffsetNotRemote` if no segment has the offset, or another of our errors.
 
     An empty answer means that the first batch is larger than `max_bytes`, or not below the bound.
+    With `ahead`, a reader that goes on finds what was read ahead, in segments that begin before
+    the offset `ahead_until`.
     """
     epochs = LeaderEpochs(list(lineage))
-    segment = catalogue.remote_log_segment_metadata(tip, epochs.epoch_at(offset), offset)
+
+    def segment_with(offset: int) -> RemoteLogSegmentMetadata | None:
+        return catalogue.remote_log_segment_metadata(tip, epochs.epoch_at(offset), offset)
+
+    def following(one: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata | None:
+        return segment_with(one.end_offset + 1) if one.end_offset + 1 < ahead_until else None
+
+    segment = segment_with(wanted.offset)
     if segment is None:
-        raise OffsetNotRemote(f"no remote segment of {tip} has offset {offset}")
+        raise OffsetNotRemote(f"no remote segment of {tip} has offset {wanted.offset}")
     while True:
-        found = await indexes.get(segment)
-        at = found.offsets.last_at_or_below(offset - segment.start_offset)
-        position = found.offsets.positions[at] if at >= 0 else 0
-        window = max_bytes + 2 * index_interval
-        records = await _read(
-            storage, segment, position, window, offset, max_bytes, upper_bound, at_least_one
-        )
+        index = (await indexes.get(segment)).offsets
+        records = None
+        if ahead is not None:
+            records = await ahead.read(segment, index, wanted, following)
+        if records is None:
+            at = index.last_at_or_below(wanted.offset - segment.start_offset)
+            position = index.positions[at] if at >= 0 else 0
+            window = max(wanted.max_bytes + 2 * index_interval, MIN_WINDOW)
+            records = await _read(_Place(storage, segment, position, window), wanted)
         if records is not None:
             break
         # The segment's last batches were not written to the end of its range; the next one goes on.
-        offset = segment.end_offset + 1
-        following = catalogue.remote_log_segment_metadata(tip, epochs.epoch_at(offset), offset)
-        if following is None:
-            return RemoteRecords(memoryview(b""), offset, [], aborted_complete=True)
-        segment = following
+        wanted = wanted._replace(offset=segment.end_offset + 1)
+        further = segment_with(wanted.offset)
+        if further is None:
+            return RemoteRecords(memoryview(b""), wanted.offset, [], aborted_complete=True)
+        segment = further
     data, next_offset = records
+    if ahead is not None:
+        ahead.ended_at(tip, next_offset)
     if not committed or not data:
         return RemoteRecords(data, next_offset, [], aborted_complete=True)
-    aborted, complete = await _aborted(catalogue, indexes, tip, epochs, offset, next_offset)
+    aborted, complete = await _aborted(catalogue, indexes, tip, epochs, wanted.offset, next_offset)
     return RemoteRecords(data, next_offset, aborted, complete)
 
 
-async def _read(
-    storage: RemoteStorageManager,
-    segment: RemoteLogSegmentMetadata,
-    position: int,
-    window: int,
-    offset: int,
-    max_bytes: int,
-    upper_bound: int,
-    at_least_one: bool,
-) -> tuple[memoryview, int] | None:
+class _Place(NamedTuple):
+    """Where in a segment to read how much."""
+
+    storage: RemoteStorageManager
+    segment: RemoteLogSegmentMetadata
+    position: int
+    window: int
+    is_indexed: bool = True
+    """The index gave the position; else it is where batches end that were skipped."""
+
+
+async def _read(place: _Place, wanted: Wanted) -> Records | None:
     """Checked batches and the offset after them, None if the segment has none from here on."""
-    for is_last in (False, True):
-        try:
-            if position == segment.segment_size:
-                return None
-            data = await storage.fetch_log_segment(segment, position, position + window - 1)
-            base_offset = int.from_bytes(data[:_BASE_OFFSET_SIZE], signed=True)
-            if position and base_offset > offset:
-                raise CorruptRemoteData(f"the offset index of {segment.id} leads past {offset}")
-            cut = whole_batches(data, offset, max_bytes, upper_bound)
-            if cut.needed:
-                if not at_least_one:
-                    return memoryview(b""), offset
-                begin = position + cut.start
-                data = await storage.fetch_log_segment(segment, begin, begin + cut.needed - 1)
-                batch = read_batch(data)
-                if batch.last_offset < offset:
-                    # Skipped only now: it was larger than the window.
-                    return await _read(
-                        storage, segment, begin + cut.needed, window, offset, max_bytes,
-                        upper_bound, at_least_one,
-                    )  # fmt: skip
-                if batch.base_offset >= upper_bound:
-                    return memoryview(b""), offset
-                _verify(data, segment)
-                return data, batch.next_offset
-            if cut.start == cut.end:
-                at_end = position + len(data) >= segment.segment_size and cut.end == len(data)
-                return None if at_end else (memoryview(b""), offset)
-            _verify(data[: cut.end], segment)
-            return data[cut.start : cut.end], cut.next_offset
-        except WireError as error:
-            if is_last:
-                raise CorruptRemoteData(f"{storage.key(segment)}: {error}") from error
-    raise AssertionError("unreachable")
+    try:
+        return await _read_once(place, wanted)
+    except WireError:
+        pass
+    try:
+        return await _read_once(place, wanted)
+    except WireError as error:
+        raise CorruptRemoteData(f"{place.storage.key(place.segment)}: {error}") from error
 
 
-def _verify(data: memoryview, segment: RemoteLogSegmentMetadata) -> None:
-    """CRCs, and what they do not cover: offsets ascend within the segment, epochs are its own."""
-    position = 0
-    reached = segment.start_offset
-    ranges = segment.epoch_ranges()
-    while position < len(data):
-        batch = read_batch(data, position)
-        batch.verify_crc()
-        first, last = batch.base_offset, batch.last_offset
-        if first < reached or last > segment.end_offset:
-            expected = f"offsets from {reached} to {segment.end_offset}"
-            raise BatchError(expected, f"{first} to {last}", f"segment {segment.id}")
-        epoch = next(number for number, _, end in ranges if first <= end)
-        if batch.partition_leader_epoch != epoch:
-            where = f"offset {first} of segment {segment.id}"
-            raise BatchError(f"epoch {epoch}", batch.partition_leader_epoch, where)
-        reached = last + 1
-        position += batch.size
+async def _read_once(place: _Place, wanted: Wanted) -> Records | None:
+    storage, segment, position, window, is_indexed = place
+    offset = wanted.offset
+    if position == segment.segment_size:
+        return None
+    data = await storage.fetch_log_segment(segment, position, position + window - 1)
+    base_offset = int.from_bytes(data[:_BASE_OFFSET_SIZE], signed=True)
+    if position and is_indexed and base_offset > offset:
+        raise CorruptRemoteData(f"the offset index of {segment.id} leads past {offset}")
+    cut = whole_batches(data, offset, wanted.max_bytes, wanted.upper_bound)
+    if cut.needed:
+        return await _read_large(place, cut, wanted)
+    if cut.start < cut.end:
+        checked(data[: cut.end], segment)
+        return Records(data[cut.start : cut.end], cut.next_offset)
+    if len(data) - cut.end >= LENGTH_OVERHEAD:
+        return Records(memoryview(b""), offset)  # there is a batch, not below the bound
+    if not cut.end:
+        raise CorruptRemoteData(f"{storage.key(segment)} ends inside a batch")
+    # Nothing but what is skipped, and perhaps the first bytes of a batch.
+    return await _read(_after(place, cut.end), wanted)
+
+
+async def _read_large(place: _Place, cut: Cut, wanted: Wanted) -> Records | None:
+    """Of a first batch that is larger than the window, or than what is wanted."""
+    nothing = Records(memoryview(b""), wanted.offset)
+    if not wanted.at_least_one:
+        return nothing
+    begin = place.position + cut.start
+    data = await place.storage.fetch_log_segment(place.segment, begin, begin + cut.needed - 1)
+    batch = read_batch(data)
+    if batch.last_offset < wanted.offset:
+        # Skipped only now: it was larger than the window.
+        return await _read(_after(place, cut.start + cut.needed), wanted)
+    if batch.base_offset >= wanted.upper_bound:
+        return nothing
+    checked(data, place.segment)
+    return Records(data, batch.next_offset)
+
+
+def _after(place: _Place, size: int) -> _Place:
+    return place._replace(position=place.position + size, is_indexed=False)
 
 
 async def _aborted(

@@ -14,7 +14,8 @@ from ottla.log.checkpoints import MetaProperties, TopicPartition, encode_meta
 from ottla.log.directory import KRAFT_LOG
 from ottla.metadata.changes import AllocateProducerIds, CreateTopic
 from ottla.testing.embedded import EmbeddedBroker
-from ottla.wire.records import Record, build_batch
+from ottla.wire.builder import build_batch
+from ottla.wire.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

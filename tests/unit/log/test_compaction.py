@@ -20,8 +20,9 @@ from ottla.log.errors import StorageFailure
 from ottla.log.partition import PartitionLog
 from ottla.log.producer_state import Origin
 from ottla.wire.batch import RecordBatch, iter_batches
+from ottla.wire.builder import BatchBuilder
 from ottla.wire.compression import Codec
-from ottla.wire.records import BatchBuilder, ControlType, Record, iter_records
+from ottla.wire.records import ControlType, Record, iter_records
 from tests.support.log_batches import marker, read_all
 from tests.support.log_faults import Fault, MemoryStorage, PowerLoss, Survival
 

@@ -21,7 +21,7 @@ import sys, pathlib
 from ottla.log.config import LogConfig
 from ottla.log.partition import PartitionLog
 from ottla.wire.batch import RecordBatch
-from ottla.wire.records import BatchBuilder
+from ottla.wire.builder import BatchBuilder
 
 config = LogConfig(segment_bytes=20_000, index_interval_bytes=500)
 log = PartitionLog.open(pathlib.Path(sys.argv[1]), config, now_ms=0)

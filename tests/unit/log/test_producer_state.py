@@ -22,7 +22,8 @@ from ottla.log.errors import (
 from ottla.log.partition import AppendResult, PartitionLog
 from ottla.log.producer_state import CorruptSnapshot, Origin, Producer, ProducerStates
 from ottla.wire.batch import HEADER, MAX_SEQUENCE, TRANSACTIONAL, RecordBatch
-from ottla.wire.records import BatchBuilder, ControlType
+from ottla.wire.builder import BatchBuilder
+from ottla.wire.records import ControlType
 from tests.support.log_batches import batch_of, marker
 from tests.support.log_faults import MemoryStorage
 

@@ -21,8 +21,9 @@ from ottla.log.errors import (
 from ottla.log.partition import PartitionLog
 from ottla.log.validate import validate_produce
 from ottla.wire.batch import HEADER, RecordBatch
+from ottla.wire.builder import build_batch
 from ottla.wire.compression import Codec
-from ottla.wire.records import ControlType, Record, build_batch, iter_records
+from ottla.wire.records import ControlType, Record, iter_records
 from tests.support.log_batches import batch_of, marker
 
 if TYPE_CHECKING:

@@ -1,7 +1,4 @@
-"""Positions in transactions of aiosqlite and asyncpg: T74 and T75 of the specification.
-
-Ottla does not need these drivers, so where one is not installed its tests have nothing to bind to.
-"""
+"""Positions in transactions of aiosqlite and asyncpg: T74 and T75 of the specification."""
 
 from __future__ import annotations
 
@@ -10,6 +7,8 @@ import contextlib
 import itertools
 from typing import TYPE_CHECKING, Any
 
+import aiosqlite
+import asyncpg
 import pytest
 
 from ottla.offsets import (
@@ -61,16 +60,14 @@ class Database:
 
 @contextlib.asynccontextmanager
 async def aiosqlite_database(path: Path, request: object) -> AsyncIterator[Database]:
-    driver = pytest.importorskip("aiosqlite", reason="aiosqlite is not installed")
-    async with driver.connect(path / "business.db", isolation_level=None) as connection:
+    async with aiosqlite.connect(path / "business.db", isolation_level=None) as connection:
         yield Database(connection, SqliteOffsetStore())
 
 
 @contextlib.asynccontextmanager
 async def asyncpg_database(path: object, request: pytest.FixtureRequest) -> AsyncIterator[Database]:
-    driver = pytest.importorskip("asyncpg", reason="asyncpg is not installed")
     server = request.getfixturevalue("postgres_server")
-    connection = await driver.connect(server.url)
+    connection = await asyncpg.connect(server.url)
     try:
         table = f"driver_offsets_{next(_numbers)}"
         yield Database(connection, PostgresOffsetStore(table=table))

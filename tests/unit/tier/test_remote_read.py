@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.tier import remote_read
+from ottla.tier.batches import Wanted
 from ottla.tier.errors import (
     CorruptRemoteData,
     OffsetNotRemote,
@@ -17,6 +19,7 @@ from tests.support.tier_copies import (
     Clock,
     cache_on,
     copy_all,
+    put_file,
 )
 from tests.support.tier_logs import rolled
 from tests.support.tiering import TIP
@@ -40,9 +43,9 @@ async def test_case_43_remote_reads_give_the_batches_of_the_log(
         offset, max_bytes = draw.randrange(end), draw.choice([1, 300, 1000, 5000])
         upper = draw.randrange(offset, end + 1)
         found = await read_remote(
-            catalogue, storage, cache, TIP, log.epochs.entries, offset,
-            max_bytes=max_bytes, upper_bound=upper, at_least_one=draw.random() < 0.5,
-            committed=True, index_interval=200,
+            catalogue, storage, cache, TIP, log.epochs.entries,
+            Wanted(offset, max_bytes, upper, draw.random() < 0.5), committed=True,
+            index_interval=200,
         )  # fmt: skip
         local = log.read(
             offset, 1 << 20, upper_bound_offset=log.log_end_offset, min_one_message=True
@@ -72,8 +75,8 @@ async def test_case_43_a_consumer_walks_through_all_of_it(
     offset, got = 0, []
     while offset < end:
         found = await read_remote(
-            catalogue, storage, cache, TIP, log.epochs.entries, offset,
-            max_bytes=100, upper_bound=end, at_least_one=True, committed=False,
+            catalogue, storage, cache, TIP, log.epochs.entries,
+            Wanted(offset, 100, end, True), committed=False,
         )  # fmt: skip
         got.append(bytes(found.records))
         offset = found.next_offset
@@ -81,9 +84,29 @@ async def test_case_43_a_consumer_walks_through_all_of_it(
     assert b"".join(got) == b"".join(files)
     with pytest.raises(OffsetNotRemote):
         await read_remote(
-            catalogue, storage, cache, TIP, log.epochs.entries, end,
-            max_bytes=100, upper_bound=end, at_least_one=True, committed=False,
+            catalogue, storage, cache, TIP, log.epochs.entries,
+            Wanted(end, 100, end, True), committed=False,
         )  # fmt: skip
+
+
+async def test_wherever_the_bytes_end_there_is_a_batch(
+    log: PartitionLog,
+    storage: RemoteStorageManager,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also inside the first bytes of a batch, which do not say yet how large it is."""
+    monkeypatch.setattr(remote_read, "MIN_WINDOW", 100)
+    catalogue = InMemoryRlmm()
+    await copy_all(log, catalogue, storage)
+    cache = cache_on(tmp_path / "cache", storage, Clock())
+    for offset in (5, 40):
+        for max_bytes in range(1, 400):
+            found = await read_remote(
+                catalogue, storage, cache, TIP, log.epochs.entries,
+                Wanted(offset, max_bytes, 99, True), committed=False, index_interval=0,
+            )  # fmt: skip
+            assert found.next_offset > offset
 
 
 async def test_damaged_batches_are_never_served(
@@ -97,12 +120,11 @@ async def test_damaged_batches_are_never_served(
     data[80] ^= 1
     path = tmp_path / "damaged"
     path.write_bytes(data)
-    await storage.store.put_file(key, path)
+    await put_file(storage.store, key, path)
     with pytest.raises(CorruptRemoteData):
         await read_remote(
             catalogue, storage, cache_on(tmp_path / "cache", storage, Clock()), TIP,
-            log.epochs.entries, 0,
-            max_bytes=1000, upper_bound=99, at_least_one=True, committed=False,
+            log.epochs.entries, Wanted(0, 1000, 99, True), committed=False,
         )  # fmt: skip
 
 
@@ -118,6 +140,6 @@ async def test_an_index_that_leads_too_far_is_refused(
     offset = one.start_offset + 1
     with pytest.raises(CorruptRemoteData, match="leads past"):
         await read_remote(
-            catalogue, storage, cache, TIP, log.epochs.entries, offset,
-            max_bytes=1000, upper_bound=99, at_least_one=True, committed=False,
+            catalogue, storage, cache, TIP, log.epochs.entries,
+            Wanted(offset, 1000, 99, True), committed=False,
         )  # fmt: skip

@@ -17,6 +17,7 @@ from ottla.wire.batch import (
     iter_batches,
     read_batch,
 )
+from ottla.wire.builder import BatchBuilder, build_batch
 from ottla.wire.compression import Codec
 from ottla.wire.errors import (
     BatchError,
@@ -25,7 +26,7 @@ from ottla.wire.errors import (
     TruncatedBatch,
     UnsupportedMagic,
 )
-from ottla.wire.records import BatchBuilder, Record, build_batch, iter_records
+from ottla.wire.records import Record, iter_records
 from tests.support.batches import opened, record_lists
 
 TWO = [

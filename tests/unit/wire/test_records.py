@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.wire.batch import HEADER_SIZE, read_batch
+from ottla.wire.builder import BatchBuilder, build_batch, build_control_batch
 from ottla.wire.compression import Codec, compress
 from ottla.wire.errors import (
     BatchError,
@@ -24,14 +25,11 @@ from ottla.wire.errors import (
     UnknownCodec,
 )
 from ottla.wire.records import (
-    BatchBuilder,
     ControlRecord,
     ControlType,
     Record,
     _read_plain,
     _RecordReader,
-    build_batch,
-    build_control_batch,
     control_type,
     iter_records,
     read_control_record,

@@ -12,7 +12,7 @@ import asyncio
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.reader_decode import DEFAULT_COLUMNS, Chunk, decode
+from ottla.client.reader_rows import Chunk
 from ottla.client.reader_types import CorruptRecords
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.index import AbortedTransaction, CorruptIndex, OffsetIndex, decode_aborted
@@ -24,7 +24,9 @@ from ottla.tier.reader.planning import Plan, Request, Split, newest, rows, servi
 from ottla.tier.store import ObjectReplaced
 from ottla.tier.timestamps import first_at_or_after
 from ottla.wire.batch import read_batch
+from ottla.wire.columns import COLUMNS_WITHOUT_HEADERS
 from ottla.wire.errors import WireError
+from ottla.wire.selection import next_offset
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -105,7 +107,7 @@ class RemoteReader:
         return Plan(tip, log_start, request, tuple(wanted), tuple(chain.from_iterable(splits)))
 
     async def read(
-        self, plan: Plan, *, columns: Sequence[str] = DEFAULT_COLUMNS
+        self, plan: Plan, *, columns: Sequence[str] = COLUMNS_WITHOUT_HEADERS
     ) -> AsyncIterator[pa.RecordBatch]:
         """The rows of a plan, in order; plans again where retention was faster."""
         failures = 0
@@ -234,7 +236,7 @@ class RemoteReader:
 
 
 async def read_split(
-    store: ObjectStore, split: Split, *, columns: Sequence[str] = DEFAULT_COLUMNS
+    store: ObjectStore, split: Split, *, columns: Sequence[str] = COLUMNS_WITHOUT_HEADERS
 ) -> list[pa.RecordBatch]:
     """The rows of a split. Damaged bytes are asked for once more, then are `CorruptRemoteData`."""
     try:
@@ -260,7 +262,7 @@ async def _read_once(
 
 
 def _rows(split: Split, data: memoryview, columns: Sequence[str]) -> list[pa.RecordBatch]:
-    from ottla.wire.arrow import next_offset
+    from ottla.client.reader_decode import decode
 
     first = read_batch(data).base_offset
     following = next_offset(data)
