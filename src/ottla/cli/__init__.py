@@ -14,13 +14,17 @@ from typing import Annotated
 import typer
 
 from ottla.cli import file, group, offsets, pipeline, share_group, tier, topic
+from ottla.cli.bench import EXAMPLES as BENCH_EXAMPLES
+from ottla.cli.bench import bench
 from ottla.cli.broker import EXAMPLES as BROKER_EXAMPLES
 from ottla.cli.broker import broker
-from ottla.cli.common import complain
+from ottla.cli.common import EXTRAS, complain
 from ottla.cli.consume import EXAMPLES as CONSUME_EXAMPLES
 from ottla.cli.consume import consume
 from ottla.cli.demo import EXAMPLES as DEMO_EXAMPLES
 from ottla.cli.demo import demo
+from ottla.cli.doctor import EXAMPLES as DOCTOR_EXAMPLES
+from ottla.cli.doctor import doctor
 from ottla.cli.produce import EXAMPLES as PRODUCE_EXAMPLES
 from ottla.cli.produce import produce
 from ottla.cli.relay import CLOCK_EXAMPLES, RELAY_EXAMPLES, clock, relay
@@ -28,20 +32,6 @@ from ottla.cli.run import EXAMPLES as RUN_EXAMPLES
 from ottla.cli.run import run
 from ottla.cli.share_consume import EXAMPLES as SHARE_CONSUME_EXAMPLES
 from ottla.cli.share_consume import share_consume
-
-EXTRAS = {
-    "confluent_kafka": "kafka",
-    "numba": "arrow",
-    "numpy": "arrow",
-    "obstore": "s3",
-    "prometheus_client": "metrics",
-    "psycopg": "postgres",
-    "pyarrow": "arrow",
-    "pyspark": "spark",
-    "redis": "redis",
-    "yaml": "spark",
-}
-"""Which extra brings a package that not everybody has."""
 
 app = typer.Typer(
     name="ottla",
@@ -59,6 +49,8 @@ app.command(epilog=RUN_EXAMPLES)(run)
 app.command(epilog=RELAY_EXAMPLES)(relay)
 app.command(epilog=CLOCK_EXAMPLES)(clock)
 app.command(epilog=DEMO_EXAMPLES)(demo)
+app.command(epilog=BENCH_EXAMPLES)(bench)
+app.command(epilog=DOCTOR_EXAMPLES)(doctor)
 app.add_typer(file.app, name="file")
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")

@@ -21,6 +21,20 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_TIMEOUT = 10.0
 SCHEME = "kafka://"
 
+EXTRAS = {
+    "confluent_kafka": "kafka",
+    "numba": "arrow",
+    "numpy": "arrow",
+    "obstore": "s3",
+    "prometheus_client": "metrics",
+    "psycopg": "postgres",
+    "pyarrow": "arrow",
+    "pyspark": "spark",
+    "redis": "redis",
+    "yaml": "spark",
+}
+"""Which extra brings a package that not everybody has."""
+
 Bootstrap: TypeAlias = Annotated[
     str, typer.Option("--bootstrap", metavar="HOST:PORT,...", help="Brokers to ask first.")
 ]

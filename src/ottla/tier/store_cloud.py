@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import obstore
@@ -30,7 +31,7 @@ from ottla.tier.errors import RemoteNotFound, RemoteStorageError, RetriableRemot
 from ottla.tier.store import PIECE_BYTES, AlreadyExists, ObjectInfo, ObjectReplaced
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from obstore import GetOptions
     from obstore.store import ClientConfig, RetryConfig
@@ -74,14 +75,18 @@ _FAILURES: Final = (BaseError, OSError)
 
 
 class CloudStore:
-    """Two handles on one bucket, which differ in their patience."""
+    """Two handles on one bucket, which differ in their patience; who only reads opens one."""
 
-    def __init__(self, reads: Backend, writes: Backend) -> None:
+    def __init__(self, reads: Backend, open_writes: Callable[[], Backend]) -> None:
         self._reads = reads
-        self._writes = writes
+        self._open_writes = open_writes
 
     def __repr__(self) -> str:
         return f"<CloudStore {self._reads!r}>"
+
+    @cached_property
+    def _writes(self) -> Backend:
+        return self._open_writes()
 
     async def put_pieces(self, key: str, pieces: AsyncIterator[bytes]) -> None:
         first = await anext(pieces, b"")
@@ -168,7 +173,7 @@ def _patience(timeout: timedelta) -> RetryConfig:
 def memory_store() -> CloudStore:
     """Objects that end with the process."""
     store = MemoryStore()
-    return CloudStore(store, store)
+    return CloudStore(store, lambda: store)
 
 
 def cloud_store(kind: str, bucket: str, options: Mapping[str, str]) -> CloudStore:
@@ -186,6 +191,6 @@ def cloud_store(kind: str, bucket: str, options: Mapping[str, str]) -> CloudStor
         return store
 
     try:
-        return CloudStore(handle(READ_TIMEOUT), handle(UPLOAD_TIMEOUT))
+        return CloudStore(handle(READ_TIMEOUT), lambda: handle(UPLOAD_TIMEOUT))
     except BaseError as error:
         raise RemoteStorageError(f"{kind}://{bucket} cannot be used: {_said(error)}") from error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.cli import EXTRAS
+from ottla.cli.common import EXTRAS
 from tests.unit.cli.test_consume import filled
 
 if TYPE_CHECKING:
