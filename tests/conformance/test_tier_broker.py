@@ -329,11 +329,13 @@ def test_case_45_what_clients_are_told(place: TierPlace) -> None:
     assert client.fetch_one(topic, 7).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert client.fetch_one(topic, 2500).error_code == 0
     assert place.counted("fetch_errors", topic) == 1
+    assert "read: the store is down" in place.tiering.errors()[f"{topic}-0"]
     place.faults.heal()
     before = place.tiering.catalogue.swap(NotReadyRlmm())
     assert client.fetch_one(topic, 9).error_code == ErrorCode.REPLICA_NOT_AVAILABLE
     place.tiering.catalogue.swap(before)
     assert list(values_of(client.fetch_one(topic, 0)))[9] == sent[9]
+    eventually(lambda: f"{topic}-0" not in place.tiering.errors(), "nothing is wrong any more")
 
 
 @pytest.mark.parametrize("fault", ["truncating", "corrupting"])
@@ -343,6 +345,7 @@ def test_case_45_damaged_bytes_are_never_served(place: TierPlace, fault: str) ->
     setattr(place.faults, fault, True)
     assert place.client.fetch_one(topic, 5).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert place.counted("corrupt_remote_segments", topic) == 1
+    assert "read: " in place.tiering.errors()[f"{topic}-0"]
     assert place.offset(topic, EARLIEST) == 0
     place.faults.heal()
     assert consume(place.broker.bootstrap, topic, len(sent)) == sent
