@@ -60,7 +60,8 @@ def main() -> None:
             run = {"why": why, "quick": "--quick" in flags}
             (directory / f"{name}.run.json").write_text(json.dumps(run))
             # After each: a run that is broken off leaves what it has.
-            _write(directory)
+            (HERE / "RESULTS.md").write_text(results_page(directory))
+            write_figures()
     print(f"written: {HERE / 'RESULTS.md'}")
     sys.exit(1 if failed else 0)
 
@@ -96,8 +97,8 @@ def _run(name: str, flags: list[str], directory: Path) -> str | None:
     return why or (said.strip().splitlines() or [f"status {process.returncode}"])[-1]
 
 
-def _write(directory: Path) -> None:
-    """The page of all that is in the directory."""
+def results_page(directory: Path) -> str:
+    """The page of all that the scripts have left in the directory."""
     parts: list[str] = []
     missed: list[str] = []
     for path in sorted(directory.glob("*.run.json")):
@@ -118,8 +119,7 @@ def _write(directory: Path) -> None:
         when=time.strftime("%Y-%m-%d"),
         version=__version__,
     )
-    (HERE / "RESULTS.md").write_text("\n".join([introduction, *parts]))
-    write_figures()
+    return "\n".join([introduction, *parts])
 
 
 def _found(directory: Path, name: str) -> list[tuple[str, Any]]:
