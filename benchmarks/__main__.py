@@ -33,11 +33,9 @@ INTRODUCTION: Final = """\
 # Results
 
 Written by `make bench`; do not edit. Each row compares two measurements of the same run on the same
-machine; a ratio is of medians, its range is over pairs of rounds. *MISSED* marks a target that was
-set and is not met: {missed}.
+machine; a ratio is of medians, its range is over pairs of rounds. {machine}; {when}, Ottla {version}.
 
-- {machine}
-- {when}, Ottla {version}
+Targets that were set and are not met: {missed}
 """
 QUICK_NOTE: Final = "A quick run: less data, fewer rounds.\n"
 
@@ -110,11 +108,15 @@ def results_page(directory: Path) -> str:
         for kind, content in _found(directory, name):
             parts.append(_section(kind, content))
             if kind == "table":
-                missed += [line[0] for line in content["lines"][1:] if line[-1] == "MISSED"]
+                missed += [
+                    f"\n- {what}: {ratio}, {target} wanted"
+                    for what, _, _, ratio, _, target, verdict in content["lines"][1:]
+                    if verdict == "MISSED"
+                ]
         if run["why"] is not None:
             parts.append(f"This script ended with an error: `{run['why']}`\n")
     introduction = INTRODUCTION.format(
-        missed="; ".join(missed) or "none",
+        missed="\n" + "".join(missed) if missed else "none.",
         machine=_machine(),
         when=time.strftime("%Y-%m-%d"),
         version=__version__,
