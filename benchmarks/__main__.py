@@ -33,7 +33,8 @@ INTRODUCTION: Final = """\
 # Results
 
 Written by `make bench`; do not edit. Each row compares two measurements of the same run on the same
-machine; a ratio is of medians, its range is over pairs of rounds. {machine}; {when}, Ottla {version}.
+machine; a ratio is of medians, its range is over pairs of rounds. {machine}; {when}, Ottla
+{version}.
 
 Targets that were set and are not met: {missed}
 """
