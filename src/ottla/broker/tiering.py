@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.errors import ApiError
 from ottla.broker.partitions import topic_uuid
+from ottla.broker.tiering_pace import Pacer
 from ottla.broker.tiering_partition import TieredPartition
 from ottla.broker.tiering_pool import Pool, now_ms
 from ottla.broker.tiering_reads import RemoteReads
@@ -71,8 +72,9 @@ class Tiering:
             ) from error
         self.node = node
         self.location = location
+        self.pacer = Pacer(self)
         self.storage = RemoteStorageManager(
-            open_store(location), location.prefix, node.image.cluster_id
+            open_store(location), location.prefix, node.image.cluster_id, pace=self.pacer.piece
         )
         self.catalogue = SwappableRlmm(NotReadyRlmm())
         self.indexes = RemoteIndexCache(

@@ -240,7 +240,8 @@ class TieredPartition:
         tiering.count("copy_requests", self.tip.topic)
         self.in_flight.add(metadata.id.id)
         try:
-            finished = await copy.run()
+            with tiering.pacer.copying():
+                finished = await copy.run()
         finally:
             self.in_flight.discard(metadata.id.id)
         tiering.count("copy_bytes", self.tip.topic, metadata.segment_size)

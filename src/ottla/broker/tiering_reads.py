@@ -220,6 +220,11 @@ class RemoteReads:
         self.results.resize(max_bytes)
         self.ahead.resize(max_bytes)
 
+    def expire(self) -> None:
+        """Drop what was kept for somebody who did not come."""
+        self.results.expire(now_ms())
+        self.ahead.expire()
+
     @property
     def time_lookup_limit_ms(self) -> int:
         return self._tiering.setting("remote.list.offsets.request.timeout.ms")
