@@ -48,6 +48,7 @@ def main() -> None:
     names = names or sorted(path.stem for path in HERE.glob("[a-z]*.py"))
     into = [each.removeprefix("--into=") for each in flags if each.startswith("--into=")]
     failed = False
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: the script goes, too
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as temporary:
         directory = Path(into[-1] if into else temporary).absolute()
         directory.mkdir(exist_ok=True)
