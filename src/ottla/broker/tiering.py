@@ -327,6 +327,12 @@ class Tiering:
             raise NotReady(f"{hosted!r} is not known as a tiered partition yet; try again")
         return found
 
+    def read_ended(self, hosted: HostedPartition, error: Exception | None) -> None:
+        """What a remote read met, if anything: to be told with the other errors."""
+        found = self.partitions.get((topic_uuid(hosted.topic_id), hosted.index))
+        if found is not None:
+            found.read_ended(error)
+
     def highest_remote(self, hosted: HostedPartition) -> int:
         """The last offset in the remote tier, -1 if none; `ApiError` while nobody knows."""
         try:

@@ -75,7 +75,7 @@ class RemoteStorageManager:
         """`pace` is awaited before each piece of a log is uploaded, with its size."""
         self.store = store
         self.prefix = prefix
-        self._cluster_id = cluster_id
+        self.cluster_id = cluster_id
         self._pace = pace
 
     def key(self, metadata: RemoteLogSegmentMetadata, suffix: str = LOG_SUFFIX) -> str:
@@ -113,7 +113,7 @@ class RemoteStorageManager:
     ) -> bytes:
         """The second half: `.meta`, which makes the copy visible."""
         sections = await asyncio.to_thread(_sections, data)
-        content, custom = encode_meta(metadata, self._cluster_id, log_crc, sections)
+        content, custom = encode_meta(metadata, self.cluster_id, log_crc, sections)
         key = self.key(metadata, META_SUFFIX)
         try:
             await self.store.put_new(key, content)
