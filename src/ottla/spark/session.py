@@ -79,4 +79,30 @@ def local_session(
     builder: SparkSession.Builder = SparkSession.builder.appName(name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session, in a way that lets queries start side by side.
+
+    Spark finds the format by itself, but not in packages that were added as zip files. And what it
+    finds has one map of environment variables for the whole JVM, into which each starting stream
+    writes: two that start at once can leave the map with a size that is not its own, after which
+    Spark 4.3 sends no task of this format any more ("Task not serializable: Illegal size 5 of
+    collection, expected 6"). This registration has a map that threads may share.
+    """
+    from ottla.spark.source import OttlaSource
+
+    if not hasattr(spark, "_jvm"):  # a Connect session: the maps are the server's
+        spark.dataSource.register(OttlaSource)
+        return
+    context = spark.sparkContext
+    assert context._jvm is not None  # a session that runs has one
+    own = context.environment
+    context.environment = context._jvm.java.util.concurrent.ConcurrentHashMap(own)
+    try:
+        spark.dataSource.register(OttlaSource)
+    finally:
+        context.environment = own
