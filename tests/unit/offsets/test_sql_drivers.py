@@ -155,8 +155,7 @@ async def test_t74_asyncpg_tells_of_a_serialization_failure_as_a_conflict(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     async with opened("asyncpg", tmp_path, request) as database:
-        driver = pytest.importorskip("asyncpg")
-        second = await driver.connect(request.getfixturevalue("postgres_server").url)
+        second = await asyncpg.connect(request.getfixturevalue("postgres_server").url)
         try:
             async with database.store.transaction(database.connection) as transaction:
                 await transaction.save(KEY, 1)
