@@ -33,11 +33,10 @@ INTRODUCTION: Final = """\
 # Results
 
 Written by `make bench`; do not edit. Each row compares two measurements of the same run on the same
-machine; a ratio is of medians, its range is over pairs of rounds. *MISSED* marks a target that was
-set and is not met: {missed}.
+machine; a ratio is of medians, its range is over pairs of rounds. {machine}; {when}, Ottla
+{version}.
 
-- {machine}
-- {when}, Ottla {version}
+Targets that were set and are not met: {missed}
 """
 QUICK_NOTE: Final = "A quick run: less data, fewer rounds.\n"
 
@@ -49,6 +48,7 @@ def main() -> None:
     names = names or sorted(path.stem for path in HERE.glob("[a-z]*.py"))
     into = [each.removeprefix("--into=") for each in flags if each.startswith("--into=")]
     failed = False
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: the script goes, too
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as temporary:
         directory = Path(into[-1] if into else temporary).absolute()
         directory.mkdir(exist_ok=True)
@@ -60,7 +60,8 @@ def main() -> None:
             run = {"why": why, "quick": "--quick" in flags}
             (directory / f"{name}.run.json").write_text(json.dumps(run))
             # After each: a run that is broken off leaves what it has.
-            _write(directory)
+            (HERE / "RESULTS.md").write_text(results_page(directory))
+            write_figures()
     print(f"written: {HERE / 'RESULTS.md'}")
     sys.exit(1 if failed else 0)
 
@@ -96,8 +97,8 @@ def _run(name: str, flags: list[str], directory: Path) -> str | None:
     return why or (said.strip().splitlines() or [f"status {process.returncode}"])[-1]
 
 
-def _write(directory: Path) -> None:
-    """The page of all that is in the directory."""
+def results_page(directory: Path) -> str:
+    """The page of all that the scripts have left in the directory."""
     parts: list[str] = []
     missed: list[str] = []
     for path in sorted(directory.glob("*.run.json")):
@@ -109,17 +110,20 @@ def _write(directory: Path) -> None:
         for kind, content in _found(directory, name):
             parts.append(_section(kind, content))
             if kind == "table":
-                missed += [line[0] for line in content["lines"][1:] if line[-1] == "MISSED"]
+                missed += [
+                    f"\n- {what}: {ratio}, {target} wanted"
+                    for what, _, _, ratio, _, target, verdict in content["lines"][1:]
+                    if verdict == "MISSED"
+                ]
         if run["why"] is not None:
             parts.append(f"This script ended with an error: `{run['why']}`\n")
     introduction = INTRODUCTION.format(
-        missed="; ".join(missed) or "none",
+        missed="\n" + "".join(missed) if missed else "none.",
         machine=_machine(),
         when=time.strftime("%Y-%m-%d"),
         version=__version__,
     )
-    (HERE / "RESULTS.md").write_text("\n".join([introduction, *parts]))
-    write_figures()
+    return "\n".join([introduction, *parts])
 
 
 def _found(directory: Path, name: str) -> list[tuple[str, Any]]:

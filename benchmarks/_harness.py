@@ -50,12 +50,15 @@ class Row:
     peer: str
     ratio: float
     spread: tuple[float, float]
-    target: float
+    target: float | None  # None: nobody has set one
     at_most: bool = False
 
     @property
-    def reached(self) -> bool:
-        return self.ratio <= self.target if self.at_most else self.ratio >= self.target
+    def verdict(self) -> str:
+        if self.target is None:
+            return ""
+        reached = self.ratio <= self.target if self.at_most else self.ratio >= self.target
+        return "ok" if reached else "MISSED"
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def take_turns(
 
 
 def faster(
-    what: str, ours: Timing, peer: Timing, target: float, show: Callable[[Timing], str]
+    what: str, ours: Timing, peer: Timing, target: float | None, show: Callable[[Timing], str]
 ) -> Row:
     """A row that says how many times faster we are; the range is over pairs of rounds."""
     ratios = [theirs / own for own, theirs in zip(ours.seconds, peer.seconds, strict=True)]
@@ -161,8 +164,8 @@ def report(title: str, rows: Sequence[Row], packages: Sequence[str]) -> None:
                 row.peer,
                 f"{row.ratio:.2f}x",
                 f"{row.spread[0]:.2f}-{row.spread[1]:.2f}",
-                f"{bound} {row.target:g}x",
-                "ok" if row.reached else "MISSED",
+                "" if row.target is None else f"{bound} {row.target:g}x",
+                row.verdict,
             )
         )
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]

@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import traceback
+import warnings
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
@@ -119,6 +120,8 @@ def run(
     if embedded and bootstrap is not None:
         raise typer.BadParameter("--embedded and --bootstrap exclude each other")
     logging.basicConfig(level=logging.WARNING, format="ottla: %(message)s")
+    # Of whatever pandas PySpark finds, which nothing here uses.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
     with sentences(debug=debug), ExitStack() as stack:
         from ottla.spark.pipelines.graph import chosen
         from ottla.spark.pipelines.load import load

@@ -5,6 +5,7 @@ Spark's own log is long and comes from another process: it goes to a file, unles
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -53,6 +54,8 @@ def open_session(
                     pipeline.definition.name, master or DEFAULT_MASTER, config, local=local
                 )
             register(spark)
+            if log is not None and is_classic(spark):
+                _hush(spark)
         except NoJava as error:
             raise EnvironmentProblem(str(error)) from error
         except Exception as error:
@@ -63,6 +66,13 @@ def open_session(
                 f"Spark did not start at {at} ({said}){where}; --master and --remote name others"
             ) from error
     return spark
+
+
+def _hush(spark: SparkSession) -> None:
+    """PySpark prints tracebacks when its JVM is gone; the run tells that in a sentence."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    server = spark.sparkContext._accumulatorServer
+    server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]  # of this server
 
 
 def lives(spark: SparkSession) -> bool:
