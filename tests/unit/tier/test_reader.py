@@ -213,6 +213,8 @@ async def test_case_58_damaged_or_short_bytes_are_refused(tiered: Tiered, tmp_pa
         data[:100] + bytes([data[100] ^ 1]) + data[101:],
         data[:-1],
         data[: -sizes[-1]],
+        # The offset of a batch in the middle, which no CRC covers.
+        data[: sizes[0] + 7] + bytes([data[sizes[0] + 7] ^ 0x40]) + data[sizes[0] + 8 :],
     ):
         other.write_bytes(damaged)
         await tiered.storage.store.put_file(split.key, other)

@@ -23,8 +23,8 @@ from ottla.tier.ranges import ByteRange, aborted_within, byte_range, cut
 from ottla.tier.reader.planning import Plan, Request, Split, newest, rows, serving_chain
 from ottla.tier.store import ObjectReplaced
 from ottla.tier.timestamps import first_at_or_after
-from ottla.wire.batch import read_batch
-from ottla.wire.errors import WireError
+from ottla.wire.batch import iter_batches, read_batch
+from ottla.wire.errors import BatchError, WireError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -260,11 +260,7 @@ async def _read_once(
 
 
 def _rows(split: Split, data: memoryview, columns: Sequence[str]) -> list[pa.RecordBatch]:
-    from ottla.wire.arrow import next_offset
-
-    first = read_batch(data).base_offset
-    following = next_offset(data)
-    assert following is not None  # one batch was read
+    first, following = _offsets(data, split.key)
     if split.is_first and first > split.first_offset:
         raise CorruptRemoteData(f"{split.key} has no offset {split.first_offset} at {split.start}")
     if split.is_last and following <= split.last_offset:
@@ -281,3 +277,15 @@ def _rows(split: Split, data: memoryview, columns: Sequence[str]) -> list[pa.Rec
         aborted,
     )
     return [rows.select(list(columns)) for rows in decode(chunk, columns, verify_crc=True)]
+
+
+def _offsets(data: memoryview, key: str) -> tuple[int, int]:
+    """The first offset, and the one after the last. They must ascend: no CRC covers them."""
+    first = following = read_batch(data).base_offset
+    for batch in iter_batches(data):
+        last = batch.last_offset
+        if not following <= batch.base_offset <= last:
+            expected = f"offsets from {following} on"
+            raise BatchError(expected, f"{batch.base_offset} to {last}", key)
+        following = last + 1
+    return first, following
