@@ -31,7 +31,7 @@ from ottla import Producer as OttlaProducer
 from ottla.tier.codec import encode_event
 from ottla.tier.event_log import InProcessMetadataEventLog
 from ottla.tier.location import open_store, parse_location
-from ottla.tier.reader import ListingSource, RemoteReader, read_split
+from ottla.tier.reader import ListingSource, RemoteReader, stream_split
 from ottla.tier.segments import (
     EpochStart,
     RemoteLogSegmentId,
@@ -58,7 +58,7 @@ SENDS: Final = 300 if QUICK else 2000
 SEGMENTS: Final = 10_000 if QUICK else 100_000
 SEGMENT_BYTES: Final = 16 * MIB
 VALUE_BYTES: Final = 1000
-IN_FLIGHT: Final = 3  # of one process: two arrive while one is decoded
+IN_FLIGHT: Final = 2  # splits of one process; one begins to arrive while the other is decoded
 PATIENCE: Final = 600.0
 COLD, WARM, BACKLOG = "cold", "warm", "backlog"
 TIERED: Final = {"remote.storage.enable": "true", "segment.bytes": str(SEGMENT_BYTES)}
@@ -234,7 +234,7 @@ def _read_splits(settings: Mapping[str, str], splits: tuple[Split, ...]) -> int:
 
         async def rows_of(split: Split) -> int:
             async with turn:
-                return sum(batch.num_rows for batch in await read_split(store, split))
+                return sum([rows.num_rows async for rows in stream_split(store, split)])
 
         return sum(await asyncio.gather(*map(rows_of, splits)))
 
