@@ -29,7 +29,7 @@ ROUNDS = 41 if QUICK else 201
 SAVES = 20
 """In one turn: enough for a data file to grow to its end and be replaced, which costs more."""
 GROUP = 64
-TRANSACTIONS = 5
+TRANSACTIONS = 10
 LINE = b"v1 1234567890 - orders 0 cd3f550b\n"
 
 

@@ -1,9 +1,9 @@
 """The wire room against its peers: writers, decoding to Arrow, encoding from Arrow.
 
-    python -m benchmarks.wire
+    python -m benchmarks.wire [--quick]
 
 Peers: kio's writer, aiokafka's compiled record reader and builder, and confluent-kafka's Message
-objects consumed from the mock broker inside librdkafka.
+objects (`_message_rows`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 import pyarrow as pa
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
-from confluent_kafka import Consumer, Producer, TopicPartition
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from benchmarks._harness import Row, Timing, faster, micros, rate, report, take_turns
+from benchmarks._harness import Row, faster, micros, rate, report, take_turns
+from benchmarks._message_rows import message_rows
 from ottla.wire.arrow import arrow_to_batches, batches_to_arrow
 from ottla.wire.messages import message
 from ottla.wire.readers import compile_reader
@@ -32,7 +32,6 @@ BATCHES = 100
 RECORDS = RECORDS_PER_BATCH * BATCHES
 VALUE = b"v" * 100
 NOW_MS = 1_700_000_000_000
-MOCK_RECORDS = 40_000  # the mock broker keeps about 5 MB of a partition
 
 
 def main() -> None:
@@ -170,46 +169,8 @@ def decode_rows() -> list[Row]:
 
     assert aiokafka() == ours().num_rows == RECORDS
     own, theirs = take_turns(ours, aiokafka)
-    return [
-        faster("decode 100-byte records to Arrow, peer aiokafka", own, theirs, 2, rate(RECORDS)),
-        _mock_row(own),
-    ]
-
-
-def _mock_row(own: Timing) -> Row:
-    """confluent-kafka hands out one Message object per record; its mock broker is in-process."""
-    producer = Producer({"bootstrap.servers": "localhost:1", "test.mock.num.brokers": 1})
-    broker = next(iter(producer.list_topics(timeout=10).brokers.values()))
-    for _ in range(MOCK_RECORDS):
-        producer.produce("orders", VALUE, b"key-0000", partition=0)
-        producer.poll(0)
-    producer.flush(30)
-    consumer = Consumer(
-        {
-            "bootstrap.servers": f"{broker.host}:{broker.port}",
-            "group.id": "bench",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-        }
-    )
-
-    def consume() -> int:
-        consumer.assign([TopicPartition("orders", 0, 0)])
-        values = 0
-        while values < MOCK_RECORDS:
-            for record in consumer.consume(10_000, timeout=10):
-                assert record.error() is None
-                _ = (record.key(), record.value(), record.offset(), record.timestamp())
-                values += 1
-        consumer.unassign()
-        return values
-
-    (theirs,) = take_turns(consume)
-    consumer.close()
-    per_record = Timing(tuple(s / MOCK_RECORDS for s in theirs.seconds))
-    own_per_record = Timing(tuple(s / RECORDS for s in own.seconds))
-    what = "decode to Arrow, peer confluent-kafka Messages"
-    return faster(what, own_per_record, per_record, 10, rate(1))
+    what = "decode 100-byte records to Arrow, peer aiokafka"
+    return [faster(what, own, theirs, 2, rate(RECORDS)), *message_rows()]
 
 
 # -- encoding -------------------------------------------------------------------------------------

@@ -6,14 +6,16 @@ mkdocs calls `on_files`; the pages exist in the site only, so that none can be o
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
+from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer.main
 from mkdocs.structure.files import File, Files
 
-import ottla
 from ottla.broker.metrics import NodeCollector
 from ottla.broker.node import Node
 from ottla.cli import app
@@ -22,13 +24,14 @@ from ottla.metadata.broker_config_defs import BROKER_CONFIGS
 from ottla.metadata.config_defs import GROUP_CONFIGS, TOPIC_CONFIGS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mkdocs.config.defaults import MkDocsConfig
     from typer._click.core import Command
 
     from ottla.metadata.config_types import ConfigDef
 
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 CONFIGURATION = """# Configuration
 
 Keys are Kafka's own. A broker takes them from `--config FILE` (TOML or properties), from
@@ -44,6 +47,35 @@ METRICS = """# Metrics
 | metric | kind | labels | what |
 |---|---|---|---|
 """
+# page: its title, the module whose `__all__` it shows, what to know first
+PYTHON = {
+    "python": (
+        "Clients and testing",
+        "ottla",
+        """The package's own names. `ottla.sync` has `Admin`, `Producer`, `Reader` and
+`ShareConsumer` without `await`; the fixtures are on [the page on tests](../testing.md).""",
+    ),
+    "python-offsets": (
+        "Offsets",
+        "ottla.offsets",
+        "Where a consumer is, kept by itself. How and why: [offsets](../offsets.md).",
+    ),
+    "python-streams": (
+        "Streams",
+        "ottla.streams",
+        "One consumer and producer; the URL decides the store: [streams](../streams.md).",
+    ),
+    "python-pipelines": (
+        "Pipelines",
+        "ottla.spark.pipelines",
+        "What a file declares: [pipelines](../pipelines.md), [options](../spark.md) of the format.",
+    ),
+    "python-errors": (
+        "Errors",
+        "ottla.errors",
+        "All that the clients raise; `ClientError` is above all of it.",
+    ),
+}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -51,18 +83,28 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = {
         "reference/cli.md": command_line(),
         "reference/configuration.md": configuration(),
-        "reference/python.md": python_api(),
+        **{f"reference/{page}.md": python_api(page) for page in PYTHON},
         "reference/metrics.md": asyncio.run(metrics()),
+        "figures.md": figures(),
     }
     for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
+    for plot in (BENCHMARKS / "plots").glob("*.png"):
+        files.append(File.generated(config, f"plots/{plot.name}", abs_src_path=str(plot)))
     return files
+
+
+def figures() -> str:
+    """The results of the benchmarks, which also stand beside the scripts."""
+    results = (BENCHMARKS / "RESULTS.md").read_text()
+    return re.sub(r"\[(\w+)\]\(\1\.py\)", r"\1", results.replace("# Results", "# Figures", 1))
 
 
 def command_line() -> str:
     root = typer.main.get_command(app)
     parts = ["# Command line\n"]
-    for path, text in _helps(root, typer.Context(root, info_name="ottla")):
+    context = typer.Context(root, info_name="ottla", terminal_width=100, max_content_width=100)
+    for path, text in _helps(root, context):
         parts.append(f"## {path}\n\n```text\n{text}\n```\n")
     return "\n".join(parts)
 
@@ -84,22 +126,36 @@ def configuration() -> str:
 def _table(definitions: Mapping[str, ConfigDef]) -> str:
     lines = ["| key | type | default | live | what |", "|---|---|---|---|---|"]
     for each in definitions.values():
-        default = "" if each.default is None else f"`{each.default}`"
+        default = "" if each.default is None else _code(str(each.default))
         live = "yes" if each.dynamic else ""
         kind = each.type.name.lower()
-        lines.append(f"| `{each.name}` | {kind} | {default} | {live} | {each.doc} |")
+        lines.append(f"| {_code(each.name)} | {kind} | {default} | {live} | {each.doc} |")
     return "\n".join(lines)
 
 
-def python_api() -> str:
-    names = "\n".join(f"::: ottla.{name}\n" for name in ottla.__all__)
-    return f"# Python API\n\n{names}"
+def _code(text: str) -> str:
+    """Code that may be broken between words, not within one."""
+    breakable = re.sub(r"(?<=[.,:])(?=.)", "<wbr>", escape(text))
+    return f"<code>{breakable}</code>"
+
+
+def python_api(page: str) -> str:
+    title, module, introduction = PYTHON[page]
+    names: Sequence[str] = import_module(module).__all__
+    entries = "\n".join(f"::: {module}.{name}\n" for name in names)
+    return f"# {title}\n\n{introduction}\n\n{entries}"
 
 
 async def metrics() -> str:
     """What a running node shows; a family without samples is described as well."""
     with tempfile.TemporaryDirectory() as directory:
-        settings = load_broker_config(sets=("listeners=PLAINTEXT://127.0.0.1:0",))
+        settings = load_broker_config(
+            sets=(
+                "listeners=PLAINTEXT://127.0.0.1:0",
+                "remote.log.storage.system.enable=true",
+                f"rsm.config.url={Path(directory, 'tier').as_uri()}",
+            )
+        )
         node = await Node.start(settings, Path(directory), ephemeral=True)
         families = list(NodeCollector(node).collect())
         await node.stop()

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from ottla.client.share_consumer import ShareConsumer
     from ottla.client.share_worker import ShareWorker, share_worker
     from ottla.streams.streamer import connect
+    from ottla.streams.types import ConsumerOptions
     from ottla.testing.embedded import EmbeddedBroker
 
 __version__ = "0.1.0.dev0"
 __all__ = [
     "Admin",
+    "ConsumerOptions",
     "EmbeddedBroker",
     "Producer",
     "ProducerRecord",
@@ -31,6 +33,7 @@ __all__ = [
 
 _HOMES = {
     "Admin": "ottla.client.admin",
+    "ConsumerOptions": "ottla.streams.types",
     "EmbeddedBroker": "ottla.testing.embedded",
     "Producer": "ottla.client.producer",
     "ProducerRecord": "ottla.client.producer_types",

@@ -5,13 +5,18 @@ Cases are numbered as in the specification; those that need no broker are in tes
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
+from ottla.broker.tiering_sweeps import SCRUB_AGE_MS
+from ottla.log.checkpoints import encode_id
 from ottla.log.producer_state import Origin
+from ottla.tier import pacing
 from ottla.tier.answers import EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD, LATEST_TIERED
 from ottla.tier.rlmm import NotReadyRlmm
 from ottla.wire.error_codes import ErrorCode
@@ -312,6 +317,35 @@ def test_case_53_a_deletion_that_was_cut_off_is_finished(tmp_path: Path) -> None
 # -- reading --------------------------------------------------------------------------------------
 
 
+def test_case_54_the_scrub_removes_old_objects_of_no_segment(tmp_path: Path) -> None:
+    with tier_place(tmp_path, {"remote.scrub.interval.ms": "1"}) as place:
+        topic = place.topic()
+        sent = place.cold(topic)
+        (log, *_) = sorted(place.store.glob(f"{topic}-*/0/*.log"))
+        week_ago = time.time() - SCRUB_AGE_MS / 1000 - 60
+        old, young = (log.with_name(f"{0:020d}-{encode_id(uuid4())}.log") for _ in range(2))
+        for path, age in ((old, week_ago), (young, time.time()), (log, week_ago)):
+            if path is not log:
+                path.write_bytes(b"of a copy that nobody finished")
+            os.utime(path, (age, age))
+        eventually(lambda: not old.exists(), "what is old and unknown goes")
+        assert place.counted("unknown_objects_deleted", topic) == 1
+        assert young.exists()
+        assert consume(place.broker.bootstrap, topic, len(sent)) == sent
+
+
+def test_copies_go_on_however_busy_the_broker_is(
+    place: TierPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the slowest pace there is, since every waking of the loop counts as late."""
+    monkeypatch.setattr(pacing, "BUSY_REQUESTS", 0.0)
+    monkeypatch.setattr(pacing, "LATE", -1.0)
+    topic = place.topic()
+    sent = place.cold(topic)
+    assert place.tiering.pacer.pace.rate == pacing.FLOOR
+    assert consume(place.broker.bootstrap, topic, len(sent)) == sent
+
+
 def test_case_44_a_follower_is_told_where_the_offset_is(place: TierPlace) -> None:
     topic = place.topic()
     place.cold(topic)
@@ -329,11 +363,13 @@ def test_case_45_what_clients_are_told(place: TierPlace) -> None:
     assert client.fetch_one(topic, 7).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert client.fetch_one(topic, 2500).error_code == 0
     assert place.counted("fetch_errors", topic) == 1
+    assert "read: the store is down" in place.tiering.errors()[f"{topic}-0"]
     place.faults.heal()
     before = place.tiering.catalogue.swap(NotReadyRlmm())
     assert client.fetch_one(topic, 9).error_code == ErrorCode.REPLICA_NOT_AVAILABLE
     place.tiering.catalogue.swap(before)
     assert list(values_of(client.fetch_one(topic, 0)))[9] == sent[9]
+    eventually(lambda: f"{topic}-0" not in place.tiering.errors(), "nothing is wrong any more")
 
 
 @pytest.mark.parametrize("fault", ["truncating", "corrupting"])
@@ -343,6 +379,7 @@ def test_case_45_damaged_bytes_are_never_served(place: TierPlace, fault: str) ->
     setattr(place.faults, fault, True)
     assert place.client.fetch_one(topic, 5).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert place.counted("corrupt_remote_segments", topic) == 1
+    assert "read: " in place.tiering.errors()[f"{topic}-0"]
     assert place.offset(topic, EARLIEST) == 0
     place.faults.heal()
     assert consume(place.broker.bootstrap, topic, len(sent)) == sent

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 import pytest
 
-from ottla.offsets import OffsetKey, SyncPostgresOffsetStore
+from ottla.offsets import Durability, OffsetKey, SyncPostgresOffsetStore
 from ottla.offsets.layouts import MAX_GROWN_BYTES
 from tests.support import offsets_workers as workers
 from tests.support.faults_broker import soak
@@ -40,14 +40,19 @@ KILLED: Final = -signal.SIGKILL
 
 @pytest.mark.parametrize(
     ("kind", "keys", "lines"),
-    [("v1", 1, 1), ("v1", 1, 2), ("v1", 1, FULL), ("v1", 3, 1), ("lance", 1, 1), ("lance", 3, 1)],
+    [
+        *(("v1", 1, 1), ("v1", 1, 2), ("v1", 1, FULL)),
+        *(("v1", 3, 0), ("v1", 3, 1), ("v1", 3, 2)),
+        *(("lance", 1, 1), ("lance", 3, 1)),
+    ],
 )
 def test_t67_killed_at_every_call_of_a_save(
     tmp_path: Path, kind: str, keys: int, lines: int
 ) -> None:
     """Whatever call is the last one: each key has its old value or its new one, and goes on.
 
-    The save adds the first line to a file, adds another, finds no room for one, makes new files.
+    The save adds the first line or block to a file, adds another, finds no room for one, or finds
+    keys that were not saved together before and makes new files.
     """
     old = {OffsetKey("1", str(stream)): 1 for stream in range(keys)}
     new = dict.fromkeys(old, 2)
@@ -56,9 +61,11 @@ def test_t67_killed_at_every_call_of_a_save(
     while True:
         number += 1
         directory = tmp_path / str(number)
-        store = workers.open_files(str(directory), kind)
+        store = workers.open_files(str(directory), kind, Durability.RENAME)
         for line in reversed(range(lines)):
             store.save_many(dict.fromkeys(old, 1 - line % 2), rewind=True)
+        for key in old if lines == 0 else ():
+            store.save(key, 1)
         ended = workers.run(workers.save_and_die, str(directory), kind, new, number)
         found = store.list_all()
         assert found.keys() == old.keys()
@@ -98,6 +105,24 @@ def test_two_processes_hammer_one_key(tmp_path: Path, kind: str) -> None:
     successes = [int(log.read_text()) for log in logs]
     assert min(successes) >= workers.MIN_SUCCESSES
     assert workers.open_files(directory, kind).load(KEY) == sum(successes) - 1
+
+
+def test_two_processes_hammer_groups_that_overlap(tmp_path: Path) -> None:
+    """Both count up two keys at once, one of them in common, so files are shared and parted."""
+    keys = [OffsetKey("1", str(stream)) for stream in range(3)]
+    logs = [tmp_path / f"successes-{number}" for number in range(2)]
+    directory = str(tmp_path / "store")
+    groups = [keys[:2], keys[1:]]
+    processes = [
+        workers.start(workers.count_up_together, directory, group, HAMMER_SECONDS, str(log))
+        for group, log in zip(groups, logs, strict=True)
+    ]
+    assert [workers.finish(process) for process in processes] == [0, 0]
+    first, second = (int(log.read_text()) for log in logs)
+    assert min(first, second) >= workers.MIN_SUCCESSES
+    counts = dict(zip(keys, (first, first + second, second), strict=True))
+    stored = workers.open_files(directory, "v1").list_all()
+    assert stored == {key: count - 1 for key, count in counts.items()}
 
 
 @pytest.mark.parametrize("kind", ["v1", "lance"])

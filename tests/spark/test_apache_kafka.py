@@ -1,32 +1,49 @@
-"""Source and sink against Apache Kafka itself, transactions included; needs no Spark."""
+"""Source, share source and sink against Apache Kafka itself, transactions included; no Spark."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
 from ottla.client.cluster_view import TopicPartition
+from ottla.spark.backend import Limit
 from ottla.spark.log_backend import LogBackend
 from ottla.spark.options import parse_source
 from ottla.spark.sink import write_rows
 from ottla.spark.sink_options import parse_sink
 from ottla.wire.records import Record
 from tests.support.jvm import ApacheKafka, why_no_jvm
+from tests.support.spark_share import kill, lags, new_group, share_backend, take
+from tests.support.spark_share import rows as share_rows
 from tests.support.spark_source import rows
 from tests.support.topics import create_topic, produce
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ottla.spark.backend import Offset
+    from ottla.spark.share_backend import ShareBackend
+
+SHORT: Final = {
+    # Locks as short as a test wants them, and state that is loaded quickly.
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.min.heartbeat.interval.ms": "500",
+    "group.share.heartbeat.interval.ms": "500",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "offsets.topic.num.partitions": "1",
+}
+LOCK_SECONDS: Final = 2.0
+PATIENCE: Final = 60.0
 pytestmark = pytest.mark.skipif(why_no_jvm() is not None, reason=str(why_no_jvm()))
 
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    with ApacheKafka(heap="256m") as kafka:
+    with ApacheKafka(heap="256m", config=SHORT) as kafka:
         yield kafka.bootstrap
 
 
@@ -73,3 +90,55 @@ def test_what_the_sink_writes_the_source_reads(bootstrap: str) -> None:
     written = write_rows([batch] * 3, options)
     assert written.rows.keys() == {TopicPartition("written", number) for number in range(3)}
     assert sorted(values(source(bootstrap, "written"))) == sorted(numbers * 3)  # type: ignore[type-var]  # none is null
+
+
+def fill(bootstrap: str, topic: str, count: int) -> None:
+    records = [Record(0, 1000, None, b"%d" % number, ()) for number in range(count)]
+    produce(bootstrap, topic, records)
+
+
+def next_batch(source: ShareBackend, start: Offset) -> Offset:
+    """What comes after an offset; a member that has just joined waits for its partitions."""
+    deadline = time.monotonic() + PATIENCE
+    while (end := source.advance(start, Limit())) == start:
+        assert time.monotonic() < deadline
+    return end
+
+
+def test_case_29_31_32_a_share_group_with_none_of_our_helps(bootstrap: str) -> None:
+    """The records of a batch travel to the driver, locks end with its connection: no more."""
+    group = new_group(
+        bootstrap,
+        share_record_lock_duration_ms=str(int(LOCK_SECONDS * 1000)),
+        share_renew_acknowledge_enable="true",
+    )
+    topic = f"queue-of-{group}"
+    create_topic(bootstrap, topic)
+    fill(bootstrap, topic, 20)
+    source = share_backend(bootstrap, group, topic)
+    start = source.bounds().first
+    first = next_batch(source, start)
+    assert share_rows(source, start, first) == [(0, at, 1) for at in range(20)]
+    # A batch that takes longer than its locks: they are renewed, nobody else is given a record.
+    assert take(bootstrap, group, topic, 1.5 * LOCK_SECONDS) == []
+    source.settle(first)
+    assert source.latest() == {"held": 0, "waiting": 0, "ghosts": 0, "lostLocks": 0}
+    assert lags(bootstrap, group) == {0: 0}
+    # A driver that dies with a batch in Spark's log: its locks are gone at once, the next driver
+    # reads the same rows, and what is delivered again is accepted and not read again.
+    fill(bootstrap, topic, 30)
+    second = next_batch(source, first)
+    assert len(share_rows(source, first, second)) == 30
+    kill(source)
+    again = share_backend(bootstrap, group, topic)
+    assert share_rows(again, first, second) == [(0, at, 1) for at in range(20, 50)]
+    again.settle(second)
+    fill(bootstrap, topic, 5)
+    third = next_batch(again, second)
+    assert [row[:2] for row in share_rows(again, second, third)] == [
+        (0, at) for at in range(50, 55)
+    ]
+    again.settle(third)
+    assert again.latest() == {"held": 0, "waiting": 0, "ghosts": 0, "lostLocks": 30}
+    assert lags(bootstrap, group) == {0: 0}
+    again.close()

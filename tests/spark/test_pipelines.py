@@ -21,7 +21,10 @@ from ottla.spark.pipelines.load import load
 from ottla.spark.pipelines.preflight import fill
 from ottla.sync import Producer
 from ottla.testing.embedded import EmbeddedBroker
+from tests.support.faults_broker import soak
 from tests.support.pipelines import run_once
+from tests.support.spark import pyspark_warnings
+from tests.support.spark_chaos import descendants
 from tests.support.spark_source import new_topic
 from tests.support.spark_tier import upload_topic
 
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[2]
 PATIENCE: Final = 240
+STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
+STATES: Final = "org.apache.spark.sql.execution.streaming.state"
 # What Spark needs of the system: its launcher is a script, and files get their rights by chmod.
 PROGRAMS: Final = (
     *("bash", "sh", "env", "dirname", "basename", "cat", "id", "hostname", "uname"),
@@ -180,6 +185,56 @@ def test_case_54_state_is_right_after_a_restart_of_a_windowed_count(
         assert counts == {"00": 10 * turn, "01": 10 * turn, "02": 10 * turn}
 
 
+COUNTING: Final = """
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
+from ottla.spark.pipelines import flow, source, topic
+
+source("words", topic="{topic}", schema="word string")
+
+class Counter(StatefulProcessor):
+    def init(self, handle):
+        self.seen = handle.getValueState("seen", "n long")
+
+    def handleInputRows(self, key, rows, timers):
+        before = self.seen.get()
+        seen = (before[0] if before else 0) + sum(1 for _ in rows)
+        self.seen.update((seen,))
+        yield Row(word=key[0], n=seen)
+
+    def close(self):
+        pass
+
+@flow("counts", reads=["words"], writes=topic("{topic}-counts", key="word"), mode="update")
+def counts(words):
+    grouped = words.groupBy("word")
+    return grouped.transformWithState(Counter(), "word string, n long", "update", "None")
+"""
+
+
+@pytest.mark.skipif(
+    not soak(), reason="RocksDB and a process for the state of each task; part of make soak"
+)
+def test_case_54_state_of_ones_own_is_right_after_a_restart(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """Spark's `transformWithState`, which keeps its state in RocksDB alone."""
+    topic = new_topic(broker, 1)
+    file = tmp_path / "p.py"
+    file.write_text(COUNTING.format(topic=topic))
+    spark.conf.set(STATE_STORE, f"{STATES}.RocksDBStateStoreProvider")
+    try:
+        for turn in (1, 2):
+            send(broker, topic, [{"word": "ab"[n % 2]} for n in range(10)])
+            with pyspark_warnings():
+                run_once(spark, broker.bootstrap, file, tmp_path / "state")
+            last = dict(received(spark, broker, f"{topic}-counts"))
+            counts = {word: json.loads(value)["n"] for word, value in last.items()}
+            assert counts == {"a": 5 * turn, "b": 5 * turn}
+    finally:
+        spark.conf.unset(STATE_STORE)
+
+
 @contextmanager
 def running(*args: object, path: Path | None = None) -> Iterator[subprocess.Popen[str]]:
     """`ottla run` with these arguments, in a process group of its own as in a terminal."""
@@ -233,6 +288,8 @@ def test_case_49_50_the_orders_example_runs_on_the_bundled_java_with_nothing_set
 
 SLOW: Final = """
 import time
+from pyspark.sql.functions import udf
+from pyspark.sql.types import LongType
 from ottla.spark.pipelines import flow, source, table
 source("numbers", topic="{topic}")
 
@@ -241,13 +298,25 @@ def slowly(batches):
         time.sleep(3)
         yield batch
 
+@udf(LongType())
+def same(number):
+    return number
+
 @flow("slow", reads=["numbers"], writes=table("slow"))
 def slow(numbers):
-    return numbers.select("offset").mapInArrow(slowly, "offset long")
+    return numbers.select(same("offset").alias("offset")).mapInArrow(slowly, "offset long")
 """
 
 
-def test_case_50_one_ctrl_c_ends_a_run_after_its_batch(
+def wait_for(file: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not file.exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_case_50_a_killed_jvm_is_replaced_and_one_ctrl_c_ends_a_run_after_its_batch(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     topic = new_topic(broker, 1)
@@ -255,21 +324,26 @@ def test_case_50_one_ctrl_c_ends_a_run_after_its_batch(
     file = tmp_path / "slow.py"
     file.write_text(SLOW.format(topic=topic))
     state = tmp_path / "state"
-    planned = state / "checkpoints" / "slow" / "offsets" / "0"
+    checkpoint = state / "checkpoints" / "slow"
     with running(file, "--bootstrap", broker.bootstrap, "--state", state) as process:
-        deadline = time.monotonic() + PATIENCE
-        while not planned.exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for(checkpoint / "offsets" / "0", process)
+        [java] = [
+            pid for pid, command in descendants(process.pid).items() if b"pyspark-shell" in command
+        ]
+        os.kill(java, signal.SIGKILL)
+        wait_for(checkpoint / "commits" / "0", process)
+        send(broker, topic, [{"n": n} for n in range(50)])
+        wait_for(checkpoint / "offsets" / "1", process)
         os.killpg(process.pid, signal.SIGINT)
         output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     events = events_of(output)
-    assert [one["rows"] for one in events if one["event"] == "progress"] == [100]
+    assert [one["rows"] for one in events if one["event"] == "progress"] == [100, 50]
+    [lost] = [one for one in events if one["event"] == "session"]
+    assert (lost["state"], lost["pause"]) == ("lost", 1)
     assert events[-1]["state"] == "stopped"
-    assert (state / "checkpoints" / "slow" / "commits" / "0").exists()
-    assert errors.count("Traceback") == 0
+    assert (checkpoint / "commits" / "1").exists()
+    assert errors.count("Traceback") == 0, errors
 
 
 def test_a_plan_that_cannot_be_is_status_2_before_anything_runs(

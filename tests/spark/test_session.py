@@ -15,6 +15,8 @@ import ottla
 from tests.support.spark_source import fill, new_topic, values
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from ottla.testing.embedded import EmbeddedBroker
 
 PROGRAM = """
@@ -29,6 +31,15 @@ with session(stock=True) as spark:
 found = sorted((row.partition, row.offset, bytes(row.value).decode()) for row in rows)
 print(json.dumps([found, conf, java]))
 """
+
+
+def test_streams_that_start_at_once_share_a_map_that_threads_may_share(
+    spark: SparkSession,
+) -> None:
+    """Spark's own would be left with a wrong size now and then, for the life of the JVM."""
+    manager = spark._jsparkSession.sessionState().dataSourceManager()
+    found = manager.lookupDataSource("ottla").dataSourceCls().envVars()
+    assert found.getClass().getName() == "java.util.concurrent.ConcurrentHashMap"
 
 
 @pytest.mark.skipif(

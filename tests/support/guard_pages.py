@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from ottla.wire.arrow import COLUMNS, arrow_to_batches, batches_to_arrow, memory
+from ottla.wire.arrow import arrow_to_batches, batches_to_arrow, memory
+from ottla.wire.columns import COLUMNS
 from ottla.wire.errors import WireError
 from ottla.wire.kernels.validate import address_of, validate_records
 from tests.support.plain_records import mutated, random_batch

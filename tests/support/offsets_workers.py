@@ -135,6 +135,26 @@ def count_up(directory: str, kind: str, seconds: float, log: str) -> None:
     Path(log).write_text(str(successes))
 
 
+def count_up_together(directory: str, keys: list[OffsetKey], seconds: float, log: str) -> None:
+    """The same for keys that are saved together."""
+    store = open_files(directory, "v1")
+    deadline = time.monotonic() + seconds
+    successes = 0
+    highest = dict.fromkeys(keys, -1)
+    while time.monotonic() < deadline or successes < MIN_SUCCESSES:
+        values = {key: store.load(key) for key in keys}
+        found = {key: -1 if value is None else value for key, value in values.items()}
+        assert all(found[key] >= highest[key] for key in keys), "a stale value was read"
+        following = {key: value + 1 for key, value in found.items()}
+        try:
+            store.save_many(following, expected=values)
+        except OffsetConflict:
+            continue
+        successes += 1
+        highest = following
+    Path(log).write_text(str(successes))
+
+
 def save_pairs(directory: str, kind: str, keys: list[OffsetKey], rounds: int) -> None:
     store = open_files(directory, kind)
     for _ in range(rounds):

@@ -31,7 +31,7 @@ def run_once(
     spark.streams.addListener(listener)
     try:
         compiler = Compiler(pipeline, spark, bootstrap, once=True)
-        assert Runner(definition, flows, compiler.start, board, once=True).run(), board.views()
+        assert Runner(definition, flows, board, once=True).run(compiler), board.views()
     finally:
         spark.streams.removeListener(listener)
     return board

@@ -57,7 +57,8 @@ def _download(into: Path) -> None:
 def session(
     config: Mapping[str, str] | None = None, *, stock: bool = False
 ) -> Iterator[SparkSession]:
-    """A session that ends with the block."""
+    """A session that ends with the block; one that is found to be lost, with its JVM."""
+    from ottla.spark.pipelines.sessions import closing
     from ottla.spark.session import local_session
 
     jars = connector_jars()
@@ -65,10 +66,8 @@ def session(
     with pyspark_warnings():
         spark = local_session(config={**found, **(config or {})}, stock=stock)
     spark.sparkContext.setLogLevel("ERROR")
-    try:
+    with closing(spark):
         yield spark
-    finally:
-        spark.stop()
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ottla.spark.pipelines.errors import SessionLost
 from tests.support.spark import NO_PAUSE, session
 
 if TYPE_CHECKING:
@@ -150,19 +151,17 @@ def start(
 
 def main(directory: Path, bootstrap: str, topic: str, group: str) -> None:
     while not (directory / "stop").exists():
-        with session() as spark:
+        with suppress(SessionLost), session() as spark:
             run(spark, directory, bootstrap, topic, group)
 
 
 def run(spark: SparkSession, directory: Path, bootstrap: str, topic: str, group: str) -> None:
-    """Until it is told to stop, or queries fail again and again: then the session is at fault.
-
-    Spark 4.3 breaks one now and then when a process dies under it: from then on it calls every task
-    "not serializable", as a map of its own has not the size that it says it has.
-    """
+    """Until it is told to stop, or queries fail again and again: then the session is at fault."""
     queries: dict[str, StreamingQuery] = {}
     starts, seen = 0, -1
-    while starts < MAX_STARTS and not (directory / "stop").exists():
+    while not (directory / "stop").exists():
+        if starts >= MAX_STARTS:
+            raise SessionLost(f"{starts} queries in a row have failed")
         for kind in KINDS:
             if kind not in queries or not queries[kind].isActive:
                 queries[kind] = start(spark, kind, directory, bootstrap, topic, group)

@@ -164,9 +164,10 @@ class RemoteReads:
         try:
             records = await self._read(read.key, hosted)
         except (RemoteStorageError, LogError, OSError, WireError, CorruptIndex) as error:
-            self._count_failure(topic, error)
+            self._note_failure(hosted, error)
             read.end(code_of(error))
         else:
+            self._tiering.read_ended(hosted, None)
             self._tiering.fetch_quota.record(len(records.records), now_ms())
             self._tiering.count("fetch_bytes", topic, len(records.records))
             if not read.waiting:
@@ -206,9 +207,11 @@ class RemoteReads:
         local = log.aborted_transactions(key.offset, found.next_offset)
         return found._replace(aborted=found.aborted + local)
 
-    def _count_failure(self, topic: str, error: Exception) -> None:
+    def _note_failure(self, hosted: HostedPartition, error: Exception) -> None:
         if isinstance(error, NotReady):
             return
+        topic = hosted.topic
+        self._tiering.read_ended(hosted, error)
         self._tiering.count("fetch_errors", topic)
         if isinstance(error, CorruptRemoteData):
             self._tiering.count("corrupt_remote_segments", topic)
@@ -251,7 +254,7 @@ class RemoteReads:
                 if found is not None:
                     return TimestampOffset(found.timestamp_ms, found.offset, found.leader_epoch)
         except (RemoteStorageError, OSError, WireError, CorruptIndex) as error:
-            self._count_failure(hosted.topic, error)
+            self._note_failure(hosted, error)
             raise ApiError(code_of(error), str(error)) from error
         return await self._tiering.node.run_blocking(
             lambda: hosted.log.offset_for_timestamp(timestamp)

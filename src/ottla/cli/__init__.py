@@ -7,18 +7,24 @@ beyond that (a client, a broker, rich) is imported when it runs, so that none pa
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from ottla.cli import file, group, offsets, pipeline, share_group, tier, topic
+from ottla.cli.bench import EXAMPLES as BENCH_EXAMPLES
+from ottla.cli.bench import bench
 from ottla.cli.broker import EXAMPLES as BROKER_EXAMPLES
 from ottla.cli.broker import broker
+from ottla.cli.common import EXTRAS, complain
 from ottla.cli.consume import EXAMPLES as CONSUME_EXAMPLES
 from ottla.cli.consume import consume
 from ottla.cli.demo import EXAMPLES as DEMO_EXAMPLES
 from ottla.cli.demo import demo
+from ottla.cli.doctor import EXAMPLES as DOCTOR_EXAMPLES
+from ottla.cli.doctor import doctor
 from ottla.cli.produce import EXAMPLES as PRODUCE_EXAMPLES
 from ottla.cli.produce import produce
 from ottla.cli.relay import CLOCK_EXAMPLES, RELAY_EXAMPLES, clock, relay
@@ -43,6 +49,8 @@ app.command(epilog=RUN_EXAMPLES)(run)
 app.command(epilog=RELAY_EXAMPLES)(relay)
 app.command(epilog=CLOCK_EXAMPLES)(clock)
 app.command(epilog=DEMO_EXAMPLES)(demo)
+app.command(epilog=BENCH_EXAMPLES)(bench)
+app.command(epilog=DOCTOR_EXAMPLES)(doctor)
 app.add_typer(file.app, name="file")
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
@@ -73,4 +81,11 @@ def ottla(
 
 def main() -> None:
     """Run the command line and exit."""
-    app(prog_name="ottla")
+    try:
+        app(prog_name="ottla")
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        complain(f"this needs {package}: pip install 'ottla[{EXTRAS[package]}]'")
+        sys.exit(1)

@@ -21,6 +21,20 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_TIMEOUT = 10.0
 SCHEME = "kafka://"
 
+EXTRAS = {
+    "confluent_kafka": "kafka",
+    "numba": "arrow",
+    "numpy": "arrow",
+    "obstore": "s3",
+    "prometheus_client": "metrics",
+    "psycopg": "postgres",
+    "pyarrow": "arrow",
+    "pyspark": "spark",
+    "redis": "redis",
+    "yaml": "spark",
+}
+"""Which extra brings a package that not everybody has."""
+
 Bootstrap: TypeAlias = Annotated[
     str, typer.Option("--bootstrap", metavar="HOST:PORT,...", help="Brokers to ask first.")
 ]
@@ -71,7 +85,9 @@ def sentences() -> Iterator[None]:
     except BadBootstrap as error:
         raise typer.BadParameter(str(error), param_hint="--bootstrap") from None
     except BrokerUnreachable as error:
-        fail(f"{error}; is a broker running there? --bootstrap names another")
+        # Its own advice is for programs.
+        what = str(error).partition(";")[0]
+        fail(f"{what}; is a broker running there? --bootstrap names another")
     except BrokenPipeError:
         raise  # the command line's own way to end when nobody reads on
     except (ClientError, ValueError, OSError) as error:

@@ -85,7 +85,6 @@ def _read(
 
     from ottla.client.cluster import Client
     from ottla.client.reader import Reader
-    from ottla.client.reader_decode import ALL_COLUMNS, to_records
 
     async def run() -> None:
         left = sys.maxsize if max_records is None else max_records
@@ -98,14 +97,10 @@ def _read(
                 start=place,
                 stop="latest" if until_end else None,
                 partitions=partitions,
-                columns=ALL_COLUMNS,
-                max_batch_rows=min(left, ROWS_AT_ONCE),
             ) as reader:
-                async for batch in reader:
-                    printer.records(to_records(batch.slice(0, left)))
-                    left -= batch.num_rows
-                    if left <= 0:
-                        return
+                while left and (records := await reader.read_many(min(left, ROWS_AT_ONCE))):
+                    printer.records(records)
+                    left -= len(records)
 
     with sentences(), suppress(KeyboardInterrupt):
         asyncio.run(run())

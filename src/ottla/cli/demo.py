@@ -13,6 +13,12 @@ from ottla.cli.output import print_json
 if TYPE_CHECKING:
     from ottla.demo.run import Summary
 
+NEEDED = ("numba", "pyarrow", "pyspark")
+KEPT = """\
+the broker serves {0} until Ctrl-C; in another terminal:
+  ottla share-group describe warehouse --bootstrap {0}
+  ottla consume sales --until-end --bootstrap {0}
+its files, which stay when it ends: {1}"""
 STOPPED = 130  # what shells say of a program that Ctrl-C has ended
 
 EXAMPLES = """
@@ -42,21 +48,18 @@ def demo(
 ) -> None:
     """Show the whole of Ottla at work, and check what came out."""
     from asyncio import CancelledError
+    from importlib.util import find_spec
 
-    try:
-        from ottla.demo.crew import ChildFailed
-        from ottla.demo.run import Options, run_demo
-    except ModuleNotFoundError as error:
-        fail(f"{error}; the demo shows everything: pip install 'ottla[all]'")
+    missing = [package for package in NEEDED if find_spec(package) is None]
+    if missing:
+        fail(f"the demo shows everything and needs {missing[0]}: pip install 'ottla[all]'")
+    from ottla.demo.crew import ChildFailed
+    from ottla.demo.run import Options, run_demo
 
     def report(summary: Summary) -> None:
         _print(summary, as_json=as_json)
         if keep:
-            typer.echo(
-                f"the broker stays at {summary.bootstrap}, files in {summary.directory}: "
-                "Ctrl-C ends it",
-                err=as_json,
-            )
+            typer.echo(KEPT.format(summary.bootstrap, summary.directory), err=as_json)
 
     try:
         with sentences():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Cell: TypeAlias = str | int | bool | None
+Cell: TypeAlias = str | float | bool | None
 Value: TypeAlias = "Cell | Sequence[Value] | Mapping[str, Value]"
 
 # Wider than any row; rich needs some number.
@@ -37,7 +37,7 @@ def print_table(rows: Sequence[Mapping[str, Cell]], columns: Sequence[str]) -> N
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
-        numbers = any(type(row[column]) is int for row in rows)
+        numbers = any(type(row[column]) in (int, float) for row in rows)
         title = column.replace("_", " ")
         table.add_column(title, justify="right" if numbers else "left", overflow="fold")
     for row in rows:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ottla.cli import pipeline_checkpoint
 from ottla.cli.common import DEFAULT_BOOTSTRAP, Json, complain
 from ottla.cli.output import print_json, print_table
 from ottla.cli.run import Debug, Env, File, PipelineBootstrap, State, sentences
@@ -21,6 +22,7 @@ app = typer.Typer(
     help="Check a pipeline, draw it, see where it is, have a flow start anew.",
     no_args_is_help=True,
 )
+app.add_typer(pipeline_checkpoint.app, name="checkpoint")
 
 
 @app.command()

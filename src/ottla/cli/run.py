@@ -11,7 +11,9 @@ import signal
 import sys
 import tempfile
 import traceback
+import warnings
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TypeAlias
@@ -23,10 +25,9 @@ from ottla.cli.common import DEFAULT_BOOTSTRAP, complain
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pyspark.sql import SparkSession
-
     from ottla.cli.live import Display
     from ottla.spark.pipelines.board import Board
+    from ottla.spark.pipelines.compiler import Compiler
     from ottla.spark.pipelines.load import Pipeline
     from ottla.spark.pipelines.model import Flow
 
@@ -119,6 +120,8 @@ def run(
     if embedded and bootstrap is not None:
         raise typer.BadParameter("--embedded and --bootstrap exclude each other")
     logging.basicConfig(level=logging.WARNING, format="ottla: %(message)s")
+    # Of whatever pandas PySpark finds, which nothing here uses.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
     with sentences(debug=debug), ExitStack() as stack:
         from ottla.spark.pipelines.graph import chosen
         from ottla.spark.pipelines.load import load
@@ -136,15 +139,24 @@ def run(
         from ottla.cli.live import Display
 
         display = stack.enter_context(Display(as_json=as_json))
-        well = _Session(
-            pipeline, flows, named or DEFAULT_BOOTSTRAP, display, debug=debug, once=once
+        well = _Run(
+            pipeline,
+            flows,
+            named or DEFAULT_BOOTSTRAP,
+            display,
+            reload=lambda: load(file, env=env, state=state)._replace(places=pipeline.places),
+            debug=debug,
+            once=once,
         ).run(master, remote, limit, max_restarts, metrics_port)
     if not well:
         raise typer.Exit(FLOW_FAILED)
 
 
-class _Session:
-    """One run: the broker is asked, Spark started, flows run, and Spark stopped."""
+class _Run:
+    """One run: the broker is asked, Spark started, flows run, and Spark stopped.
+
+    A Spark that is lost on the way is started again.
+    """
 
     def __init__(
         self,
@@ -153,10 +165,13 @@ class _Session:
         bootstrap: str,
         display: Display,
         *,
+        reload: Callable[[], Pipeline],
         debug: bool,
         once: bool,
     ) -> None:
         self._pipeline = pipeline
+        self._reload = reload
+        self._is_first = True
         self._flows = flows
         self._bootstrap = bootstrap
         self._display = display
@@ -174,10 +189,10 @@ class _Session:
         """Whether all flows are well in the end."""
         from ottla.spark.pipelines.board import Board
         from ottla.spark.pipelines.preflight import prepare
-        from ottla.spark.pipelines.sessions import open_session
+        from ottla.spark.pipelines.renewal import run_in_sessions
+        from ottla.spark.pipelines.runner import Runner
 
-        pipeline = self._pipeline
-        definition = pipeline.definition
+        definition = self._pipeline.definition
         prepare(self._bootstrap, definition, self._flows)
         names = [one.name for one in self._flows]
         board = Board(names, definition.hooks, self._display.event)
@@ -185,40 +200,9 @@ class _Session:
             from ottla.spark.pipelines.metrics import serve_metrics
 
             serve_metrics(board, metrics_port)
-        log = None if self._debug else pipeline.places.state / "spark.log"
-        self._display.say("starting Spark ...")
-        spark = open_session(pipeline, master=master, remote=remote, log=log)
-        try:
-            return self._run_in(spark, board, limit, max_restarts)
-        finally:
-            spark.stop()
-
-    def _run_in(
-        self, spark: SparkSession, board: Board, limit: float | None, max_restarts: int | None
-    ) -> bool:
-        from ottla.spark.pipelines.compiler import Compiler
-        from ottla.spark.pipelines.deep_check import checked_schema
-        from ottla.spark.pipelines.errors import EnvironmentProblem
-        from ottla.spark.pipelines.failures import explain
-        from ottla.spark.pipelines.listener import BoardListener
-        from ottla.spark.pipelines.runner import Runner
-
-        is_remote = not hasattr(spark, "_jvm")
-        compiler = Compiler(
-            self._pipeline,
-            spark,
-            self._bootstrap,
-            once=self._once,
-            show=None if is_remote else self._display.rows,
-        )
-        definition = self._pipeline.definition
-        for flow in self._flows:
-            checked_schema(compiler, flow)
-        spark.streams.addListener(BoardListener(board))
         runner = Runner(
             definition,
             self._flows,
-            compiler.start,
             board,
             once=self._once,
             seconds=limit,
@@ -230,15 +214,52 @@ class _Session:
             runner.stop()
             self._display.say("stopping after the running batches; Ctrl-C again stops at once")
 
-        try:
-            with stopped_by_signals(stop), self._display.live(board):
-                return runner.run()
-        except Exception as error:
-            # Failures of flows are the runner's: what comes here is the end of the session.
-            log = self._pipeline.places.state / "spark.log"
-            raise EnvironmentProblem(
-                f"Spark is gone: {explain(error).sentence}; its log may say why: {log}"
-            ) from error
+        with ExitStack() as handlers:
+            begin = partial(self._session, board, handlers, stop, master, remote)
+            return run_in_sessions(runner, begin, self._tell_loss)
+
+    def _tell_loss(self, said: str, pause: float) -> None:
+        self._display.say(
+            f"Spark is gone ({said}); its log is {self._log}; a new session starts in {pause:.0f} s"
+        )
+        self._display.event({"event": "session", "state": "lost", "error": said, "pause": pause})
+
+    @property
+    def _log(self) -> Path:
+        return self._pipeline.places.state / "spark.log"
+
+    @contextmanager
+    def _session(
+        self,
+        board: Board,
+        handlers: ExitStack,
+        stop: Callable[[], object],
+        master: str | None,
+        remote: str | None,
+    ) -> Iterator[Compiler]:
+        """One session, with what lives as long as it does."""
+        from ottla.spark.pipelines.compiler import Compiler
+        from ottla.spark.pipelines.deep_check import checked_schema
+        from ottla.spark.pipelines.listener import BoardListener
+        from ottla.spark.pipelines.sessions import closing, is_classic, open_session
+
+        # Functions that were registered with one JVM, such as UDFs, are not known to the next.
+        pipeline = self._pipeline if self._is_first else self._reload()
+        self._display.say("starting Spark ...")
+        log = None if self._debug else self._log
+        spark = open_session(pipeline, master=master, remote=remote, log=log)
+        # PySpark sets a handler with each session; ours stays when the session ends.
+        handlers.enter_context(stopped_by_signals(stop))
+        with closing(spark):
+            show = self._display.rows if is_classic(spark) else None
+            compiler = Compiler(pipeline, spark, self._bootstrap, once=self._once, show=show)
+            if self._is_first:
+                for flow in self._flows:
+                    checked_schema(compiler, flow)
+            self._is_first = False
+            spark.streams.addListener(BoardListener(board))
+            with self._display.live(board):
+                yield compiler
 
 
 def _embedded(stack: ExitStack, pipeline: Pipeline, *, keeps: bool) -> str:

@@ -35,7 +35,7 @@ EXAMPLES = """\b
 Examples:
     ottla share-consume orders --group workers --from earliest
     ottla share-consume orders --group workers --follow --json
-    ottla share-consume orders --group workers --max 1 --ack reject
+    ottla share-consume orders --group workers --max-records 1 --ack reject
 """
 
 
@@ -56,7 +56,7 @@ def share_consume(
         ),
     ] = "accept",
     max_records: Annotated[
-        int | None, typer.Option("--max", metavar="N", min=1, help="Stop after so many.")
+        int | None, typer.Option("--max-records", metavar="N", min=1, help="Stop after so many.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more, until Ctrl-C.")] = False,
     key: Key = False,
@@ -79,7 +79,8 @@ def share_consume(
         raise typer.BadParameter("a share group has a name", param_hint="--group")
     if ack == "release" and max_records is None:
         raise typer.BadParameter(
-            "what is released comes again at once; say how many with --max", param_hint="--ack"
+            "what is released comes again at once; say how many with --max-records",
+            param_hint="--ack",
         )
     printer: Printer[ShareRecord] = Printer(
         as_json=as_json,

@@ -6,8 +6,8 @@ No sockets, no clock: time comes in as an argument, `Batch`es and `Settled` valu
   full; it leaves when it is full, when `linger` has passed, or in a hurry (flush, memory is short).
 - Idempotent, up to `MAX_IN_FLIGHT` batches of a partition are under way, all at one broker; that
   is how many a broker remembers. It is one until the first is written, since a broker that has not
-  seen a producer takes whatever comes first; and one without idempotence, or a retry could be
-  overtaken.
+  seen a producer, or not for so long that it may have forgotten it, takes whatever comes first; and
+  one without idempotence, or a retry could be overtaken.
 - A batch that comes back is sent again alone, when nothing of its partition is under way, and
   nothing new leaves before it is settled. So order survives every failure that passes.
 - A batch is sealed with producer id, epoch and sequence when it first leaves, and sent again under
@@ -54,6 +54,9 @@ MISPLACED: Final = frozenset(
 )
 """The broker's memory of the producer does not fit the batch, which it has not written."""
 
+FORGOTTEN_AFTER: Final = 3600.0
+"""Seconds; far below any sensible producer.id.expiration.ms (a day), too rare to cost anything."""
+
 _WRAP: Final = MAX_SEQUENCE + 1
 
 
@@ -82,7 +85,8 @@ class _Queue(Generic[Token]):
     next_sequence: int = 0
     broken: bool = False
     established: bool = False
-    """Whether the broker has written something under the identity."""
+    """Whether the broker has written something under the identity, and not too long ago."""
+    written: float = 0.0
     trouble: str = "it could not be sent"
 
     def waiting(self) -> Batch[Token] | None:
@@ -137,7 +141,7 @@ class Accumulator(Generic[Token]):
         now: float,
     ) -> tuple[Batch[Token], int]:
         """The batch a record was put in, and its place there. `size` bytes have been reserved."""
-        queue = self._queue(partition)
+        queue = self._queue(partition, now)
         batch = queue.batches[-1] if queue.batches else None
         if (
             batch is None
@@ -164,17 +168,19 @@ class Accumulator(Generic[Token]):
         batch.data = data
         batch.count = count
         batch.reserved = size
-        self._queue(partition).batches.append(batch)
+        self._queue(partition, now).batches.append(batch)
         return batch
 
     def _new_batch(self, partition: TopicPartition, now: float) -> Batch[Token]:
         return Batch(partition, now, now + self.limits.delivery_timeout, count=0, reserved=0)
 
-    def _queue(self, partition: TopicPartition) -> _Queue[Token]:
+    def _queue(self, partition: TopicPartition, now: float) -> _Queue[Token]:
         queue = self._busy.get(partition)
         if queue is None:
             # Sequences go on where they were when the partition was last busy.
             queue = self._busy[partition] = self._known.setdefault(partition, _Queue())
+            if now - queue.written >= FORGOTTEN_AFTER:
+                queue.established = False
         return queue
 
     # Batches out.
@@ -280,6 +286,7 @@ class Accumulator(Generic[Token]):
         queue.in_flight -= 1
         if isinstance(outcome, Delivered):
             queue.established = self.limits.idempotent and batch.identity == queue.identity
+            queue.written = now
             return self._finish(queue, batch, outcome), Stale.NOTHING
         stale = self._passes(queue, batch, outcome)
         if stale is None or batch.given_up:

@@ -24,6 +24,10 @@ class BadSetting(BadArgument):
     """A setting of a client that cannot be."""
 
 
+class MissingExtra(ClientError, ImportError):
+    """The call needs a package that comes with an extra of Ottla."""
+
+
 class ConnectionLost(ClientError):
     """The connection ended before the answer came; whether the request was served is unknown."""
 

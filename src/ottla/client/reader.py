@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Final, Self, get_args
 from ottla.client.admin_offsets import OffsetCalls
 from ottla.client.cluster import API_TIMEOUT, METADATA_MAX_AGE, Client
 from ottla.client.connection import REQUEST_TIMEOUT
-from ottla.client.errors import BadArgument, ClientClosed
+from ottla.client.errors import BadArgument, ClientClosed, MissingExtra
 from ottla.client.fetching import Planner
 from ottla.client.reader_buffer import Buffer
-from ottla.client.reader_decode import ALL_COLUMNS, DEFAULT_COLUMNS, to_records
 from ottla.client.reader_pump import Pump
+from ottla.client.reader_rows import RecordRows, decoder, records_of
 from ottla.client.reader_types import Isolation, OnDataLoss, Place, place_of
 from ottla.client.security import PLAINTEXT, Security
-from ottla.wire.arrow import UnknownColumn
+from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS, check_columns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
@@ -96,11 +96,11 @@ class Reader:
             prefetch=prefetch, max_batch_rows=max_batch_rows, max_batch_bytes=max_batch_bytes
         )
         self.topic = topic
-        self.columns: tuple[str, ...] = DEFAULT_COLUMNS if columns is None else tuple(columns)
-        unknown = [name for name in self.columns if name not in ALL_COLUMNS]
-        if unknown:
-            known = ", ".join(ALL_COLUMNS)
-            raise UnknownColumn(f"expected columns of {known}, got {', '.join(unknown)}")
+        # As Spark's Kafka source: headers only if asked for.
+        self.columns: tuple[str, ...] = (
+            COLUMNS_WITHOUT_HEADERS if columns is None else tuple(columns)
+        )
+        check_columns(self.columns)
         self._may_add_columns = columns is None
         wanted = _partitions(partitions, start, stop)
         self._owns_client = not isinstance(bootstrap, Client)
@@ -140,6 +140,7 @@ class Reader:
             max_wait=max_wait,
             verify_crc=verify_crc,
             columns=self.columns,
+            decode=decoder(),
         )
 
     async def __aenter__(self) -> Self:
@@ -174,7 +175,12 @@ class Reader:
         head = await self._head()
         if head is None:
             raise StopAsyncIteration
-        rows = self._buffer.take(self._rows_at_once(head))
+        if isinstance(head.batch, RecordRows):
+            raise MissingExtra(
+                "Arrow batches need the arrow extra: pip install 'ottla[arrow]'; "
+                "records() and read_many() do without"
+            )
+        rows: pa.RecordBatch = self._buffer.take(self._rows_at_once(head))
         self._running().poke()
         return rows if rows.schema.names == list(self.columns) else rows.select(self.columns)
 
@@ -189,17 +195,10 @@ class Reader:
         1 b'two'
         2 b'three'
         """
-        pump = self._running()
-        if pump.columns != ALL_COLUMNS:
-            if not self._may_add_columns and self.columns != ALL_COLUMNS:
-                raise BadArgument("records() needs all columns; leave `columns` out")
-            pump.columns = ALL_COLUMNS
-            # What was read ahead has no headers, and is read once more.
-            for number, offset in self.positions.items():
-                self._seek(number, Place(offset))
+        self._read_all_columns()
         while (head := await self._head()) is not None:
             assert head.batch is not None
-            made = to_records(head.batch.slice(head.taken, RECORDS_AT_ONCE))
+            made = records_of(head.batch.slice(head.taken, RECORDS_AT_ONCE))
             for taken, record in enumerate(made, head.taken):
                 # Whoever seeks or takes a batch in between has moved on from here.
                 if self._buffer.head() is not head or head.taken != taken:
@@ -207,6 +206,23 @@ class Reader:
                 self._buffer.skip(1, record.offset + 1)
                 yield record
             self._running().poke()
+
+    async def read_many(self, max_records: int = RECORDS_AT_ONCE) -> list[Record]:
+        """The next records of one partition, as soon as there are any; none at the end.
+
+        >>> from ottla import Reader
+        >>> async with Reader("127.0.0.1:9092", "orders", stop="latest") as reader:
+        ...     while records := await reader.read_many():
+        ...         print([record.value for record in records])
+        [b'one', b'two', b'three']
+        """
+        _check_at_least_one(max_records=max_records)
+        self._read_all_columns()
+        if await self._head() is None:
+            return []
+        rows = self._buffer.take(max_records)
+        self._running().poke()
+        return list(records_of(rows))
 
     @property
     def positions(self) -> dict[int, int]:
@@ -252,6 +268,17 @@ class Reader:
             one.partition: max(0, found.offset - positions[one.partition])
             for one, found in ends.items()
         }
+
+    def _read_all_columns(self) -> None:
+        """Records have headers: what was read ahead without them is read once more."""
+        pump = self._running()
+        if pump.columns == COLUMNS:
+            return
+        if not self._may_add_columns and self.columns != COLUMNS:
+            raise BadArgument("records need all columns; leave `columns` out")
+        pump.columns = COLUMNS
+        for number, offset in self.positions.items():
+            self._seek(number, Place(offset))
 
     def _seek(self, number: int, place: Place) -> None:
         pump = self._running()

@@ -12,10 +12,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.client.reader_decode import Chunk
+from ottla.client.reader_rows import Chunk, next_offset_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Sequence
+
+    from ottla.client.reader_rows import Table
 
 
 @dataclass(slots=True)
@@ -23,7 +25,7 @@ class Rows:
     """Decoded rows; `next_offset` is where the partition goes on after the last of them."""
 
     partition: int
-    batch: pa.RecordBatch | None
+    batch: Table | None
     next_offset: int
     nbytes: int = 0
     taken: int = 0
@@ -80,14 +82,14 @@ class Buffer:
         fits = self._row_bytes + len(chunk.records) <= self._limit
         return chunk if fits or not self._rows else None
 
-    def replace(self, chunk: Chunk, batches: list[pa.RecordBatch]) -> None:
+    def replace(self, chunk: Chunk, batches: Sequence[Table]) -> None:
         """Put its rows in the place of the oldest chunk, unless that was forgotten meanwhile."""
         if not self._chunks or self._chunks[0] is not chunk:
             return
         self._chunks.popleft()
         self._chunk_bytes -= len(chunk.records)
         for batch in batches[:-1]:
-            self._append(chunk.partition, batch, batch.column("offset")[-1].as_py() + 1)
+            self._append(chunk.partition, batch, next_offset_of(batch))
         self._append(chunk.partition, batches[-1] if batches else None, chunk.next_offset)
 
     def head(self) -> Rows | None:
@@ -96,12 +98,12 @@ class Buffer:
             self._pop()
         return self._rows[0] if self._rows else None
 
-    def take(self, count: int) -> pa.RecordBatch:
+    def take(self, count: int) -> Table:
         """Up to `count` more rows of the head."""
         head = self._rows[0]
         assert head.batch is not None
         rows = head.batch.slice(head.taken, count)
-        self.skip(rows.num_rows, rows.column("offset")[-1].as_py() + 1)
+        self.skip(rows.num_rows, next_offset_of(rows))
         return rows
 
     def skip(self, count: int, next_offset: int) -> None:
@@ -114,7 +116,7 @@ class Buffer:
         else:
             self.positions[head.partition] = next_offset
 
-    def _append(self, partition: int, batch: pa.RecordBatch | None, next_offset: int) -> None:
+    def _append(self, partition: int, batch: Table | None, next_offset: int) -> None:
         nbytes = 0 if batch is None else batch.nbytes
         self._rows.append(Rows(partition, batch, next_offset, nbytes))
         self._row_bytes += nbytes

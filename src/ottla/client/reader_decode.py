@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from ottla.client.reader_types import CorruptRecords, Record
-from ottla.wire.arrow import COLUMNS, ColumnTooLarge, batches_to_arrow
+from ottla.wire.arrow import ColumnTooLarge, batches_to_arrow
 from ottla.wire.batch import iter_batches
+from ottla.wire.columns import COLUMNS
 from ottla.wire.errors import DecompressedTooLarge, WireError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DEFAULT_COLUMNS: Final = COLUMNS[:-1]  # as Spark's Kafka source: headers only if asked for
-ALL_COLUMNS: Final = COLUMNS
+    from ottla.client.reader_rows import Chunk
 
 MICROSECONDS: Final = 1000  # in a millisecond
-
-
-class Chunk(NamedTuple):
-    """The records of one partition that came with one answer; they may end inside a batch."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int | None
-    next_offset: int
-    records: memoryview
-    aborted: Sequence[tuple[int, int]] = ()
 
 
 def decode(chunk: Chunk, columns: Sequence[str], *, verify_crc: bool) -> list[pa.RecordBatch]:
@@ -38,7 +26,7 @@ def decode(chunk: Chunk, columns: Sequence[str], *, verify_crc: bool) -> list[pa
     try:
         return _decode(chunk, needed, verify_crc)
     except WireError as error:
-        raise CorruptRecords(f"{error}; seek past the broken batch to go on") from error
+        raise CorruptRecords.at(error) from error
 
 
 def _decode(chunk: Chunk, columns: Sequence[str], verify_crc: bool) -> list[pa.RecordBatch]:
@@ -78,12 +66,12 @@ def _middle(chunk: Chunk) -> int | None:
 
 def to_records(rows: pa.RecordBatch) -> list[Record]:
     """Rows of all columns as records."""
-    columns = {name: rows.column(name) for name in ALL_COLUMNS}
+    columns = {name: rows.column(name) for name in COLUMNS}
     columns["timestamp"] = columns["timestamp"].cast(pa.int64())
     return [
         Record(topic, partition, offset, micros // MICROSECONDS, kind, key, value, _pairs(headers))
         for key, value, topic, partition, offset, micros, kind, headers in zip(
-            *(columns[name].to_pylist() for name in ALL_COLUMNS), strict=True
+            *(columns[name].to_pylist() for name in COLUMNS), strict=True
         )
     ]
 

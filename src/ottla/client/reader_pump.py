@@ -22,11 +22,11 @@ from ottla.client.fetching_wire import (
     lookup_answer,
     lookup_request,
 )
-from ottla.client.reader_decode import Chunk, decode
+from ottla.client.reader_rows import Chunk
 from ottla.client.reader_types import CorruptRecords
-from ottla.wire.arrow import next_offset
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.errors import WireError
+from ottla.wire.selection import next_offset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ottla.client.fetching import Lookup, Planner, Question
     from ottla.client.fetching_wire import Answered
     from ottla.client.reader_buffer import Buffer
+    from ottla.client.reader_rows import Decode
     from ottla.client.reader_types import Isolation
 
 # Below this a hop to another thread and back takes longer than the work it spares the loop.
@@ -54,6 +55,7 @@ class Pump:
         max_wait: float,
         verify_crc: bool,
         columns: Sequence[str],
+        decode: Decode,
     ) -> None:
         self.columns = columns
         self.spoiled: CorruptRecords | None = None
@@ -63,6 +65,7 @@ class Pump:
         self._isolation: Isolation = isolation
         self._max_wait_ms = int(max_wait * 1000)
         self._verify_crc = verify_crc
+        self._decoder = decode
         self._todo = asyncio.Event()
         self._changed = asyncio.Event()
         self._now = asyncio.get_running_loop().time
@@ -185,10 +188,10 @@ class Pump:
     async def _decode(self, chunk: Chunk) -> None:
         try:
             if len(chunk.records) < OFF_LOOP_BYTES:
-                batches = decode(chunk, self.columns, verify_crc=self._verify_crc)
+                batches = self._decoder(chunk, self.columns, verify_crc=self._verify_crc)
             else:
                 batches = await asyncio.to_thread(
-                    decode, chunk, self.columns, verify_crc=self._verify_crc
+                    self._decoder, chunk, self.columns, verify_crc=self._verify_crc
                 )
         except CorruptRecords as error:
             self.spoiled = error

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self, TypeAlias
 
 from ottla.client.errors import BadArgument, ClientError, KafkaError
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client.cluster_view import TopicPartition
+    from ottla.wire.errors import WireError
 
 
 class Timestamp(NamedTuple):
@@ -75,6 +76,11 @@ class TopicRecreated(ClientError):
 
 class CorruptRecords(ClientError):
     """Fetched bytes are not what a producer wrote; the cause says what is wrong with them."""
+
+    @classmethod
+    def at(cls, error: WireError) -> Self:
+        """What `error` means for whoever reads."""
+        return cls(f"{error}; seek past the broken batch to go on")
 
 
 def place_of(position: Position) -> Place:

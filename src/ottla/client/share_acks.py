@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.client.errors import KafkaError, UnsupportedApi
 from ottla.client.share_delivery import DONE, HELD, PENDING, RENEWED, SENT, WAITING, Sent
-from ottla.client.share_types import Acknowledged, Kind, RecordNotHeld
+from ottla.client.share_types import Acknowledged, Kind, RecordNotHeld, UnacknowledgedRecords
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from ottla.client.cluster_view import TopicPartition
     from ottla.client.errors import ClientError
@@ -40,6 +40,7 @@ STILL_HELD: Final = frozenset(
 _SAYABLE_STATES: Final = bytes([*range(Kind.ACCEPT, Kind.RENEW + 1), HELD, RENEWED])
 _SAYABLE: Final = re.compile(b"[%b]+" % _SAYABLE_STATES)
 _RUN: Final = re.compile(rb"(.)\1*", re.DOTALL)
+_NAMES: Final = {int(kind): kind.name.lower() for kind in Kind}
 _OPEN: Final = re.compile(b"[%b]+" % bytes([WAITING, HELD, RENEWED]))
 
 
@@ -65,6 +66,9 @@ class Ledger:
 
     def __init__(self) -> None:
         self.results: deque[Acknowledged] = deque()
+        self.heads: dict[int, tuple[int, bytearray]] = {}
+        """By number, of the deliveries that are not lost: the first offset of the first range, and
+        the states there. For whoever decides about so many records that each call counts."""
         self._deliveries: dict[int, Delivery] = {}
 
     def add(self, delivery: Delivery) -> None:
@@ -74,6 +78,7 @@ class Ledger:
                 for span in delivery.spans:
                     self._supersede(older, span)
         self._deliveries[delivery.number] = delivery
+        self.heads[delivery.number] = delivery.firsts[0], delivery.spans[0].states
 
     def give(self, number: int, offset: int) -> None:
         """One record that waited goes to the caller."""
@@ -100,16 +105,12 @@ class Ledger:
         delivery = self._deliveries.get(number)
         if delivery is None:
             raise RecordNotHeld(_not_held(f"the record at offset {offset}"))
-        span: Span | None = delivery.spans[0]
-        at = offset - delivery.firsts[0]
-        if not 0 <= at < len(delivery.spans[0].states):
-            span = delivery.span_of(offset)
-            at = offset if span is None else offset - span.first
-        if span is None or span.states[at] not in _SAYABLE_STATES:
+        span = delivery.span_of(offset)
+        if span is None or span.states[offset - span.first] not in _SAYABLE_STATES:
             raise RecordNotHeld(_not_held(f"the record {delivery.partition} at {offset}"))
         if delivery.lost:
             self._report(delivery, offset, bytes([kind]), _lost(delivery))
-        span.states[at] = DONE if delivery.lost else kind
+        span.states[offset - span.first] = DONE if delivery.lost else kind
 
     def acknowledge_range(
         self, partition: TopicPartition, first: int, end: int, kind: Kind
@@ -141,10 +142,10 @@ class Ledger:
         span = None if delivery is None or delivery.lost else delivery.span_of(offset)
         return span is not None and span.states[offset - span.first] == WAITING
 
-    def is_untouched(self, number: int) -> bool:
-        """Whether nothing has become of a delivery since it was entered."""
-        delivery = self._deliveries.get(number)
-        return delivery is not None and not delivery.lost and not delivery.count(DONE)
+    @property
+    def waiting(self) -> int:
+        """How many records are there to be given to the caller."""
+        return self._count(WAITING)
 
     def expire_waiting(self, now: float) -> None:
         """Drop what was not given before its lock ended: it is somebody else's by now."""
@@ -155,7 +156,15 @@ class Ledger:
     @property
     def undecided(self) -> int:
         """How many records the caller was given and has said nothing about."""
-        return sum(one.count(HELD) for one in self._deliveries.values() if not one.lost)
+        return self._count(HELD)
+
+    def refuse_undecided(self) -> None:
+        """Raise unless the caller has said something about all that it was given."""
+        if undecided := self.undecided:
+            raise UnacknowledgedRecords(
+                f"{undecided} records of the last poll are undecided; acknowledge each of them, "
+                'with "release" if another attempt should be made'
+            )
 
     def nodes_with_pending(self) -> set[int]:
         """Where acknowledgements wait to be sent."""
@@ -213,6 +222,7 @@ class Ledger:
             if delivery.lost:
                 continue
             delivery.lost = True
+            self.heads.pop(delivery.number, None)
             for span in delivery.spans:
                 self._fail_pending(delivery, span, 0, len(span.states), _lost(delivery))
 
@@ -220,6 +230,9 @@ class Ledger:
         """Stop expecting a word on what was lost."""
         for number in [one.number for one in self._deliveries.values() if one.lost]:
             del self._deliveries[number]
+
+    def _count(self, state: int) -> int:
+        return sum(one.count(state) for one in self._deliveries.values() if not one.lost)
 
     def _at(self, node: int) -> Iterator[Delivery]:
         return (one for one in self._deliveries.values() if one.node == node)
@@ -249,14 +262,22 @@ class Ledger:
         self, delivery: Delivery, first: int, kinds: bytes, error: ClientError | None
     ) -> None:
         topic, partition = delivery.partition
-        for run in _RUN.finditer(kinds):
-            kind = Kind(run.group()[0]).name.lower()
-            low, high = first + run.start(), first + run.end() - 1
+        for start, end in _runs(kinds):
+            low, high = first + start, first + end - 1
+            kind = _NAMES[kinds[start]]
             self.results.append(Acknowledged(topic, partition, low, high, kind, error))
 
     def _sweep(self) -> None:
         for number in [one.number for one in self._deliveries.values() if one.is_done]:
             del self._deliveries[number]
+            self.heads.pop(number, None)
+
+
+def _runs(kinds: bytes) -> Iterable[tuple[int, int]]:
+    """Where equal neighbours begin and end; mostly all are equal."""
+    if kinds.count(kinds[0]) == len(kinds):
+        return [(0, len(kinds))]
+    return (run.span() for run in _RUN.finditer(kinds))
 
 
 def _is_still_held(error: ClientError) -> bool:

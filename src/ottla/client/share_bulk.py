@@ -1,4 +1,4 @@
-"""Records of a share fetch by compiled code: it finds where they are, slices make what they hold.
+"""Records of a share fetch by compiled code: it finds where they are, Arrow makes what they hold.
 
 Takes less than half of the time of `ottla.wire.records`, to which everything unusual is left:
 headers, and whatever is wrong and has to be named. Needs the `arrow` extra.
@@ -6,21 +6,22 @@ headers, and whatever is wrong and has to be named. Needs the `arrow` extra.
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from ottla.client.share_delivery import WAITING
 from ottla.client.share_types import ShareRecord
 from ottla.wire.compression import DECOMPRESSION_HARD_LIMIT, codec_of, decompress
 from ottla.wire.errors import WireError
 from ottla.wire.kernels import decode
+from ottla.wire.kernels.jit import gather
 from ottla.wire.kernels.validate import address_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
@@ -31,48 +32,62 @@ if TYPE_CHECKING:
     Rows: TypeAlias = I64 | slice
 
 MICROSECONDS: Final = 1000  # in a millisecond
+# Below this to call compiled code takes longer than to do without.
+FEWEST: Final = 64
 
-# What the class does with a tuple, without its detour through Python.
-_make: Final[Callable[[tuple[object, ...]], ShareRecord]] = partial(tuple.__new__, ShareRecord)
+# What the walk writes about pieces, in this order.
+_KEYS, _VALUES, _HEADERS = range(3)
 
 
-class _Pieces(NamedTuple):
-    """Where the keys or values of records are, as `decode.Pieces` has it."""
+class _Found(NamedTuple):
+    """What a walk writes: numbers, and of pieces where they are, as `decode.Pieces` has it.
 
+    A poll brings some hundred records: to make an array costs as much as to fill it, so columns
+    are rows of few arrays.
+    """
+
+    numbers: I64
+    """Offsets, then times."""
     sources: I64
     ends: npt.NDArray[np.int32]
     valid: npt.NDArray[np.uint8]
 
     @classmethod
-    def allocate(cls, count: int) -> _Pieces:
+    def allocate(cls, count: int) -> _Found:
+        pieces = _HEADERS + 1
         return cls(
-            np.empty(count, np.int64),
-            np.zeros(count + 1, np.int32),
-            np.zeros(count // 8 + 1, np.uint8),
+            np.empty((2, count), np.int64),
+            np.empty((pieces, count), np.int64),
+            np.zeros((pieces, count + 1), np.int32),
+            np.zeros((pieces, count // 8 + 1), np.uint8),
         )
 
-    def addresses(self) -> decode.Pieces:
-        return decode.Pieces(*(address_of(array) for array in self))
+    def addresses(self) -> tuple[decode.Fixed, list[decode.Pieces]]:
+        fixed, *pieces = [_row_addresses(array) for array in self]
+        return decode.Fixed(*fixed), [decode.Pieces(*of) for of in zip(*pieces, strict=True)]
 
-    def cut(self, data: bytes, base: int, chosen: Rows) -> Iterable[bytes | None]:
-        """The bytes of the chosen rows; `base` is the address of `data`."""
-        valid = np.unpackbits(self.valid, bitorder="little")[chosen]
-        if not valid.any():
-            return repeat(None)
-        starts = self.sources[chosen] - base
-        ends = starts + np.diff(self.ends)[chosen]
-        places = zip(starts.tolist(), ends.tolist(), strict=True)
-        if valid.all():
-            return [data[start:end] for start, end in places]
-        return [
-            data[start:end] if is_there else None
-            for (start, end), is_there in zip(places, valid.tolist(), strict=True)
-        ]
+    def column(self, number: int, rows: int, chosen: Rows) -> list[bytes | None]:
+        """The bytes of the chosen ones of the rows; Arrow makes objects faster than slices do."""
+        ends = self.ends[number]
+        data = np.empty(int(ends[rows]), np.uint8)
+        gather(self.sources[number], ends, rows, address_of(data))
+        buffers = [pa.py_buffer(one) for one in (self.valid[number], ends, data)]
+        column = pa.BinaryArray.from_buffers(pa.binary(), rows, buffers)
+        found: list[bytes | None] = column.to_numpy(zero_copy_only=False)[chosen].tolist()
+        return found
 
 
 def load() -> None:
-    """Have the kernel compiled, or read from its cache."""
-    _scan([], b"", 0, 0)
+    """Have the kernels compiled, or read from their cache."""
+    _Found.allocate(0).column(_KEYS, 0, slice(0))
+    _scan([], [], 0, 0)
+
+
+def read_many(delivery: Delivery, batches: Sequence[RecordBatch]) -> list[ShareRecord] | None:
+    """As `read_bulk`, where that pays."""
+    if sum(batch.record_count for batch in batches) < FEWEST:
+        return None
+    return read_bulk(delivery, batches)
 
 
 def read_bulk(delivery: Delivery, batches: Sequence[RecordBatch]) -> list[ShareRecord] | None:
@@ -83,16 +98,14 @@ def read_bulk(delivery: Delivery, batches: Sequence[RecordBatch]) -> list[ShareR
         blocks = [_block(batch) for batch in batches]
     except WireError:
         return None
-    data = b"".join(blocks)
-    sizes = [len(block) for block in blocks]
     if any(
-        not 0 <= batch.record_count <= size // decode.MIN_RECORD_SIZE
-        for batch, size in zip(batches, sizes, strict=True)
+        not 0 <= batch.record_count <= len(block) // decode.MIN_RECORD_SIZE
+        for batch, block in zip(batches, blocks, strict=True)
     ):
         return None
     first, end = delivery.firsts[0], delivery.spans[-1].end
-    found = _scan(list(zip(batches, sizes, strict=True)), data, first, end)
-    return None if found is None else _records(delivery, batches[0], data, *found)
+    found = _scan(batches, blocks, first, end)
+    return None if found is None else _records(delivery, batches[0], *found)
 
 
 def claim(delivery: Delivery, offsets: I64) -> tuple[Rows, npt.NDArray[np.int32]]:
@@ -119,6 +132,11 @@ def claim(delivery: Delivery, offsets: I64) -> tuple[Rows, npt.NDArray[np.int32]
     return chosen, counts[at[chosen]]
 
 
+def _row_addresses(array: npt.NDArray[Any]) -> list[int]:
+    first, step = address_of(array), array.strides[0]
+    return [first + row * step for row in range(len(array))]
+
+
 def _block(batch: RecordBatch) -> memoryview:
     where = f"batch at offset {batch.base_offset}"
     limit = DECOMPRESSION_HARD_LIMIT
@@ -126,58 +144,43 @@ def _block(batch: RecordBatch) -> memoryview:
 
 
 def _scan(
-    batches: Sequence[tuple[RecordBatch, int]], data: bytes, first: int, end: int
-) -> tuple[I64, I64, _Pieces, _Pieces] | None:
-    """Offsets, times, keys and values of the records in first <= offset < end, if all are plain."""
+    batches: Sequence[RecordBatch], blocks: Sequence[memoryview], first: int, end: int
+) -> tuple[int, _Found] | None:
+    """How many records there are in first <= offset < end, and where, if all are plain."""
     places = []
-    address = address_of(data)
-    for batch, size in batches:
+    most = 0
+    for batch, block in zip(batches, blocks, strict=True):
         kind = batch.is_log_append_time
         time = batch.max_timestamp if kind else batch.base_timestamp
-        places.append((address, size, batch.record_count, batch.base_offset, time, kind))
-        address += size
+        count = batch.record_count
+        places.append((address_of(block), len(block), count, batch.base_offset, time, kind))
+        most += count
     plan = np.array(places, np.int64).reshape(len(places), decode.PLAN_FIELDS)
-    most = int(plan[:, decode.COUNT].sum())
-    offsets, times = np.empty(most, np.int64), np.empty(most, np.int64)
-    keys, values, headers = (_Pieces.allocate(most) for _ in range(3))
-    status, *_, rows = decode.scan(
-        plan,
-        first,
-        end,
-        decode.Fixed(address_of(offsets), address_of(times)),
-        keys.addresses(),
-        values.addresses(),
-        headers.addresses(),
-    )
-    offsets = offsets[:rows]
-    if status != decode.OK or headers.ends[rows] or (offsets[1:] <= offsets[:-1]).any():
+    found = _Found.allocate(most)
+    fixed, pieces = found.addresses()
+    status, *_, rows = decode.scan(plan, first, end, fixed, *pieces)
+    offsets = found.numbers[0, :rows]
+    if status != decode.OK or found.ends[_HEADERS, rows] or (offsets[1:] <= offsets[:-1]).any():
         return None
-    return offsets, times[:rows] // MICROSECONDS, keys, values
+    return rows, found
 
 
-def _records(
-    delivery: Delivery,
-    batch: RecordBatch,
-    data: bytes,
-    offsets: I64,
-    times: I64,
-    keys: _Pieces,
-    values: _Pieces,
-) -> list[ShareRecord]:
+def _records(delivery: Delivery, batch: RecordBatch, rows: int, found: _Found) -> list[ShareRecord]:
+    offsets, times = found.numbers[:, :rows]
     chosen, counts = claim(delivery, offsets)
     topic, partition = delivery.partition
-    base = address_of(data)
     columns = zip(
         repeat(topic),
         repeat(partition),
         offsets[chosen].tolist(),
-        times[chosen].tolist(),
+        (times[chosen] // MICROSECONDS).tolist(),
         repeat(int(batch.is_log_append_time)),
-        keys.cut(data, base, chosen),
-        values.cut(data, base, chosen),
+        found.column(_KEYS, rows, chosen),
+        found.column(_VALUES, rows, chosen),
         repeat(()),
         counts.tolist(),
         repeat(delivery.number),
         strict=False,  # some have no end
     )
-    return list(map(_make, columns))
+    # What the class does with a tuple, without its detour through Python.
+    return list(map(tuple.__new__, repeat(ShareRecord), columns))

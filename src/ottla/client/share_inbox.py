@@ -81,7 +81,7 @@ class Inbox:
         self.drop_stale()
         records = list(self.ahead)
         self.ahead.clear()
-        if not all(map(self._ledger.is_untouched, {one.delivery for one in records})):
+        if len(records) != self._ledger.waiting:
             records = [one for one in records if self._is_waiting(one)]
         return records
 

@@ -13,7 +13,7 @@ import fcntl
 import os
 import time
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.offsets.errors import OffsetLockTimeout
 
@@ -37,6 +37,14 @@ class Durability(Enum):
     """A power cut."""
     RENAME = "rename"
     """The end of the process, not a power cut; for tests."""
+
+
+class Found(NamedTuple):
+    """A file: what is in it, and how many names it has."""
+
+    data: bytes
+    inode: int
+    names: int
 
 
 def read(path: str, limit: int, directory: int | None = None) -> bytes | None:
@@ -99,19 +107,22 @@ class OpenDirectory:
     def read(self, name: str, limit: int) -> bytes | None:
         return read(name, limit, self._descriptor)
 
-    def read_many(self, names: Iterable[str], limit: int) -> dict[str, bytes | None]:
-        """The content of each; what is one file under several names is read once."""
-        found: dict[str, bytes | None] = {}
-        by_inode: dict[int, bytes | None] = {}
+    def read_many(self, names: Iterable[str], limit: int) -> list[Found | None]:
+        """What is under each name; what is one file under several names is read once."""
+        found: list[Found | None] = []
+        by_inode: dict[int, Found] = {}
         for name in names:
             try:
-                inode = os.stat(name, dir_fd=self._descriptor).st_ino
+                status = os.stat(name, dir_fd=self._descriptor)
             except FileNotFoundError:
-                found[name] = None
+                found.append(None)
                 continue
-            if inode not in by_inode:
-                by_inode[inode] = self.read(name, limit)
-            found[name] = by_inode[inode]
+            file = by_inode.get(status.st_ino)
+            if file is None:
+                data = read(name, limit, self._descriptor)
+                assert data is not None  # whoever asks holds the lock of the name
+                file = by_inode[status.st_ino] = Found(data, status.st_ino, status.st_nlink)
+            found.append(file)
         return found
 
     def names(self) -> list[str]:
@@ -130,10 +141,6 @@ class OpenDirectory:
                 if error.errno not in _NO_LINKS:
                     raise
                 self._write(name, data)
-
-    def is_shared(self, name: str) -> bool:
-        """Whether the file has other names too."""
-        return os.stat(name, dir_fd=self._descriptor).st_nlink != 1
 
     def add(self, name: str, data: bytes, end: int) -> None:
         """Add to a file of that size, durably; if that fails it is what it was."""

@@ -8,14 +8,13 @@ and, if it was saved together with others, a line for each of them: the files of
 are links to one file, so that 64 keys cost one fsync. A reader takes the line of its own key, and
 a file with any line that is not right is corrupt.
 
-A key that is saved again gets a line added, marked `+v1`; the last line counts. Adding changes
-nothing that was there, and a file that has been added to stays within the bytes a disk writes as
-one, so that a crash leaves a line, or the beginning of one, or zeros. Only such a rest of a `+`
-line is ignored. Who adds the first line syncs the directory before, so that a file with a `+` line
-is known to be recorded there.
+Keys that are saved again get a block of lines added, one for each key of the file, marked `+v1`;
+the last block counts. Adding changes nothing that was there, so a crash leaves the block, or a part
+of it, or zeros where a part should be: what is such a rest of a block is ignored, and the block
+before it counts, for all its keys. Who adds the first block syncs the directory before, so that a
+file with a `+` line is known to be recorded there.
 
-`Lance` is the layout of the LANCE client: a
-decimal number, keys by numeric ids.
+`Lance` is the layout of the LANCE client: a decimal number, keys by numeric ids.
 
 Names become file names by percent-encoding everything but [a-z0-9_-]: nothing leaves the directory
 and nothing depends on whether the file system tells cases apart.
@@ -35,7 +34,7 @@ from ottla.offsets.rules import Stored
 from ottla.offsets.types import MAX_EPOCH_CHARS, MAX_NAME_BYTES, MAX_POSITION, OffsetKey
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 OFFSET_SUFFIX: Final = ".offset"
 LOCK_SUFFIX: Final = ".lock"
@@ -50,14 +49,19 @@ MAX_GROUP: Final = 64
 MAX_LINE: Final = 3 * MAX_NAME_BYTES + MAX_EPOCH_CHARS + 100
 MAX_FILE_BYTES: Final = MAX_GROUP * MAX_LINE
 
-MAX_GROWN_BYTES: Final = 512
-"""A sector: the most that every disk writes whole or not at all."""
+MAX_GROWN_BYTES: Final = 4 * 1024
+"""Of a single key's file: a page, and some hundred saves."""
+MAX_GROWN_GROUP_BYTES: Final = 32 * 1024
+"""Of a group's file: some fifteen blocks of 64 keys, and still one read for who loads a key."""
+SECTOR_BYTES: Final = 512
+"""What every disk writes whole or not at all."""
 ADDED: Final = "+"
 
 _SAFE: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-")
 _QUOTED: Final = [chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in range(256)]
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,38}")
-_CUT: Final = re.compile(rb"(\+[^\0\n]*)?\0*")
+_ZEROS: Final = re.compile(rb"\0+")
+_GROWTH: Final = re.compile(rb"\n[+\0]")
 _LANCE_NAME: Final = re.compile(r"topic-(0|[1-9][0-9]{0,9})-consumer-(0|[1-9][0-9]{0,19})\.offset")
 _LANCE_MAX_TOPIC: Final = 2**32 - 1
 _LANCE_MAX_CONSUMER: Final = 2**64 - 1
@@ -84,11 +88,22 @@ def part(name: str) -> str:
     return f"{quoted[:KEPT_OF_LONG_PART]}{LONG_MARK}{digest[:32]}"
 
 
-class Addition(NamedTuple):
-    """A line to add to a file; `is_first` if no other has been added to it."""
+_key = lru_cache(maxsize=1024)(OffsetKey)
 
-    line: bytes
+
+class Addition(NamedTuple):
+    """A block to add to a file; `is_first` if no other has been added to it."""
+
+    block: bytes
     is_first: bool
+
+
+class _File(NamedTuple):
+    """What the bytes of a file say: for each stem its stream, its shard and what is stored."""
+
+    entries: dict[str, tuple[str, int, Stored]]
+    has_grown: bool
+    is_cut: bool
 
 
 class V1:
@@ -115,46 +130,76 @@ class V1:
     def encode(self, entries: Sequence[tuple[OffsetKey, Stored]]) -> bytes:
         return b"".join([_v1_line("v1", key, stored) for key, stored in entries])
 
-    def addition(self, stem: str, data: bytes, entry: tuple[OffsetKey, Stored]) -> Addition | None:
-        """What to add to the file of a key, which has this data; None if it is to be replaced."""
-        line = _v1_line(ADDED + "v1", *entry)
-        if not data.endswith(b"\n") or len(data) + len(line) > MAX_GROWN_BYTES:
-            return None
+    def addition(
+        self, data: bytes, entries: Mapping[str, tuple[OffsetKey, Stored]]
+    ) -> Addition | None:
+        """What to add to the file of these stems, which has this data; None to replace it."""
         try:
-            if [*_v1_entries(data)] != [stem]:
-                return None
+            file = _v1_file(data)
         except Malformed:
             return None
-        return Addition(line, is_first=data.count(b"\n") == 1)
+        if file.is_cut or file.entries.keys() != entries.keys():
+            return None
+        block = b"".join([_v1_line(ADDED + "v1", *entries[stem]) for stem in file.entries])
+        if len(data) + len(block) > _most_grown(len(entries)):
+            return None
+        return Addition(block, is_first=not file.has_grown)
 
     def decode(self, consumer: str, stem: str, data: bytes) -> tuple[OffsetKey, Stored]:
-        """The entry of the file with this stem. Malformed if anything is wrong with any line."""
-        own = _v1_entries(data).get(stem)
+        """The entry of the file with this stem. Malformed if anything is wrong with it."""
+        own = _v1_file(data).entries.get(stem)
         if own is None:
             raise Malformed("it has no line for its own key")
         stream, shard, stored = own
         try:
-            return OffsetKey(consumer, stream, shard), stored
+            return _key(consumer, stream, shard), stored
         except ValueError as error:
             raise Malformed(str(error)) from None
 
 
+def _most_grown(keys: int) -> int:
+    return MAX_GROWN_BYTES if keys == 1 else MAX_GROWN_GROUP_BYTES
+
+
 # All files of a group commit have the same bytes, and are parsed once where they are read together.
 @lru_cache(maxsize=4)
-def _v1_entries(data: bytes) -> dict[str, tuple[str, int, Stored]]:
-    whole, _, rest = data.rpartition(b"\n")
-    if not whole:
-        raise Malformed("its first line has no end" if data else "it is empty")
-    if rest and not (len(data) <= MAX_GROWN_BYTES and _CUT.fullmatch(rest)):
+def _v1_file(data: bytes) -> _File:
+    growth = _GROWTH.search(data)
+    first = data[: growth.start() + 1] if growth else data
+    if not first.endswith(b"\n"):
+        raise Malformed("a line of it has no end" if data else "it is empty")
+    keys = first.count(b"\n")
+    added = data[len(first) :]
+    # A block that has zeros in it, or too few lines, is the rest of one.
+    whole = added.partition(b"\0")[0].count(b"\n") // keys * keys
+    *blocks, rest = added.split(b"\n", whole)
+    if added and len(data) > _most_grown(keys):
+        raise Malformed(f"it has grown beyond {_most_grown(keys)} bytes")
+    if rest:
+        _check_rest(rest, len(data) - len(rest), keys)
+    version = ADDED + "v1" if blocks else "v1"
+    if data.count(b"\n+v1 ", len(first) - 1, len(data) - len(rest)) != whole:
+        raise Malformed("a line between the first and the last ones is none")
+    # Other than that older blocks are history: whatever happens to them changes no position.
+    lines = blocks[-keys:] or first[:-1].split(b"\n")
+    found = [_v1_entry(version, line) for line in lines]
+    entries = {
+        f"{part(stream)}.{shard}": (stream, shard, stored) for stream, shard, stored in found
+    }
+    if len(entries) != keys:
+        raise Malformed("two lines of it are for one key")
+    return _File(entries, bool(blocks), bool(rest))
+
+
+def _check_rest(rest: bytes, start: int, keys: int) -> None:
+    """Is that what a crash leaves of a block that begins there? Zeros come in whole sectors."""
+    *whole, last = rest.partition(b"\0")[0].split(b"\n")
+    for line in whole:
+        _v1_entry(ADDED + "v1", line)
+    ends = [zeros.end() for zeros in _ZEROS.finditer(rest)]
+    sectors = all(end == len(rest) or (start + end) % SECTOR_BYTES == 0 for end in ends)
+    if last[:1] not in {b"", b"+"} or rest.count(b"\n") > keys or not sectors:
         raise Malformed("its last line has no end")
-    entries: dict[str, tuple[str, int, Stored]] = {}
-    for line in whole.split(b"\n"):
-        stream, shard, stored = _v1_entry(line)
-        stem = f"{part(stream)}.{shard}"
-        if line.startswith(ADDED.encode()) != (stem in entries):
-            raise Malformed("a key's first line, and no other, is without a +")
-        entries[stem] = stream, shard, stored
-    return entries
 
 
 def _v1_line(version: str, key: OffsetKey, stored: Stored) -> bytes:
@@ -163,18 +208,16 @@ def _v1_line(version: str, key: OffsetKey, stored: Stored) -> bytes:
     return b"%b %08x\n" % (line, zlib.crc32(line))
 
 
-# A save reads the lines again that the saves before it have added.
-@lru_cache(maxsize=128)
-def _v1_entry(line: bytes) -> tuple[str, int, Stored]:
+def _v1_entry(version: str, line: bytes) -> tuple[str, int, Stored]:
+    covered, _, crc = line.rpartition(b" ")
+    if crc != b"%08x" % zlib.crc32(covered):
+        raise Malformed("a line does not match its checksum")
     try:
-        covered, _, crc = line.decode("ascii").rpartition(" ")
+        fields = covered.decode("ascii").split(" ")
     except UnicodeDecodeError:
         raise Malformed("it is not ASCII text") from None
-    if crc != f"{zlib.crc32(covered.encode()):08x}":
-        raise Malformed("a line does not match its checksum")
-    fields = covered.split(" ")
-    if fields[0].removeprefix(ADDED) != "v1":
-        raise Malformed(f"its version is {fields[0]!r}, known is 'v1'")
+    if fields[0] != version:
+        raise Malformed(f"the version of a line is {fields[0]!r}, it should be {version!r}")
     if len(fields) != 5:
         raise Malformed(f"a line has {len(fields) + 1} fields, not 6")
     _, position, epoch, stream, shard = fields
@@ -229,7 +272,7 @@ class Lance:
         [(_, stored)] = entries
         return b"%d\n" % stored.position
 
-    def addition(self, _stem: str, _data: bytes, _entry: object) -> Addition | None:
+    def addition(self, _data: bytes, _entries: object) -> Addition | None:
         return None
 
     def decode(self, _consumer: str, stem: str, data: bytes) -> tuple[OffsetKey, Stored]:

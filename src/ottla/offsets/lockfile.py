@@ -1,11 +1,13 @@
 """Positions in files, one per key, correct across threads and processes.
 
-A save holds the key's lock, reads what is stored, decides, and either adds a line to the data file
-and syncs it (`layouts` says when), or writes a temporary file, syncs it, renames it over the data
-file and syncs the directory; a crash at any point leaves the old value or the new one. A load takes
-no lock, because a rename is atomic and a line that is not whole does not count, and there is no
-cache: what another process has saved is seen by the next load. What cannot be read is reported,
-never taken for "no position". I/O errors come as the `OSError` they are, and the old value stays.
+A save holds the key's lock, reads what is stored, decides, and either adds to the data file and
+syncs it (`layouts` says when), or writes a temporary file, syncs it, renames it over the data file
+and syncs the directory; a crash at any point leaves the old value or the new one. Keys that are
+saved together share one file, which is added to only by who holds the locks of all its names. A
+load takes no lock, because a rename is atomic and an addition that is not whole does not count, and
+there is no cache: what another process has saved is seen by the next load. What cannot be read is
+reported, never taken for "no position". I/O errors come as the `OSError` they are, and the old
+value stays.
 """
 
 from __future__ import annotations
@@ -13,43 +15,40 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 import os
-import threading
 import time
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
 
 from ottla.offsets import files
-from ottla.offsets.errors import OffsetCorrupt, OffsetError, OffsetLockTimeout
+from ottla.offsets.directories import ConsumerDirectories, names
+from ottla.offsets.errors import OffsetCorrupt, OffsetError
 from ottla.offsets.files import Durability, OpenDirectory
 from ottla.offsets.layouts import (
-    LOCK_SUFFIX,
-    LONG_MARK,
     MAX_FILE_BYTES,
     MAX_GROUP,
     OFFSET_SUFFIX,
     V1,
     Lance,
     Malformed,
-    part,
-    quote,
 )
+from ottla.offsets.locks import KeyLocks
 from ottla.offsets.rules import Stored, current, decide, saved, wish, wishes
 from ottla.offsets.threaded import ThreadedOffsetStore
 from ottla.offsets.types import UNSET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Self
 
+    from ottla.offsets.files import Found
     from ottla.offsets.rules import Wish
     from ottla.offsets.types import CommitInfo, Expected, OffsetKey
 
 DEFAULT_LOCK_TIMEOUT: Final = 10.0
-NAME_FILE: Final = "consumer.name"
-"""Holds the quoted name of a consumer whose directory could not be named so."""
 
 _logger = logging.getLogger(__name__)
 
@@ -60,6 +59,29 @@ class OnCorrupt(Enum):
     RAISE = "raise"
     QUARANTINE = "quarantine"
     """Rename it to `*.corrupt-<ns>`, warn, and go on as if there had never been a position."""
+
+
+@dataclass(slots=True)
+class _Task:
+    """One key of a save: what is wanted, what was found, what is to be stored."""
+
+    key: OffsetKey
+    wanted: Wish
+    stem: str
+    found: Found | None = None
+    before: Stored | None = None
+    after: Stored | None = None
+    """None if nothing changes."""
+
+    @property
+    def name(self) -> str:
+        return self.stem + OFFSET_SUFFIX
+
+    @property
+    def entry(self) -> tuple[OffsetKey, Stored]:
+        stored = self.after or self.before
+        assert stored is not None  # what is not stored yet does change
+        return self.key, stored
 
 
 class SyncLockFileOffsetStore:
@@ -78,22 +100,20 @@ class SyncLockFileOffsetStore:
         """`exclusive`: a key, once used, stays locked until `close`, for a single consumer."""
         self.base_dir = Path(base_dir)
         self.layout = layout or V1()
-        self._durability = durability
-        self._lock_timeout = lock_timeout
+        self._directories = ConsumerDirectories(self.base_dir, self.layout, durability)
         self._on_corrupt = on_corrupt
         self._exclusive = exclusive
+        self._locks = KeyLocks(lock_timeout, exclusive=exclusive)
         self._process = os.getpid()
         self._numbers = itertools.count()
-        self._guard = threading.Lock()
-        self._thread_locks: dict[str, threading.Lock] = {}
-        self._held: dict[str, int] = {}
 
     def load(self, key: OffsetKey, *, epoch: str | None = None) -> int | None:
         self._check_process()
-        directory = self._directory(key)
-        name = self.layout.stem(key) + OFFSET_SUFFIX
+        directory = self._directories.of(key.consumer)
+        stem = self.layout.stem(key)
+        name = stem + OFFSET_SUFFIX
         if self._exclusive and directory.is_dir():
-            with self._opened(directory) as opened, self._locked(opened, [name]):
+            with self._directories.opened(directory) as opened, self._locks.held(opened, [stem]):
                 data = opened.read(name, MAX_FILE_BYTES)
                 return current(key, self._stored(key, name, opened, data), epoch)
         data = files.read(f"{directory}/{name}", MAX_FILE_BYTES)
@@ -124,20 +144,20 @@ class SyncLockFileOffsetStore:
 
     def delete(self, key: OffsetKey) -> bool:
         self._check_process()
-        directory = self._directory(key)
-        name = self.layout.stem(key) + OFFSET_SUFFIX
+        directory = self._directories.of(key.consumer)
+        stem = self.layout.stem(key)
         if not directory.is_dir():
             return False
-        with self._opened(directory) as opened, self._locked(opened, [name]):
-            found = opened.remove(name)
+        with self._directories.opened(directory) as opened, self._locks.held(opened, [stem]):
+            found = opened.remove(stem + OFFSET_SUFFIX)
             opened.sync()
         return found
 
     def list_all(self, consumer: str | None = None) -> dict[OffsetKey, int]:
         self._check_process()
         found = {}
-        for owner, directory in self._consumers(consumer):
-            for name in sorted(_names(directory)):
+        for owner, directory in self._directories.all(consumer):
+            for name in sorted(names(directory)):
                 if not name.endswith(OFFSET_SUFFIX):
                     continue
                 if isinstance(self.layout, Lance) and self.layout.key(name) is None:
@@ -150,10 +170,7 @@ class SyncLockFileOffsetStore:
 
     def close(self) -> None:
         """Give back the locks an exclusive store holds."""
-        with self._guard:
-            held, self._held = self._held, {}
-        for descriptor in held.values():
-            os.close(descriptor)
+        self._locks.close()
 
     def __enter__(self) -> Self:
         return self
@@ -163,74 +180,83 @@ class SyncLockFileOffsetStore:
 
     def _save(self, wanted: Mapping[OffsetKey, Wish]) -> list[CommitInfo]:
         self._check_process()
-        by_directory: dict[Path, dict[OffsetKey, str]] = {}
-        for key in wanted:
-            name = self.layout.stem(key) + OFFSET_SUFFIX
-            by_directory.setdefault(self._directory(key), {})[key] = name
-        before: dict[OffsetKey, Stored | None] = {}
-        contents: dict[Path, dict[str, bytes | None]] = {}
+        tasks = [_Task(key, each, self.layout.stem(key)) for key, each in wanted.items()]
+        by_directory: dict[str, list[_Task]] = {}
+        for task in tasks:
+            by_directory.setdefault(self.layout.directory(task.key.consumer), []).append(task)
         with contextlib.ExitStack() as held:
             opened = {}
             # In the order of their names, so that no two savers can deadlock.
-            for directory, names in sorted(by_directory.items()):
-                self._make_directory(directory, next(iter(names)).consumer)
-                opened[directory] = held.enter_context(self._opened(directory))
-                held.enter_context(self._locked(opened[directory], sorted(names.values())))
-                found = opened[directory].read_many(names.values(), MAX_FILE_BYTES)
-                for key, name in names.items():
-                    before[key] = self._stored(key, name, opened[directory], found[name])
-                contents[directory] = found
-            after = {key: decide(key, before[key], each) for key, each in wanted.items()}
-            for directory, names in by_directory.items():
-                new = {name: (key, to) for key, name in names.items() if (to := after[key])}
-                if new:
-                    self._clean(opened[directory], new)
-                    if not self._add(opened[directory], new, contents[directory]):
-                        self._write(opened[directory], new)
-        return [saved(key, before[key], to) for key, to in after.items()]
+            for name, here in sorted(by_directory.items()):
+                path = self.base_dir / name
+                self._directories.make(path, here[0].key.consumer, self._unique())
+                opened[name] = directory = held.enter_context(self._directories.opened(path))
+                held.enter_context(self._locks.held(directory, [task.stem for task in here]))
+                self._read(directory, here)
+            for task in tasks:
+                task.after = decide(task.key, task.before, task.wanted)
+            for name, here in by_directory.items():
+                if any(task.after for task in here):
+                    self._clean(opened[name], here)
+                    if not self._add(opened[name], here):
+                        self._write(opened[name], here)
+        return [saved(task.key, task.before, task.after) for task in tasks]
 
-    def _clean(self, directory: OpenDirectory, new: Mapping[str, object]) -> None:
+    def _read(self, directory: OpenDirectory, tasks: Sequence[_Task]) -> None:
+        found = directory.read_many([task.name for task in tasks], MAX_FILE_BYTES)
+        for task, file in zip(tasks, found, strict=True):
+            task.found = file
+            data = None if file is None else file.data
+            task.before = self._stored(task.key, task.name, directory, data)
+
+    def _clean(self, directory: OpenDirectory, tasks: Iterable[_Task]) -> None:
         """Remove what a process has left that was killed in a save of these files."""
-        stems = {name.removesuffix(OFFSET_SUFFIX) for name in new}
+        stems = {task.stem for task in tasks}
         for leftover in directory.names():
             if self.layout.stem_of_temporary(leftover) in stems:
                 directory.remove(leftover)
 
-    def _add(
-        self,
-        directory: OpenDirectory,
-        new: Mapping[str, tuple[OffsetKey, Stored]],
-        contents: Mapping[str, bytes | None],
-    ) -> bool:
-        """Add a line to the one data file there is to write, if it is of the kind that grows."""
-        if len(new) != 1:
-            return False
-        [(name, entry)] = new.items()
-        data = contents[name]
-        if data is None:
-            return False
-        addition = self.layout.addition(name.removesuffix(OFFSET_SUFFIX), data, entry)
-        if addition is None or directory.is_shared(name):
-            return False
-        if addition.is_first:
+    def _add(self, directory: OpenDirectory, tasks: Sequence[_Task]) -> bool:
+        """Add to the files there are, if that is all there is to write and they may grow."""
+        groups: dict[int, list[_Task]] = {}
+        for task in tasks:
+            if task.before is None or task.found is None:
+                return False
+            groups.setdefault(task.found.inode, []).append(task)
+        if len(groups) > math.ceil(len(tasks) / MAX_GROUP):
+            return False  # in one file they cost one sync
+        additions = []
+        for here in groups.values():
+            found = here[0].found
+            # A file with a name that is not locked may be written to by nobody.
+            if found is None or found.names != len(here):
+                return False
+            addition = self.layout.addition(found.data, {task.stem: task.entry for task in here})
+            if addition is None:
+                return False
+            additions.append((here[0].name, addition, len(found.data)))
+        if any(addition.is_first for _, addition, _ in additions):
             # Whoever renamed the file here may have been killed before it was recorded.
             directory.sync()
-        directory.add(name, addition.line, len(data))
+        for name, addition, end in additions:
+            directory.add(name, addition.block, end)
         return True
 
-    def _write(self, directory: OpenDirectory, new: Mapping[str, tuple[OffsetKey, Stored]]) -> None:
-        """Write data files, given by their names, whose locks are held."""
-        temporary = self.layout.temporary
-        stems = {name.removesuffix(OFFSET_SUFFIX): name for name in new}
-        unique = f"{self._process}.{next(self._numbers)}"
-        staged = {temporary(stem, unique): name for stem, name in stems.items()}
+    def _write(self, directory: OpenDirectory, tasks: Sequence[_Task]) -> None:
+        """Write new data files, of those keys that change or all, to keep a group together."""
         size = MAX_GROUP if self.layout.shares_files else 1
+        unique = self._unique()
+        staged = {
+            self.layout.temporary(task.stem, unique): task
+            for task in tasks
+            if size > 1 or task.after is not None
+        }
         try:
             for start in range(0, len(staged), size):
                 group = list(staged)[start : start + size]
-                directory.stage(group, self.layout.encode([new[staged[name]] for name in group]))
-            for name, final in staged.items():
-                directory.replace(name, final)
+                directory.stage(group, self.layout.encode([staged[name].entry for name in group]))
+            for name, task in staged.items():
+                directory.replace(name, task.name)
         except BaseException:
             for name in staged:
                 with contextlib.suppress(OSError):
@@ -269,7 +295,10 @@ class SyncLockFileOffsetStore:
             if self._on_corrupt is OnCorrupt.RAISE:
                 raise
         # Another process may save a good value before we have the lock, so it is read again.
-        with self._opened(directory) as opened, self._locked(opened, [name]):
+        with (
+            self._directories.opened(directory) as opened,
+            self._locks.held(opened, [name.removesuffix(OFFSET_SUFFIX)]),
+        ):
             data = opened.read(name, MAX_FILE_BYTES)
             return self._locked_entry(consumer, name, opened, data)
 
@@ -285,63 +314,8 @@ class SyncLockFileOffsetStore:
         except Malformed as error:
             raise OffsetCorrupt(directory / name, str(error)) from None
 
-    def _make_directory(self, path: Path, consumer: str) -> None:
-        files.make_directory(path, self._durability)
-        if LONG_MARK not in path.name or isinstance(self.layout, Lance):
-            return
-        if not (path / NAME_FILE).exists():
-            temporary = f".{NAME_FILE}.{self._process}.{next(self._numbers)}"
-            with self._opened(path) as directory:
-                directory.stage([temporary], quote(consumer).encode() + b"\n")
-                directory.replace(temporary, NAME_FILE)
-                directory.sync()
-
-    def _consumers(self, consumer: str | None) -> Iterator[tuple[str, Path]]:
-        """(name, directory) of each consumer that has been saved."""
-        if isinstance(self.layout, Lance):
-            yield "", self.base_dir / self.layout.name
-        elif consumer is not None:
-            yield consumer, self.base_dir / part(consumer)
-        else:
-            for name in sorted(_names(self.base_dir)):
-                directory = self.base_dir / name
-                if directory.is_dir() and (found := _consumer_of(directory)) is not None:
-                    yield found, directory
-
-    def _directory(self, key: OffsetKey) -> Path:
-        return self.base_dir / self.layout.directory(key.consumer)
-
-    def _opened(self, directory: Path) -> OpenDirectory:
-        return OpenDirectory(directory, self._durability)
-
-    @contextlib.contextmanager
-    def _locked(self, directory: OpenDirectory, names: Sequence[str]) -> Iterator[None]:
-        """The locks of these data files, taken in this order."""
-        taken: list[threading.Lock] = []
-        descriptors: list[int] = []
-        try:
-            for name in names:
-                lock = name.removesuffix(OFFSET_SUFFIX) + LOCK_SUFFIX
-                path = f"{directory.path}/{lock}"
-                with self._guard:
-                    thread_lock = self._thread_locks.setdefault(path, threading.Lock())
-                # Threads of this process take turns without asking the file again and again.
-                if not thread_lock.acquire(timeout=self._lock_timeout):
-                    raise OffsetLockTimeout(Path(path), self._lock_timeout)
-                taken.append(thread_lock)
-                if path in self._held:
-                    continue
-                descriptor = directory.lock(lock, self._lock_timeout)
-                if self._exclusive:
-                    self._held[path] = descriptor
-                else:
-                    descriptors.append(descriptor)
-            yield
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-            for thread_lock in taken:
-                thread_lock.release()
+    def _unique(self) -> str:
+        return f"{self._process}.{next(self._numbers)}"
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -382,24 +356,3 @@ class LockFileOffsetStore(ThreadedOffsetStore[SyncLockFileOffsetStore]):
     @property
     def layout(self) -> V1 | Lance:
         return self.sync.layout
-
-
-def _names(directory: Path) -> list[str]:
-    try:
-        with os.scandir(directory) as entries:
-            return [entry.name for entry in entries]
-    except FileNotFoundError:
-        return []
-
-
-def _consumer_of(directory: Path) -> str | None:
-    """The consumer a directory belongs to; None if the directory is not of this store."""
-    quoted = directory.name
-    if LONG_MARK in quoted:
-        path = directory / NAME_FILE
-        data = files.read(str(path), MAX_FILE_BYTES)
-        if data is None:
-            raise OffsetCorrupt(path, "it is missing, so the consumer's name is not known")
-        quoted = data.decode("ascii", "replace").strip()
-    consumer = unquote(quoted)
-    return consumer if part(consumer) == directory.name else None

@@ -27,6 +27,10 @@ class DataLoss(SparkError):
     """Records of a query are gone, and `failOnDataLoss` says that this is an error."""
 
 
+class NotSaved(SparkError):
+    """Offsets could not be saved in a store, and `offsetStore.required` says that they must be."""
+
+
 class NoProgress(SparkError):
     """A broker has had nothing for a task for `kafkaConsumer.pollTimeoutMs`."""
 

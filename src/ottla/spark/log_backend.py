@@ -21,6 +21,7 @@ from ottla.spark.backend import Backend, Bounds, Limit, Offset, Task
 from ottla.spark.background import background
 from ottla.spark.cluster import Cluster, missing_topics
 from ottla.spark.errors import BadOption, DataLoss
+from ottla.spark.hooks import settled_hook
 from ottla.spark.mirror import Mirror
 from ottla.spark.offset_stores import open_store, store_offsets, stored
 from ottla.spark.offsets import (
@@ -124,7 +125,7 @@ class LogBackend(Backend):
         known = self._existing()
         gone = sorted(place for place in last if place not in known)
         if gone:
-            self._lost(f"{_names(gone)} no longer exist")
+            self._lost_partitions(gone)
         ranges = [
             Range(place.topic, self._ids.get(place.topic), place.partition, begin, last[place])
             for place in sorted(last)
@@ -294,7 +295,10 @@ class LogBackend(Backend):
             mirrors.append(Mirror(commit, f"group {options.offsets_group}"))
         if options.offset_store is not None:
             save = partial(store_offsets, self._store, options.offset_store_key)
-            mirrors.append(Mirror(save, options.offset_store))
+            must = options.offset_store_required
+            mirrors.append(Mirror(save, options.offset_store, required=must))
+        if options.on_settled is not None:
+            mirrors.append(Mirror(settled_hook(options.on_settled), options.on_settled))
         return mirrors
 
     @property
@@ -323,7 +327,7 @@ class LogBackend(Backend):
             self._latest = self._cluster.offsets(dict.fromkeys(places, LATEST)) if places else {}
         gone = sorted(begin.keys() - self._latest.keys())
         if gone:
-            self._lost(f"{_names(gone)} no longer exist")
+            self._lost_partitions(gone)
         self._check_new(begin)
         self._wait_for_the_end(begin)
         return self._latest
@@ -348,6 +352,11 @@ class LogBackend(Backend):
             retries -= 1
             time.sleep(self._options.retry_interval)
             self._latest = self._cluster.offsets(dict.fromkeys(self._latest, LATEST))
+
+    def _lost_partitions(self, gone: Sequence[TopicPartition]) -> None:
+        topics = {place.topic for place in gone} - self._topics.keys()
+        other = ", or the checkpoint is that of another query" if topics else ""
+        self._lost(f"{_names(gone)} no longer exist{other}")
 
     def _lost(self, what: str) -> None:
         report_loss(what, fail=self._options.fail_on_data_loss)

@@ -1,7 +1,8 @@
 """Progress of a query for others to see: offsets saved elsewhere, such as in a consumer group.
 
 Spark's checkpoint stays the truth. Saving happens in the background, the newest offsets in place of
-those that still wait; what cannot be saved is a warning, and the next save covers it.
+those that still wait; what cannot be saved is a warning, and the next save covers it. Where saving
+is required, a failure is raised by the next save instead.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.client.errors import ClientError
 from ottla.offsets.errors import OffsetError
+from ottla.spark.errors import NotSaved
+from ottla.spark.hooks import HookFailed
 from ottla.spark.options import LOG
 
 if TYPE_CHECKING:
@@ -24,9 +27,13 @@ CLOSE_SECONDS: Final = 2.0
 class Mirror:
     """Saves to one place, never twice the same; `name` is the place's in warnings."""
 
-    def __init__(self, save: Callable[[Offsets], None], name: str) -> None:
+    def __init__(
+        self, save: Callable[[Offsets], None], name: str, *, required: bool = False
+    ) -> None:
         self._save = save
         self._name = name
+        self._required = required
+        self._failure: str | None = None
         self._saved: Offsets = {}
         self._waiting: Offsets | None = None
         self._is_closed = False
@@ -37,6 +44,8 @@ class Mirror:
     def save(self, offsets: Offsets) -> None:
         """Have these saved soon."""
         with self._changed:
+            if self._failure is not None:
+                raise NotSaved(f"{self._failure}; mend it, or leave out offsetStore.required")
             if offsets != self._saved:
                 self._saved = self._waiting = offsets
                 self._changed.notify()
@@ -57,5 +66,8 @@ class Mirror:
                 return
             try:
                 self._save(offsets)
-            except (ClientError, OffsetError, OSError) as error:
-                LOG.warning("offsets are not saved in %s: %s", self._name, error)
+            except (ClientError, OffsetError, OSError, HookFailed) as error:
+                said = f"offsets are not saved in {self._name}: {error}"
+                LOG.warning("%s", said)
+                if self._required:
+                    self._failure = said

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from ottla.client.cluster_view import TopicPartition
-from ottla.spark.errors import BadOption
+from ottla.spark.errors import BadCheckpoint, BadOption
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 OffsetJson: TypeAlias = dict[str, dict[str, int]]
@@ -80,8 +80,8 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, object]:
     return found
 
 
-def from_json(found: Mapping[str, object], *, option: str = "checkpoint") -> Offsets:
-    """Offsets from a checkpoint or an option; what is carried beside them is left out."""
+def from_json(found: Mapping[str, object], *, option: str | None = None) -> Offsets:
+    """Offsets from an option, or from a checkpoint; what is carried beside them is left out."""
     offsets: Offsets = {}
     for topic, partitions in found.items():
         if topic == INITIAL_KEY:
@@ -95,7 +95,12 @@ def from_json(found: Mapping[str, object], *, option: str = "checkpoint") -> Off
     return offsets
 
 
-def _no_offsets(option: str, found: object) -> BadOption:
+def _no_offsets(option: str | None, found: object) -> BadOption | BadCheckpoint:
+    if option is None:
+        return BadCheckpoint(
+            f"the checkpoint is not one of a query on topics, it holds {str(found)[:200]}: give "
+            "the query a checkpointLocation of its own"
+        )
     return BadOption(
         f'{option}: expected offsets as {{"topic": {{"0": 23, "1": 42}}}}, got {str(found)[:200]}'
     )
@@ -107,8 +112,11 @@ def first_end(initial: Offsets, end: Offsets) -> dict[str, object]:
 
 
 def batch_start(start: Mapping[str, object], end: Mapping[str, object]) -> Offsets:
-    """Where a batch starts: the place its end carries comes before the one Spark asked for anew."""
-    carried = end.get(INITIAL_KEY)
+    """Where a batch starts: the place its end carries comes before the one Spark asked for anew.
+
+    A start that carries a place is no such one, but the end of the first batch.
+    """
+    carried = None if INITIAL_KEY in start else end.get(INITIAL_KEY)
     return from_json(carried if isinstance(carried, Mapping) else start)
 
 

@@ -27,6 +27,7 @@ from ottla.spark.client_settings import (
     unknown_settings,
 )
 from ottla.spark.errors import BadOption
+from ottla.spark.hooks import ON_SETTLED, hook_name
 from ottla.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -63,7 +64,17 @@ NAMES: Final = (
     *("maxRecordsPerPartition", "groupIdPrefix", "includeHeaders", "columns"),
     *("readBatchRows", "readBatchBytes", "taskTargetRecords", "maxTasks", "longPollMs"),
     *("prefetchBytes", "verifyCrc", "metadataTtlMs", "offsetsGroup", "offsetStore"),
-    *("offsetStoreKey", "pushdown", "tier", "tierUrl", "tierMinBytes", "tierTopicId", "store"),
+    *(
+        "offsetStoreKey",
+        "offsetStore.required",
+        ON_SETTLED,
+        "pushdown",
+        "tier",
+        "tierUrl",
+        "tierMinBytes",
+        "tierTopicId",
+        "store",
+    ),
     "redisField",
     *SHARE_NAMES,
 )
@@ -117,6 +128,8 @@ class SourceOptions:
     offsets_group: str | None
     offset_store: str | None
     offset_store_key: str
+    offset_store_required: bool
+    on_settled: str | None
     include_headers: bool
     columns: tuple[str, ...] | None
     pushdown: bool
@@ -212,6 +225,8 @@ def parse_source(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         offsets_group=options.text("offsetsGroup"),
         offset_store=options.text("offsetStore"),
         offset_store_key=options.text("offsetStoreKey") or "spark",
+        offset_store_required=options.flag("offsetStore.required", False),
+        on_settled=hook_name(options.text(ON_SETTLED)),
         include_headers=options.flag("includeHeaders", False),
         columns=_columns(options.text("columns")),
         pushdown=options.flag("pushdown", False),

@@ -4,8 +4,8 @@
     spark.read.format("ottla")...
 
 `profile()` is a dict of Spark settings for sessions made elsewhere. Most of what it sets removes
-waiting from micro-batches: workers are reached by Unix sockets, and checkpoints on a local disk are
-written by plain renames.
+waiting from micro-batches: workers are reached by Unix sockets, checkpoints on a local disk are
+written by plain renames, and the JVM leaves the processor to the work.
 """
 
 from __future__ import annotations
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 CHECKPOINT_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
+FEW_CORES: Final = 2
+# The second compiler takes a third of a JVM's first minute, mostly for code that is hardly run
+# again; ten times the calls that it waits for by default do for what is.
+_COMPILE_LATER: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:Tier4InvocationThreshold=50000 "
+    "-XX:Tier4MinInvocationThreshold=10000 -XX:Tier4CompileThreshold=100000"
+)
 _BY_RENAME: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -36,6 +44,8 @@ def profile(*, local_checkpoints: bool = True) -> dict[str, str]:
         "spark.python.worker.reuse": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     }
+    few = (os.cpu_count() or 1) <= FEW_CORES  # a collector's own threads would take them
+    settings[JVM_OPTIONS] = f"{_COMPILE_LATER} -XX:+UseSerialGC" if few else _COMPILE_LATER
     if hasattr(os, "fork"):
         settings[UNIX_SOCKETS] = "true"
     if local_checkpoints:
@@ -79,4 +89,30 @@ def local_session(
     builder: SparkSession.Builder = SparkSession.builder.appName(name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session, in a way that lets queries start side by side.
+
+    Spark finds the format by itself, but not in packages that were added as zip files. And what it
+    finds has one map of environment variables for the whole JVM, into which each starting stream
+    writes: two that start at once can leave the map with a size that is not its own, after which
+    Spark 4.3 sends no task of this format any more ("Task not serializable: Illegal size 5 of
+    collection, expected 6"). This registration has a map that threads may share.
+    """
+    from ottla.spark.source import OttlaSource
+
+    if not hasattr(spark, "_jvm"):  # a Connect session: the maps are the server's
+        spark.dataSource.register(OttlaSource)
+        return
+    context = spark.sparkContext
+    assert context._jvm is not None  # a session that runs has one
+    own = context.environment
+    context.environment = context._jvm.java.util.concurrent.ConcurrentHashMap(own)
+    try:
+        spark.dataSource.register(OttlaSource)
+    finally:
+        context.environment = own

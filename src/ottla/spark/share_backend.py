@@ -157,7 +157,9 @@ class ShareBackend(Backend):
         if self._queue is None:
             names = self._options.selection.names()
             assert names is not None
-            client = self._client = make_client(self._options.client)
+            if self._client is None:  # else it is that of an attempt which failed
+                self._client = make_client(self._options.client)
+            client = self._client
             await self._set_up(client)
             member = self._share.member_id or self._machine.member
             self._machine.member = member

@@ -24,7 +24,7 @@ MAX_MEMBER_ID: Final = 36  # of the protocol
 # What a position in the log would mean; the group has its own.
 _OF_THE_LOG: Final = (
     *("assign", "subscribePattern", "startingTimestamp", "startingOffsetsByTimestamp"),
-    *("offsetsGroup", "offsetStore", "minOffsetsPerTrigger"),
+    *("offsetsGroup", "offsetStore", "onSettled", "minOffsetsPerTrigger"),
 )
 
 

@@ -75,7 +75,11 @@ class ShareQueue:
     async def open(self) -> None:
         """Become a member that has partitions, or would have if there were any."""
         self._member.news = self._routed.set
-        await self._member.join()
+        try:
+            await self._member.join()
+        except BaseException:
+            await self._member.stop()
+            raise
         self._member_id = self._member.membership.member_id
         with suppress(TimeoutError):
             async with asyncio.timeout(ASSIGNED_WITHIN):

@@ -16,7 +16,7 @@ _NO_LOGS: Final = {"redis": ("redis://", "rediss://"), "ss": ("/",)}
 _OF_TOPICS: Final = (
     *("assign", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition", "offsetsGroup"),
     *("offsetStore", "tierUrl", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"),
-    *("endingTimestamp", "pushdown"),
+    *("endingTimestamp", "pushdown", "onSettled"),
 )
 
 

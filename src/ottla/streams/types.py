@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.streams.errors import PayloadDecodeError
+from ottla.streams.errors import ConfigError, PayloadDecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -87,6 +87,17 @@ class Receipt(NamedTuple):
     shard: int
     seq: int
     timestamp_ns: int
+
+
+class Receipts(NamedTuple):
+    """The receipts of messages of one shard and one time, with sequences that follow."""
+
+    first: Receipt
+    messages: int
+
+    def nth(self, index: int) -> Receipt:
+        """Made when it is asked for: most senders never do."""
+        return self.first._replace(seq=self.first.seq + index)
 
 
 class SeqPos(NamedTuple):
@@ -232,6 +243,8 @@ class FileOptions:
     end_with_eos: bool = False
     on_stale: str = "raise"
     max_poll: float = 0.256
+    watch: bool = True
+    """Let the system tell of what other processes write, besides polling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +277,7 @@ class ConnectOptions(BackendOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions(BackendOptions):
-    """Options of a consumer, the same words on every backend."""
+    """Options of a consumer, the same words on every backend; `mode="resumable"` does as well."""
 
     mode: Mode = Mode.REAL_TIME
     group: str | None = None
@@ -281,6 +294,20 @@ class ConsumerOptions(BackendOptions):
     offsets: OffsetStore | None = None
     start_position: SeqPos = BEGINNING
     on_out_of_range: str = "raise"
+
+    def __post_init__(self) -> None:
+        for name, kind in (("mode", Mode), ("reset", Reset), ("auto_commit", AutoCommit)):
+            given = getattr(self, name)
+            if not isinstance(given, kind):
+                object.__setattr__(self, name, _member(kind, name, given))
+
+
+def _member(kind: type[Enum], name: str, word: object) -> Enum:
+    try:
+        return kind(word)
+    except ValueError:
+        words = ", ".join(repr(member.value) for member in kind)
+        raise ConfigError(f"{name} is one of {words}, not {word!r}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

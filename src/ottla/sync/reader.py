@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.client.cluster import API_TIMEOUT, METADATA_MAX_AGE
 from ottla.client.connection import REQUEST_TIMEOUT
-from ottla.client.reader import MAX_WAIT, PREFETCH
+from ottla.client.reader import MAX_WAIT, PREFETCH, RECORDS_AT_ONCE
 from ottla.client.reader import Reader as AsyncReader
 from ottla.client.security import PLAINTEXT
 from ottla.sync.twin import Twin
@@ -121,6 +121,17 @@ class Reader(Twin[AsyncReader]):
         2 b'three'
         """
         return self._each(self._async.records())
+
+    def read_many(self, max_records: int = RECORDS_AT_ONCE) -> list[Record]:
+        """The next records of one partition, as soon as there are any; none at the end.
+
+        >>> from ottla.sync import Reader
+        >>> with Reader("127.0.0.1:9092", "orders", stop="latest") as reader:
+        ...     while records := reader.read_many():
+        ...         print([record.value for record in records])
+        [b'one', b'two', b'three']
+        """
+        return self._run(self._async.read_many(max_records))
 
     @property
     def positions(self) -> dict[int, int]:

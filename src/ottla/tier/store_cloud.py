@@ -1,6 +1,7 @@
 """S3, Google Cloud Storage, Azure and memory as object stores, through obstore (the `s3` extra).
 
-- Files go up in parts of 8 MiB, four at a time, so that their size does not matter to memory.
+- What comes in pieces goes up in as many parts, four at a time, so that its size does not matter
+  to memory; a single piece goes in one request.
   Create-only puts hold the object whole, and are for small ones.
 - Reads are tried four times within 2 seconds, since a consumer waits; uploads within 30 seconds.
 - What obstore raises becomes one of our errors here, and nowhere else.
@@ -27,17 +28,15 @@ from obstore.exceptions import (
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from ottla.tier.errors import RemoteNotFound, RemoteStorageError, RetriableRemoteError
-from ottla.tier.store import AlreadyExists, ObjectInfo, ObjectReplaced
+from ottla.tier.store import PIECE_BYTES, AlreadyExists, ObjectInfo, ObjectReplaced
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
-    from pathlib import Path
 
     from obstore import GetOptions
     from obstore.store import ClientConfig, RetryConfig
     from obstore.store import ObjectStore as Backend
 
-PART_BYTES: Final = 8 * 1024 * 1024
 PARTS_IN_FLIGHT: Final = 4
 MAX_RETRIES: Final = 3
 READ_TIMEOUT: Final = timedelta(seconds=2)
@@ -89,10 +88,17 @@ class CloudStore:
     def _writes(self) -> Backend:
         return self._open_writes()
 
-    async def put_file(self, key: str, path: Path) -> None:
+    async def put_pieces(self, key: str, pieces: AsyncIterator[bytes]) -> None:
+        first = await anext(pieces, b"")
+        if len(first) < PIECE_BYTES:
+            await self._put(key, first)
+        else:
+            await self._put(key, _chain(first, pieces))
+
+    async def _put(self, key: str, content: bytes | AsyncIterator[bytes]) -> None:
         try:
             await obstore.put_async(
-                self._writes, key, path, chunk_size=PART_BYTES, max_concurrency=PARTS_IN_FLIGHT
+                self._writes, key, content, chunk_size=PIECE_BYTES, max_concurrency=PARTS_IN_FLIGHT
             )
         except _FAILURES as error:
             raise _named(error, key) from error
@@ -147,6 +153,12 @@ class CloudStore:
             return
         except _FAILURES as error:
             raise _named(error, key) from error
+
+
+async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece
 
 
 def _info(found: Any) -> ObjectInfo:

@@ -191,3 +191,18 @@ def test_the_table_of_a_run() -> None:
     text = console.export_text()
     for expected in ("locks", "10", "5", "gone", "pausing (2 restarts)"):
         assert expected in text
+
+
+def test_checkpoint_show_and_convert(tmp_path: Path) -> None:
+    for part in ("offsets", "commits"):
+        (tmp_path / part).mkdir()
+    offset = {"t": {"0": 9}, "@initial": {"t": {"0": 4}}}
+    (tmp_path / "offsets" / "0").write_text("v1\n{}\n" + json.dumps(offset))
+    [row] = value("pipeline", "checkpoint", "show", tmp_path)
+    assert (row["number"], row["is_committed"], row["offsets"]) == (0, False, [offset])
+    assert "planned" in ok("pipeline", "checkpoint", "show", tmp_path)
+    assert "changed: " in ok("pipeline", "checkpoint", "convert", tmp_path, "--to", "kafka")
+    said = ok("pipeline", "checkpoint", "convert", tmp_path, "--to", "kafka")
+    assert said.endswith("is one of kafka as it is\n")
+    assert value("pipeline", "checkpoint", "convert", tmp_path, "--to", "ottla")["changed"]
+    assert "is no checkpoint" in failure(2, "pipeline", "checkpoint", "show", tmp_path / "x")

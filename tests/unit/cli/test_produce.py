@@ -196,7 +196,7 @@ def lag(broker: EmbeddedBroker, topic: str) -> int | None:
 
 
 def test_records_are_taken_once(ottla_broker: EmbeddedBroker, filled: str) -> None:
-    assert share(ottla_broker, filled, "--raw", "--max", "2") == b"0\n1\n"
+    assert share(ottla_broker, filled, "--raw", "--max-records", "2") == b"0\n1\n"
     title, *lines = share(ottla_broker, filled, "--key").decode().splitlines()
     assert title.split() == ["partition", "offset", "timestamp", "delivery_count", "key", "value"]
     assert [line.split()[3:] for line in lines] == [["1", "k", str(n)] for n in (2, 3, 4)]
@@ -207,10 +207,10 @@ def test_released_records_come_again_and_rejected_ones_do_not(
     ottla_broker: EmbeddedBroker, filled: str
 ) -> None:
     for delivery in (1, 2):
-        line = share(ottla_broker, filled, "--json", "--max", "1", "--ack", "release")
+        line = share(ottla_broker, filled, "--json", "--max-records", "1", "--ack", "release")
         found = json.loads(line)
         assert (found["value"], found["delivery_count"]) == ("0", delivery)
-    assert share(ottla_broker, filled, "--raw", "--max", "1", "--ack", "reject") == b"0\n"
+    assert share(ottla_broker, filled, "--raw", "--max-records", "1", "--ack", "reject") == b"0\n"
     assert lag(ottla_broker, filled) == 4
 
 

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from ottla.client.accumulator import MAX_IN_FLIGHT, Accumulator, Limits
+from ottla.client.accumulator import FORGOTTEN_AFTER, MAX_IN_FLIGHT, Accumulator, Limits
 from ottla.client.cluster_view import TopicPartition
 from ottla.client.errors import ClientClosed, ConnectionLost, KafkaError, RequestTimedOut
 from ottla.client.producer_batches import Batch, Delivered, Identity, Outcome, Settled
@@ -257,6 +257,8 @@ class Cluster(RuleBasedStateMachine):
     def forget_producers(self, partition: TopicPartition) -> None:
         """After a long silence, as brokers do; a doubtful batch would be beyond help."""
         if not self.zombies:
+            self.now += FORGOTTEN_AFTER
+            self.tell(self.machine.expire(self.now))
             self.logs[partition].producers.clear()
 
     @rule(seconds=st.sampled_from([0.1, 0.6, 2.0]))
@@ -387,6 +389,16 @@ def test_one_batch_until_the_broker_knows_the_producer_then_five() -> None:
     bench.machine.settle(batches[0], Delivered(0, -1), 0.0)
     assert [bench.take() for _ in range(6)] == [*batches[1:6], None]
     assert [sequence(batch)[1] for batch in batches[:6]] == [0, 1, 2, 3, 4, 5]
+
+
+def test_after_a_long_silence_the_first_batch_leaves_alone_again() -> None:
+    bench = Bench()
+    bench.established()
+    batches = [bench.add(now=FORGOTTEN_AFTER) for _ in range(3)]
+    assert bench.take(now=FORGOTTEN_AFTER) is batches[0]
+    assert bench.take(now=FORGOTTEN_AFTER) is None
+    bench.machine.settle(batches[0], Delivered(1, -1), FORGOTTEN_AFTER)
+    assert [bench.take(now=FORGOTTEN_AFTER) for _ in range(2)] == batches[1:]
 
 
 def test_what_comes_back_leaves_alone_and_first() -> None:

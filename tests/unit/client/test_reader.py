@@ -13,10 +13,12 @@ import pytest
 from ottla.client import reader_decode
 from ottla.client.errors import BrokerUnreachable, ClientError, KafkaError
 from ottla.client.reader import Reader
-from ottla.client.reader_decode import Chunk, decode
+from ottla.client.reader_decode import decode
+from ottla.client.reader_rows import Chunk
 from ottla.client.reader_types import CorruptRecords, DataLost, Timestamp
-from ottla.wire.arrow import UnknownColumn, batches_to_arrow
+from ottla.wire.arrow import batches_to_arrow
 from ottla.wire.builder import build_batch, build_control_batch
+from ottla.wire.columns import UnknownColumn
 from ottla.wire.compression import Codec
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.messages import message

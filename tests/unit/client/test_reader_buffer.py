@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client.reader_buffer import Buffer
-from ottla.client.reader_decode import Chunk
+from ottla.client.reader_rows import Chunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,8 @@ class Model:
         if head is None or rows == 0:
             return
         due = self.coming[head.partition]
-        taken = self.buffer.take(rows).column("offset").to_pylist()
+        batch: pa.RecordBatch = self.buffer.take(rows)
+        taken = batch.column("offset").to_pylist()
         assert taken == due[: len(taken)]
         del due[: len(taken)]
         assert self.buffer.positions[head.partition] > taken[-1]

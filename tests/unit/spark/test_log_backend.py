@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -249,12 +250,18 @@ def test_case_10_and_16_large_values_and_many_small_batches(broker: EmbeddedBrok
     assert batches[0].schema.names == ["partition", "offset"]
 
 
-def test_case_47_a_group_mirrors_the_query_and_seeds_another(broker: EmbeddedBroker) -> None:
+def test_case_47_a_group_mirrors_the_query_and_seeds_another(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = new_topic(broker, 2)
     fill(broker, topic, {0: 5, 1: 5})
-    source = backend(broker, subscribe=topic, offsetsGroup="lag-tools")
+    told: list[object] = []
+    monkeypatch.setitem(sys.modules, "their_hooks", SimpleNamespace(tell=told.append))
+    options = {"offsetsGroup": "lag-tools", "onSettled": "their_hooks:tell"}
+    source = backend(broker, subscribe=topic, **options)
     source.settle({topic: {"0": 3}, "@initial": {topic: {"0": 1}}})
     source.close()
+    assert told == [{topic: {"0": 3}}]
     seeded = backend(broker, subscribe=topic, startingOffsets="group:lag-tools")
     assert seeded.bounds().first == {topic: {"0": 3, "1": 0}}
 

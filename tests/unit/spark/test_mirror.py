@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
 from ottla.client.cluster_view import TopicPartition
 from ottla.client.errors import ClientError
+from ottla.spark.errors import BadOption, NotSaved
+from ottla.spark.hooks import hook_name, settled_hook
 from ottla.spark.mirror import Mirror
 
 if TYPE_CHECKING:
-    import pytest
-
     from ottla.spark.offsets import Offsets
 
 
@@ -59,3 +62,52 @@ def test_case_47_an_outage_is_a_warning_and_the_next_save_makes_up_for_it(
     mirror.save(at(2))
     mirror.close()
     assert saved == [at(2)]
+
+
+def test_case_47_where_saving_is_required_an_outage_ends_the_query() -> None:
+    def save(offsets: Offsets) -> None:
+        raise ClientError("nobody is there")
+
+    mirror = Mirror(save, "a store", required=True)
+    mirror.save(at(1))
+    mirror.close()
+    with pytest.raises(NotSaved, match=r"not saved in a store: nobody is there; mend it"):
+        mirror.save(at(2))
+
+
+TOLD: list[object] = []
+
+
+def tell(offsets: object) -> None:
+    TOLD.append(offsets)
+    if offsets == {"t": {"0": 1}}:
+        raise KeyError("seven")
+
+
+def test_case_47_a_function_is_told_and_what_it_raises_is_a_warning(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "their_hooks", sys.modules[__name__])
+    TOLD.clear()
+    for offset in (1, 2):
+        mirror = Mirror(settled_hook("their_hooks:tell"), "their_hooks:tell")
+        mirror.save(at(offset))
+        mirror.close()
+    # After a crash a new process begins with what the last one may have told already.
+    mirror = Mirror(settled_hook("their_hooks:tell"), "their_hooks:tell")
+    mirror.save(at(2))
+    mirror.close()
+    assert TOLD == [{"t": {"0": 1}}, {"t": {"0": 2}}, {"t": {"0": 2}}]
+    assert "not saved in their_hooks:tell: KeyError: 'seven'" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["no.such.module:f", "json:no_such_function"])
+def test_a_function_that_is_not_there_is_told(name: str) -> None:
+    with pytest.raises(BadOption, match=f"onSettled={name} cannot be loaded"):
+        settled_hook(name)
+
+
+@pytest.mark.parametrize("name", ["", "f", "m:", "m:f()", "m f"])
+def test_a_function_is_named_by_its_module(name: str) -> None:
+    with pytest.raises(BadOption, match="onSettled is module:function"):
+        hook_name(name)

@@ -56,6 +56,7 @@ def test_the_first_end_carries_the_start() -> None:
     assert from_json(end) == of(9, 3)
     assert batch_start(to_json(of(7, 7)), json.loads(json.dumps(end))) == of(5, 0)
     assert batch_start(to_json(of(7, 7)), to_json(of(9, 9))) == of(7, 7)
+    assert batch_start(end, end) == of(9, 3)
 
 
 def test_case_12_a_limit_is_shared_in_proportion() -> None:

@@ -17,7 +17,8 @@ from ottla.spark.options import Mode, parse_source
 from ottla.spark.redis_backend import IDS
 from ottla.streams.ss.writer import SsWriter
 from ottla.streams.types import Create, FileOptions, Outgoing
-from ottla.wire.arrow import COLUMNS, SCHEMA
+from ottla.wire.arrow import SCHEMA
+from ottla.wire.columns import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from ottla.streams.dispatch import Member, Roster
 from ottla.streams.errors import (
     AlreadyAnchored,
+    ConfigError,
     DeliveryError,
     NotAnchored,
     PayloadDecodeError,
@@ -19,9 +21,13 @@ from ottla.streams.errors import (
 )
 from ottla.streams.producer import Producer, make_pipe
 from ottla.streams.types import (
+    AutoCommit,
+    ConsumerOptions,
     Message,
     MessageId,
+    Mode,
     ProducerOptions,
+    Reset,
     ShardKey,
     from_ns,
     timestamp_text,
@@ -175,3 +181,14 @@ async def test_a_sink_that_breaks_leaves_nobody_waiting() -> None:
     with pytest.raises(ProducerEnded, match="broke"):
         await broken.send(b"y")
     await broken.aclose()
+
+
+def test_options_take_words_for_members() -> None:
+    words: dict[str, Any] = {"mode": "resumable", "reset": "earliest", "auto_commit": "disabled"}
+    options = ConsumerOptions(**words)
+    assert options.mode is Mode.RESUMABLE
+    assert options.reset is Reset.EARLIEST
+    assert options.auto_commit is AutoCommit.DISABLED
+    bad: Any = "resumeable"
+    with pytest.raises(ConfigError, match=r"mode is one of 'real_time', 'resumable', .* not"):
+        ConsumerOptions(mode=bad)

@@ -35,6 +35,7 @@ from ottla.tier.store_local import LocalStore
 from ottla.wire.arrow import batches_to_arrow
 from ottla.wire.batch import iter_batches
 from tests.support.faulty_store import FaultyStore
+from tests.support.tier_copies import put_file
 from tests.support.tier_logs import NOW_MS, make_log, rolled
 from tests.support.tiering import FINISHED, TIP, TOPIC_ID, becomes
 
@@ -205,7 +206,7 @@ async def test_case_58_a_replaced_object_is_refused(tiered: Tiered, tmp_path: Pa
     split = plan.splits[1]
     other = tmp_path / "other"
     other.write_bytes(bytes(await tiered.storage.store.get_tail(split.key, 1 << 20)))
-    await tiered.storage.store.put_file(split.key, other)
+    await put_file(tiered.storage.store, split.key, other)
     with pytest.raises(SegmentGone):
         await read_split(tiered.storage.store, split)
 
@@ -228,7 +229,7 @@ async def test_case_58_damaged_or_short_bytes_are_refused(
         data[: sizes[0] + 7] + bytes([data[sizes[0] + 7] ^ 0x40]) + data[sizes[0] + 8 :],
     ):
         other.write_bytes(damaged)
-        await tiered.storage.store.put_file(split.key, other)
+        await put_file(tiered.storage.store, split.key, other)
         for one in (split, split._replace(end=len(damaged))):
             with pytest.raises(CorruptRemoteData):
                 await read_split(tiered.storage.store, one)

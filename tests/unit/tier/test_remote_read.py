@@ -19,6 +19,7 @@ from tests.support.tier_copies import (
     Clock,
     cache_on,
     copy_all,
+    put_file,
 )
 from tests.support.tier_logs import rolled
 from tests.support.tiering import TIP
@@ -119,7 +120,7 @@ async def test_damaged_batches_are_never_served(
     data[80] ^= 1
     path = tmp_path / "damaged"
     path.write_bytes(data)
-    await storage.store.put_file(key, path)
+    await put_file(storage.store, key, path)
     with pytest.raises(CorruptRemoteData):
         await read_remote(
             catalogue, storage, cache_on(tmp_path / "cache", storage, Clock()), TIP,

@@ -34,6 +34,7 @@ from ottla.tier.storage_manager import RemoteStorageManager
 from ottla.tier.store import AlreadyExists, ObjectReplaced
 from ottla.tier.store_local import LocalStore
 from tests.support.s3 import minio_program, rsm_config
+from tests.support.tier_copies import put_file
 from tests.support.tier_logs import Rolled, make_log, rolled
 from tests.support.tiering import TIP, TOPIC_ID
 
@@ -142,13 +143,13 @@ async def test_case_59_an_object_that_was_replaced(store: ObjectStore, tmp_path:
     key = f"{uuid4()}/x.log"
     path = tmp_path / "file"
     path.write_bytes(b"one")
-    await store.put_file(key, path)
+    await put_file(store, key, path)
     etag = (await store.head(key)).etag
     assert bytes(await store.get_range(key, 0, 3, etag=etag)) == b"one"
     assert bytes(await store.get_tail(key, 2)) == b"ne"
     assert bytes(await store.get_tail(key, 9)) == b"one"
     path.write_bytes(b"two")
-    await store.put_file(key, path)
+    await put_file(store, key, path)
     with pytest.raises(ObjectReplaced):
         await store.get_range(key, 0, 3, etag=etag)
     assert bytes(await store.get_range(key, 0, 3)) == b"two"
@@ -159,7 +160,7 @@ async def test_case_59_more_parts_than_one(store: ObjectStore, tmp_path: Path) -
     content = os.urandom(1 << 20) * 20 + b"end"
     path.write_bytes(content)
     key = f"{uuid4()}/large.log"
-    await store.put_file(key, path)
+    await put_file(store, key, path)
     assert (await store.head(key)).size == len(content)
     assert await store.get_range(key, len(content) - 5, len(content)) == content[-5:]
 
@@ -168,12 +169,13 @@ UPLOAD = """
 import asyncio, resource, sys
 from pathlib import Path
 from ottla.tier.location import open_store, parse_location
+from ottla.tier.storage_manager import LogPieces
 config = dict(pair.split("=", 1) for pair in sys.argv[3:])
 store = open_store(parse_location(config))
 async def main():
-    await store.put_file(sys.argv[2] + "warm", Path(__file__))
+    await store.put_pieces(sys.argv[2] + "warm", LogPieces(Path(__file__)))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    await store.put_file(sys.argv[2] + "large", Path(sys.argv[1]))
+    await store.put_pieces(sys.argv[2] + "large", LogPieces(Path(sys.argv[1])))
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 asyncio.run(main())
 """

@@ -10,14 +10,7 @@ import pyarrow as pa
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from ottla.wire.arrow import (
-    COLUMNS,
-    SCHEMA,
-    ColumnTooLarge,
-    UnknownColumn,
-    batches_to_arrow,
-    next_offset,
-)
+from ottla.wire.arrow import SCHEMA, ColumnTooLarge, batches_to_arrow
 from ottla.wire.batch import (
     CONTROL,
     DELETE_HORIZON,
@@ -25,6 +18,7 @@ from ottla.wire.batch import (
     TRANSACTIONAL,
     RecordBatch,
 )
+from ottla.wire.columns import COLUMNS, UnknownColumn
 from ottla.wire.compression import Codec
 from ottla.wire.errors import (
     CrcMismatch,
@@ -35,6 +29,7 @@ from ottla.wire.errors import (
     TruncatedBatch,
     UnknownCodec,
 )
+from ottla.wire.selection import next_offset
 from tests.support.plain_records import (
     Record,
     batch_of,

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.wire.arrow import (
-    COLUMNS,
     SCHEMA,
     NullHeaderKey,
     RecordTooLarge,
@@ -24,6 +23,7 @@ from ottla.wire.batch import (
     HEADER_SIZE,
     read_batch,
 )
+from ottla.wire.columns import COLUMNS
 from ottla.wire.compression import Codec
 from tests.support.plain_records import (
     Record,

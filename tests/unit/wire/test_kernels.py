@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numba
 import pytest
 
-from ottla.wire.arrow import COLUMNS, batches_to_arrow
+from ottla.wire.arrow import batches_to_arrow
 from ottla.wire.batch import HEADER_SIZE
+from ottla.wire.columns import COLUMNS
 from ottla.wire.errors import (
     InvalidVarint,
     LengthPastEnd,

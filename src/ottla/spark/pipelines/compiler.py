@@ -14,6 +14,7 @@ from ottla.spark.pipelines.errors import DefinitionError
 from ottla.spark.pipelines.graph import parameter_for, topics_of
 from ottla.spark.pipelines.model import OUR_FORMAT, Flow, Source, ToTable, ToTopic, seconds
 from ottla.spark.pipelines.outputs import JSON_OPTIONS, VALUE, Outputs
+from ottla.spark.pipelines.sessions import lives
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +55,8 @@ class Compiler:
 
     def start(self, flow: Flow) -> StreamingQuery:
         """Start the query of a flow; it is called like the flow."""
+        # A file that was loaded again for this session has functions of its own.
+        flow = self._definition.flows[flow.name]
         frame = self.frame(flow)
         writer = self._outputs.writer(frame, flow)
         writer = writer.queryName(flow.name).outputMode(flow.mode)
@@ -65,6 +68,10 @@ class Compiler:
             millis = round(seconds(flow.trigger, "trigger") * 1000)
             writer = writer.trigger(processingTime=f"{millis} milliseconds")
         return writer.start()
+
+    def lives(self) -> bool:
+        """Whether the session can still start queries."""
+        return lives(self._spark)
 
     def frame(self, flow: Flow) -> DataFrame:
         """The rows of a flow; Spark has checked names and types when this returns."""

@@ -20,3 +20,7 @@ class DefinitionError(SparkError, ValueError):
 
 class EnvironmentProblem(SparkError):
     """The pipeline is right and the machine is not: Java, a package, a broker, a topic."""
+
+
+class SessionLost(SparkError):
+    """The Spark session is beyond use, with all flows in it; another one may do."""

@@ -16,9 +16,19 @@ _FOR_GOOD_TYPES: Final = frozenset(
     {"AnalysisException", "ParseException", "IllegalArgumentException", "DefinitionError"}
 )
 _FOR_GOOD_TEXTS: Final = (
-    *("BadOption", "BadSchema", "DataLoss", "PySparkTypeError", "PySparkAttributeError"),
+    *(
+        "BadOption",
+        "BadSchema",
+        "BadCheckpoint",
+        "DataLoss",
+        "PySparkTypeError",
+        "PySparkAttributeError",
+    ),
     "STREAMING_STATEFUL_OPERATOR_NOT_MATCH",
 )
+# A map of Spark's that has not the size it says it has (`session.register` says why): no task can
+# be sent from then on, and the JVM seems to be well.
+_BROKEN_SESSION: Final = re.compile(r"Illegal size \d+ of collection, expected \d+")
 _PYTHON: Final = re.compile(r"^((?:\w+\.)*([A-Z]\w+)): (.+)$", re.MULTILINE)
 _JVM_NOISE: Final = re.compile(r"at |\.\.\. \d+ more|An error occurred while calling")
 
@@ -28,6 +38,7 @@ class Failure(NamedTuple):
 
     sentence: str
     for_good: bool
+    breaks_session: bool = False
 
 
 def explain(error: BaseException) -> Failure:
@@ -35,7 +46,8 @@ def explain(error: BaseException) -> Failure:
     text = str(error)
     kind = type(error).__name__
     for_good = kind in _FOR_GOOD_TYPES or any(one in text for one in _FOR_GOOD_TEXTS)
-    return Failure(_sentence(text, kind) + _hint(text), for_good)
+    broken = _BROKEN_SESSION.search(text) is not None
+    return Failure(_sentence(text, kind) + _hint(text), for_good and not broken, broken)
 
 
 def _sentence(text: str, kind: str) -> str:

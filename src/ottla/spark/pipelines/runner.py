@@ -4,6 +4,8 @@ Rules:
 
 - A flow that fails is started again after a pause (`supervision`), unless its failure is one that
   stays (`failures`).
+- A session that is lost takes its queries with it: `run` raises `SessionLost`, and may be called
+  again with another session, in which flows go on from their checkpoints.
 - With `once` a flow starts when those it reads are done, so that one run carries records all the
   way through.
 - The first request to stop lets running batches end, the second does not.
@@ -17,6 +19,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ottla.spark.pipelines.errors import SessionLost
 from ottla.spark.pipelines.failures import Failure, explain
 from ottla.spark.pipelines.graph import upstream_of
 from ottla.spark.pipelines.progress import parse
@@ -51,6 +54,13 @@ class Query(Protocol):
     def stop(self) -> None: ...
 
 
+class Session(Protocol):
+    """Where queries are started; `lives` asks it whether it can start any."""
+
+    def start(self, flow: Flow) -> Query: ...
+    def lives(self) -> bool: ...
+
+
 @dataclass(slots=True)
 class _Run:
     flow: Flow
@@ -69,7 +79,6 @@ class Runner:
         self,
         definition: Definition,
         flows: Sequence[Flow],
-        start: Callable[[Flow], Query],
         board: Board,
         *,
         once: bool = False,
@@ -90,7 +99,7 @@ class Runner:
             )
             for flow in flows
         }
-        self._start = start
+        self._sessions = Supervision(most)
         self._board = board
         self._clock = clock
         self._ends = None if seconds is None else clock() + seconds
@@ -103,30 +112,73 @@ class Runner:
         self._stops += 1
         self._woken.set()
 
-    def run(self) -> bool:
+    def run(self, session: Session) -> bool:
         """True if no flow has failed for good."""
-        while not self._step():
+        while not self.step(session):
             self._woken.wait(POLL_SECONDS)
             self._woken.clear()
+        return self.is_well
+
+    @property
+    def is_well(self) -> bool:
+        """No flow has failed for good."""
         return all(view.state != "failed" for view in self._board.views())
 
-    def _step(self) -> bool:
+    def pause_after_loss(self) -> float | None:
+        """How long to wait before the next session; None: this was one too many."""
+        return self._sessions.failed(0.0, for_good=False)
+
+    def wait(self, seconds: float) -> bool:
+        """Let time pass; False if the run has to end instead, and then its flows have ended."""
+        ends = self._clock() + seconds
+        while not self._must_stop() and (left := ends - self._clock()) > 0:
+            self._woken.wait(min(left, POLL_SECONDS))
+            self._woken.clear()
+        if self._stops:
+            for run in self._unfinished():
+                self._enter(run, "stopped")
+        return not self._stops
+
+    def step(self, session: Session) -> bool:
+        """Look at each flow once; True if all have ended."""
+        self._must_stop()
         now = self._clock()
-        if self._ends is not None and now >= self._ends and not self._stops:
+        try:
+            for run in self._unfinished():
+                if run.query is None:
+                    self._begin(run, session, now)
+                else:
+                    self._watch(run, run.query, session, now)
+        except SessionLost as lost:
+            self._lose(lost)
+        except Exception as error:  # noqa: BLE001  # what watching a query raises is not the query's
+            if self._on_failure is not None:
+                self._on_failure(error)
+            self._lose(SessionLost(explain(error).sentence))
+        return not self._unfinished()
+
+    def _must_stop(self) -> bool:
+        if self._ends is not None and self._clock() >= self._ends and not self._stops:
             self._stops = 1
-        for run in self._runs.values():
-            if self._state(run) in ENDED:
-                continue
-            if run.query is None:
-                self._begin(run, now)
-            else:
-                self._watch(run, run.query, now)
-        return all(self._state(run) in ENDED for run in self._runs.values())
+        return self._stops > 0
+
+    def _unfinished(self) -> list[_Run]:
+        return [run for run in self._runs.values() if self._state(run) not in ENDED]
+
+    def _lose(self, lost: SessionLost) -> None:
+        """No flow is at fault, so that none is nearer to its last failure."""
+        for run in self._unfinished():
+            if run.query is not None:
+                run.supervision.restarts += 1
+            run.query = run.due = run.batch_to_end = None
+            self._enter(run, "stopped" if self._stops else "pausing", str(lost))
+        if not self._stops:
+            raise lost
 
     def _state(self, run: _Run) -> State:
         return self._board.view(run.flow.name).state
 
-    def _begin(self, run: _Run, now: float) -> None:
+    def _begin(self, run: _Run, session: Session, now: float) -> None:
         if self._stops:
             self._enter(run, "stopped")
             return
@@ -136,13 +188,13 @@ class Runner:
         elif all(state == "done" for state in before) and (run.due is None or now >= run.due):
             self._enter(run, "starting")
             try:
-                run.query = self._start(run.flow)
+                run.query = session.start(run.flow)
             except Exception as error:  # noqa: BLE001  # whatever Spark or the user's code raises
-                self._failed(run, error, now)
+                self._failed(run, error, session, now)
             else:
                 self._enter(run, "running")
 
-    def _watch(self, run: _Run, query: Query, now: float) -> None:
+    def _watch(self, run: _Run, query: Query, session: Session, now: float) -> None:
         is_active = query.isActive
         if not is_active:
             self._catch_up(query)
@@ -150,20 +202,26 @@ class Runner:
         while run.counted < batches:
             run.counted += 1
             run.supervision.batch_done()
+            self._sessions.batch_done()
         if not is_active:
-            error = query.exception()
-            run.query = None
-            if error is None:
-                self._enter(run, "stopped" if self._stops else "done")
-            elif self._stops:
-                self._enter(run, "stopped", explain(error).sentence)
-            else:
-                self._failed(run, error, now)
+            self._ended(run, query.exception(), session, now)
         elif self._stops and self._may_stop(run, query, batches):
             query.stop()
             self._catch_up(query)
             run.query = None
             self._enter(run, "stopped")
+
+    def _ended(self, run: _Run, error: BaseException | None, session: Session, now: float) -> None:
+        if self._stops:
+            run.query = None
+            self._enter(run, "stopped", None if error is None else explain(error).sentence)
+        elif error is not None:
+            self._failed(run, error, session, now)
+        elif session.lives():
+            run.query = None
+            self._enter(run, "done")
+        else:
+            raise SessionLost("the Spark session was stopped")
 
     def _catch_up(self, query: Query) -> None:
         """The listener's events come late, and not at all when the session ends before them."""
@@ -175,13 +233,18 @@ class Runner:
         if self._stops > 1:
             return True
         if run.batch_to_end is None:
-            run.batch_to_end = batches
+            # A batch that is done and not told of yet is not the one to wait for.
+            self._catch_up(query)
+            run.batch_to_end = batches = self._board.view(run.flow.name).batches
         return batches > run.batch_to_end or query.status.get("message") not in IN_A_BATCH
 
-    def _failed(self, run: _Run, error: BaseException, now: float) -> None:
+    def _failed(self, run: _Run, error: BaseException, session: Session, now: float) -> None:
         if self._on_failure is not None:
             self._on_failure(error)
         failure: Failure = explain(error)
+        if failure.breaks_session or not session.lives():
+            raise SessionLost(failure.sentence) from error
+        run.query = None
         run.due = run.supervision.failed(now, for_good=failure.for_good)
         state: State = "failed" if run.due is None else "pausing"
         self._enter(run, state, failure.sentence)

@@ -5,14 +5,15 @@ Spark's own log is long and comes from another process: it goes to a file, unles
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from ottla.spark.errors import NoJava
-from ottla.spark.pipelines.errors import EnvironmentProblem
+from ottla.spark.pipelines.errors import EnvironmentProblem, SessionLost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,6 +36,8 @@ def open_session(
         master, remote = settings.master, settings.remote
     exactly = any(one.delivery == "exactly-once" for one in pipeline.definition.flows.values())
     config = {**({"spark.speculation": "false"} if exactly else {}), **settings.spark}
+    from ottla.spark.session import register
+
     try:
         import pyspark  # noqa: F401
     except ImportError:
@@ -50,7 +53,9 @@ def open_session(
                 spark = _classic(
                     pipeline.definition.name, master or DEFAULT_MASTER, config, local=local
                 )
-            _register(spark)
+            register(spark)
+            if log is not None and is_classic(spark):
+                _hush(spark)
         except NoJava as error:
             raise EnvironmentProblem(str(error)) from error
         except Exception as error:
@@ -61,6 +66,74 @@ def open_session(
                 f"Spark did not start at {at} ({said}){where}; --master and --remote name others"
             ) from error
     return spark
+
+
+def _hush(spark: SparkSession) -> None:
+    """PySpark prints tracebacks when its JVM is gone; the run tells that in a sentence."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    server = spark.sparkContext._accumulatorServer
+    server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]  # of this server
+
+
+def lives(spark: SparkSession) -> bool:
+    """Whether a session can still do anything; asked of whatever process it runs in."""
+    try:
+        if not is_classic(spark):
+            return bool(spark.version)
+        return not spark.sparkContext._jsc.sc().isStopped()
+    except Exception:  # noqa: BLE001  # each transport has errors of its own for a peer that is gone
+        return False
+
+
+def is_classic(spark: SparkSession) -> bool:
+    """Whether the session has a JVM below this process, and is not a Connect server's."""
+    return hasattr(spark, "_jvm")
+
+
+@contextmanager
+def closing(spark: SparkSession) -> Iterator[None]:
+    """Stop a session after the block.
+
+    With one that is lost its JVM goes too: nobody knows what is broken in it.
+    """
+    is_lost = False
+    try:
+        yield
+    except SessionLost:
+        is_lost = True
+        raise
+    finally:
+        if is_lost or not lives(spark):
+            _give_up(spark)
+        else:
+            spark.stop()
+
+
+def _give_up(spark: SparkSession) -> None:
+    with suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns that the JVM is gone
+        spark.stop()
+    if is_classic(spark):
+        _forget_jvm()
+
+
+def _forget_jvm() -> None:
+    """PySpark keeps one JVM for the life of a process, and has no call to begin another."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession as Session
+
+    gateway = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    Session._instantiatedSession = Session._activeSession = None
+    if gateway is None:
+        return
+    process = getattr(gateway, "proc", None)  # not there if the JVM was started by others
+    if process is not None:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+    with suppress(Exception):
+        gateway.shutdown()
 
 
 def _classic(name: str, master: str, config: Mapping[str, str], *, local: bool) -> SparkSession:
@@ -87,13 +160,6 @@ def _remote(url: str, config: Mapping[str, str]) -> SparkSession:
     for key, value in config.items():
         spark.conf.set(key, value)
     return spark
-
-
-def _register(spark: SparkSession) -> None:
-    """Spark finds the format by itself, but not in packages that were added as zip files."""
-    from ottla.spark.source import OttlaSource
-
-    spark.dataSource.register(OttlaSource)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from collections import deque
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.client.reader_decode import DEFAULT_COLUMNS, Chunk, decode
+from ottla.client.reader_rows import Chunk
 from ottla.client.reader_types import CorruptRecords
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.index import AbortedTransaction, CorruptIndex, OffsetIndex, decode_aborted
@@ -25,6 +25,7 @@ from ottla.tier.reader.planning import Plan, Request, Split, newest, rows, servi
 from ottla.tier.store import ObjectReplaced
 from ottla.tier.timestamps import first_at_or_after
 from ottla.wire.batch import LENGTH_OVERHEAD, batch_size_at, iter_batches, read_batch
+from ottla.wire.columns import COLUMNS_WITHOUT_HEADERS
 from ottla.wire.errors import BatchError, WireError
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class RemoteReader:
         return Plan(tip, log_start, request, tuple(wanted), tuple(chain.from_iterable(splits)))
 
     async def read(
-        self, plan: Plan, *, columns: Sequence[str] = DEFAULT_COLUMNS
+        self, plan: Plan, *, columns: Sequence[str] = COLUMNS_WITHOUT_HEADERS
     ) -> AsyncIterator[pa.RecordBatch]:
         """The rows of a plan, in order; plans again where retention was faster."""
         failures = 0
@@ -237,14 +238,14 @@ class RemoteReader:
 
 
 async def read_split(
-    store: ObjectStore, split: Split, *, columns: Sequence[str] = DEFAULT_COLUMNS
+    store: ObjectStore, split: Split, *, columns: Sequence[str] = COLUMNS_WITHOUT_HEADERS
 ) -> list[pa.RecordBatch]:
     """The rows of a split, all of them at once; see `stream_split`."""
     return [rows async for rows in stream_split(store, split, columns=columns)]
 
 
 async def stream_split(
-    store: ObjectStore, split: Split, *, columns: Sequence[str] = DEFAULT_COLUMNS
+    store: ObjectStore, split: Split, *, columns: Sequence[str] = COLUMNS_WITHOUT_HEADERS
 ) -> AsyncIterator[pa.RecordBatch]:
     """The rows of a split, part by part: the next parts arrive while one is decoded.
 
@@ -318,6 +319,8 @@ def _rows(
     split: Split, data: memoryview, state: _State, columns: Sequence[str], is_last: bool
 ) -> tuple[list[pa.RecordBatch], _State]:
     """The rows of the batches that end in this part."""
+    from ottla.client.reader_decode import decode
+
     blocks, rest = _whole(state.rest, data)
     if rest and is_last:
         raise CorruptRemoteData(f"{split.key} has no batch that ends at {split.end}")

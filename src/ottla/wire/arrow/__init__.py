@@ -6,12 +6,9 @@ package needs the `arrow` extra.
 """
 
 from ottla.wire.arrow.decode import (
-    COLUMNS,
     SCHEMA,
     ColumnTooLarge,
-    UnknownColumn,
     batches_to_arrow,
-    next_offset,
 )
 from ottla.wire.arrow.encode import (
     MAX_BATCH_BYTES,
@@ -22,15 +19,12 @@ from ottla.wire.arrow.encode import (
 )
 
 __all__ = [
-    "COLUMNS",
     "MAX_BATCH_BYTES",
     "SCHEMA",
     "ColumnTooLarge",
     "NullHeaderKey",
     "RecordTooLarge",
-    "UnknownColumn",
     "UnsupportedColumn",
     "arrow_to_batches",
     "batches_to_arrow",
-    "next_offset",
 ]

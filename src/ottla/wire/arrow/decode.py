@@ -14,28 +14,28 @@ Rules:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ottla.wire.arrow import memory
-from ottla.wire.batch import RecordBatch, iter_batches
+from ottla.wire.columns import COLUMNS_WITHOUT_HEADERS, check_columns
 from ottla.wire.compression import Codec, codec_of, decompress
 from ottla.wire.errors import BatchError
 from ottla.wire.kernels import decode
 from ottla.wire.kernels.jit import INT32_MAX, gather
 from ottla.wire.kernels.validate import address_of, check_record_count, record_error
+from ottla.wire.selection import data_batches, each_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
-    from _typeshed import ReadableBuffer
 
+    from ottla.wire.batch import RecordBatch
     from ottla.wire.kernels.jit import I32, I64, U8
-
-    Buffers: TypeAlias = ReadableBuffer | Sequence[ReadableBuffer]
+    from ottla.wire.selection import Buffers
 
 HEADER_TYPE: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 SCHEMA: Final = pa.schema(
@@ -50,16 +50,12 @@ SCHEMA: Final = pa.schema(
         ("headers", pa.list_(pa.field("element", HEADER_TYPE))),
     ]
 )
-COLUMNS: Final = tuple(SCHEMA.names)
-COLUMNS_WITHOUT_HEADERS: Final = COLUMNS[:-1]
 
 DECOMPRESSED_LIMIT: Final = 1024 * 1024 * 1024
 """For one call: half of what a column holds, so that bombs stop before columns are made."""
 
 MIN_OFFSET: Final = -0x8000000000000000
 MAX_OFFSET: Final = 0x7FFFFFFFFFFFFFFF
-
-_ABORT_MARKER: Final = b"\x00\x00\x00\x00"  # a control record's key: version 0, type 0
 
 # In the order in which the kernel takes them.
 _FIXED: Final[dict[str, type[np.int64 | np.int32]]] = {
@@ -72,10 +68,6 @@ _VARIABLE: Final = ("key", "value", "headers")
 
 class ColumnTooLarge(ValueError):
     """A column would pass 2 GiB; nothing is wrong with the data."""
-
-
-class UnknownColumn(ValueError):
-    """A column is asked for that records do not have."""
 
 
 def batches_to_arrow(
@@ -97,17 +89,18 @@ def batches_to_arrow(
     is left out. `columns` are names of SCHEMA, and come out in the order given; others are neither
     written nor copied. `aborted` are the (producer id, first offset) of a Fetch answer.
     """
-    unknown = [name for name in columns if name not in COLUMNS]
-    if unknown:
-        raise UnknownColumn(f"expected columns of {', '.join(COLUMNS)}, got {', '.join(unknown)}")
+    check_columns(columns)
     start = MIN_OFFSET if start_offset is None else start_offset
     end = MAX_OFFSET if end_offset is None else end_offset
     where = f"{topic}-{partition}"
     try:
         batches = [
             batch
-            for batch in _data_batches(
-                _each_batch(buffers, partial_tail), aborted, verify_crc, decompressed_limit
+            for batch in data_batches(
+                each_batch(buffers, partial_tail=partial_tail),
+                aborted,
+                verify_crc=verify_crc,
+                limit=decompressed_limit,
             )
             if batch.last_offset >= start and batch.base_offset < end
         ]
@@ -121,47 +114,6 @@ def batches_to_arrow(
         schema=pa.schema([SCHEMA.field(name) for name in made]),
     )
     return rows if columns else rows.select([])
-
-
-def next_offset(buffers: Buffers, *, partial_tail: bool = False) -> int | None:
-    """The offset to go on reading at: after the last whole batch, whatever its kind."""
-    offset = None
-    for batch in _each_batch(buffers, partial_tail):
-        offset = batch.next_offset
-    return offset
-
-
-def _each_batch(buffers: Buffers, partial_tail: bool) -> Iterator[RecordBatch]:
-    for buffer in buffers if isinstance(buffers, (list, tuple)) else (buffers,):
-        yield from iter_batches(memoryview(buffer).cast("B"), partial_tail=partial_tail)
-
-
-def _data_batches(
-    batches: Iterator[RecordBatch],
-    aborted: Iterable[tuple[int, int]],
-    verify_crc: bool,
-    decompressed_limit: int,
-) -> Iterator[RecordBatch]:
-    """Leave out control batches and, up to its abort marker, each transaction of `aborted`."""
-    pending = sorted(((first, producer) for producer, first in aborted), reverse=True)
-    aborting: set[int] = set()
-    for batch in batches:
-        while pending and pending[-1][0] <= batch.last_offset:
-            aborting.add(pending.pop()[1])
-        if batch.is_control:
-            if batch.producer_id in aborting and _is_abort_marker(
-                batch, verify_crc, decompressed_limit
-            ):
-                aborting.discard(batch.producer_id)
-        elif not (batch.is_transactional and batch.producer_id in aborting):
-            yield batch
-
-
-def _is_abort_marker(batch: RecordBatch, verify_crc: bool, decompressed_limit: int) -> bool:
-    plan = _plan([batch], verify_crc, decompressed_limit)
-    scanned = _scan(plan, MIN_OFFSET, MAX_OFFSET, ("key",))
-    keys = _gathered(scanned.pieces["key"], scanned.rows)
-    return bool(len(keys)) and keys[0].as_py() == _ABORT_MARKER
 
 
 class _Plan(NamedTuple):

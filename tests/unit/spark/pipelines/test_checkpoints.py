@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.spark.pipelines.checkpoints import read_checkpoint, reset, start_options
+from ottla.spark.pipelines.converting import batches, convert
 from ottla.spark.pipelines.errors import DefinitionError
 from ottla.spark.pipelines.load import load
 
@@ -89,3 +90,48 @@ def test_where_to_start() -> None:
     for wrong in ("{", "yesterday", "12"):
         with pytest.raises(DefinitionError, match="--to"):
             start_options(wrong)
+
+
+def write_first_batch(directory: Path, *offsets: object) -> None:
+    write_checkpoint(directory, 0, 0)
+    text = "\n".join(["v1", "{}", *map(json.dumps, offsets)])
+    (directory / "offsets" / "0").write_text(text)
+
+
+def test_case_21_a_checkpoint_of_one_batch_is_converted_and_back(tmp_path: Path) -> None:
+    ours = {"t": {"0": 9}, "@initial": {"t": {"0": 4}}}
+    write_first_batch(tmp_path, ours, "another source's")
+    crc = tmp_path / "offsets" / ".0.crc"
+    assert crc.exists()
+    changed = convert(tmp_path, "kafka")
+    start = tmp_path / "sources" / "0" / "0"
+    assert changed == [start, tmp_path / "offsets" / "0"]
+    assert start.read_bytes() == b'\0v1\n{"t":{"0":4}}'
+    assert not crc.exists()
+    assert [one.offsets for one in batches(tmp_path)] == [[{"t": {"0": 9}}, "another source's"]]
+    assert convert(tmp_path, "kafka") == []
+    assert convert(tmp_path, "ottla") == [tmp_path / "offsets" / "0"]
+    [first] = batches(tmp_path)
+    assert (first.number, first.is_committed) == (0, True)
+    assert first.offsets == [ours, "another source's"]
+    assert convert(tmp_path, "ottla") == []
+
+
+def test_a_checkpoint_whose_first_batch_is_forgotten_moves_as_it_is(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, 3, 2)
+    (tmp_path / "offsets" / "0").unlink()
+    assert [one.is_committed for one in batches(tmp_path)] == [True, True, False]
+    assert convert(tmp_path, "kafka") == []
+
+
+def test_what_is_no_checkpoint_to_convert(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="is no checkpoint"):
+        batches(tmp_path)
+    write_first_batch(tmp_path, {"ranges": {}, "ghosts": {}})
+    with pytest.raises(DefinitionError, match="on a share group"):
+        convert(tmp_path, "kafka")
+    with pytest.raises(DefinitionError, match="--to is kafka or ottla"):
+        convert(tmp_path, "avro")
+    (tmp_path / "offsets" / "0").write_text("v1\n{}\n{torn")
+    with pytest.raises(DefinitionError, match="is damaged"):
+        batches(tmp_path)

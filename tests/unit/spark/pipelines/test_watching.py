@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,15 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.spark.pipelines.board import Board
-from ottla.spark.pipelines.errors import DefinitionError
+from ottla.spark.pipelines.errors import DefinitionError, EnvironmentProblem, SessionLost
 from ottla.spark.pipelines.failures import explain
 from ottla.spark.pipelines.model import Definition, Flow, Hook, Source, ToConsole, ToTopic
 from ottla.spark.pipelines.progress import Progress, parse
+from ottla.spark.pipelines.renewal import run_in_sessions
 from ottla.spark.pipelines.runner import Runner
 from ottla.spark.pipelines.supervision import FIRST_PAUSE, LONGEST_PAUSE, Supervision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 REPORT: dict[str, Any] = {
     "id": "i",
@@ -211,15 +213,21 @@ class Stage:
         definition.add(Source("s", "t"))
         definition.add(Flow("first", ("s",), ToTopic("x")))
         definition.add(Flow("second", ("first",), ToConsole()))
-        self.now = 0.0
+        self.now, self.tick = 0.0, 0.0
         self.events: list[dict[str, Any]] = []
         self.queries: dict[str, list[FakeQuery]] = {"first": [], "second": []}
         self.refuses: Callable[[str], Exception | None] = lambda _: None
         flows = list(definition.flows.values())
         self.board = Board([one.name for one in flows], hooks or [], self.events.append)
-        self.runner = Runner(
-            definition, flows, self.start, self.board, clock=lambda: self.now, **how
-        )
+        self.runner = Runner(definition, flows, self.board, clock=self.clock, **how)
+        self.alive = True
+
+    def clock(self) -> float:
+        self.now += self.tick
+        return self.now
+
+    def lives(self) -> bool:
+        return self.alive
 
     def start(self, flow: Flow) -> FakeQuery:
         refusal = self.refuses(flow.name)
@@ -231,7 +239,7 @@ class Stage:
 
     def step(self, seconds: float = 0.0) -> bool:
         self.now += seconds
-        return self.runner._step()
+        return self.runner.step(self)
 
     def states(self) -> list[str]:
         return [view.state for view in self.board.views()]
@@ -255,7 +263,7 @@ def test_once_a_flow_waits_for_those_it_reads() -> None:
     stage.last("second").end()
     assert stage.step()
     assert stage.states() == ["done", "done"]
-    assert stage.runner.run()
+    assert stage.runner.run(stage)
 
 
 def test_once_nothing_runs_behind_a_flow_that_failed() -> None:
@@ -263,7 +271,7 @@ def test_once_nothing_runs_behind_a_flow_that_failed() -> None:
     stage.refuses = lambda _: AnalysisException("no")
     assert stage.step()
     assert stage.states() == ["failed", "stopped"]
-    assert not stage.runner.run()
+    assert not stage.runner.run(stage)
 
 
 def test_a_flow_that_fails_is_started_again_after_its_pause() -> None:
@@ -300,7 +308,7 @@ def test_case_50_the_first_stop_lets_running_batches_end() -> None:
     stage.board.report(parse(report(0, "first")))
     assert stage.step()
     assert stage.last("first").stopped
-    assert stage.runner.run()
+    assert stage.runner.run(stage)
 
 
 def test_case_50_the_second_stop_does_not_wait() -> None:
@@ -383,3 +391,126 @@ def test_what_prometheus_sees() -> None:
         'ottla_flow_batch_seconds{flow="totals",part="run"} 0.04',
     ):
         assert line in text
+
+
+BROKEN = (
+    "Job aborted due to stage failure: Task not serializable: java.lang.IllegalStateException: "
+    "Illegal size 5 of collection, expected 7"
+)
+
+
+def test_a_session_that_is_broken_is_given_up_whatever_it_says_of_itself() -> None:
+    stage = Stage()
+    stage.step()
+    stage.last("first").end(StreamingQueryException(BROKEN))
+    with pytest.raises(SessionLost, match="Illegal size 5"):
+        stage.step()
+    assert stage.states() == ["pausing", "pausing"]
+    # The next session: both flows go on, and neither has had a failure of its own.
+    assert not stage.step()
+    assert stage.states() == ["running", "running"]
+    assert [len(one) for one in stage.queries.values()] == [2, 2]
+    assert [view.restarts for view in stage.board.views()] == [1, 1]
+    stage.last("first").end(StreamingQueryException("broker gone"))
+    stage.step()
+    stage.step(FIRST_PAUSE)
+    assert stage.states() == ["running", "running"]
+
+
+class Unreachable(FakeQuery):
+    """A query whose JVM is gone."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "isActive":
+            raise ConnectionRefusedError("[Errno 111] Connection refused")
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("how", ["unreachable", "failed", "ended", "refused"])
+def test_a_session_that_is_gone_is_noticed_however_it_shows(how: str) -> None:
+    stage = Stage(once=True)
+    if how != "refused":
+        stage.step()
+    stage.alive = False
+    if how == "unreachable":
+        stage.runner._runs["first"].query = Unreachable()
+    elif how == "failed":
+        stage.last("first").end(StreamingQueryException("SparkContext was shut down"))
+    elif how == "ended":
+        stage.last("first").end()
+    else:
+        stage.refuses = lambda _: RuntimeError("Cannot call methods on a stopped SparkContext")
+    with pytest.raises(SessionLost):
+        stage.step()
+    assert stage.states() == ["pausing", "pausing"]
+
+
+def test_a_session_that_is_gone_while_the_run_is_stopping_is_the_end() -> None:
+    stage = Stage()
+    stage.step()
+    stage.alive = False
+    stage.runner.stop()
+    stage.runner._runs["first"].query = Unreachable()
+    assert stage.step()
+    assert stage.states() == ["stopped", "stopped"]
+    assert stage.runner.is_well
+
+
+class Sessions:
+    """Sessions one after the other, each lost after one look, until one is good."""
+
+    def __init__(
+        self, stage: Stage, lost: int, fails: int | None = None, *, stops: bool = False
+    ) -> None:
+        self.stage, self.lost, self.fails = stage, lost, fails
+        stage.tick = 60.0
+        self.begun, self.stops = 0, stops
+        self.told: list[tuple[str, float]] = []
+
+    @contextmanager
+    def begin(self) -> Iterator[Stage]:
+        self.begun += 1
+        if self.begun == self.fails:
+            raise EnvironmentProblem("no room")
+        self.stage.alive = self.begun > self.lost
+        self.stage.refuses = lambda _: None if self.stage.alive else RuntimeError("JVM gone")
+        if self.stage.alive:
+            self.stage.runner.stop()
+        yield self.stage
+
+    def run(self) -> bool:
+        return run_in_sessions(self.stage.runner, self.begin, self.tell)
+
+    def tell(self, said: str, pause: float) -> None:
+        self.told.append((said, pause))
+        if self.stops:
+            self.stage.runner.stop()
+
+
+def test_a_lost_session_is_followed_by_another_after_longer_and_longer_pauses() -> None:
+    sessions = Sessions(stage := Stage(), lost=3, fails=2)
+    assert sessions.run()
+    assert sessions.told == [("JVM gone", 1), ("no room", 2), ("JVM gone", 4)]
+    assert sessions.begun == 4
+    assert stage.states() == ["stopped", "stopped"]
+
+
+def test_sessions_are_not_begun_for_ever_if_it_is_for_once() -> None:
+    sessions = Sessions(Stage(once=True), lost=9)
+    with pytest.raises(EnvironmentProblem, match="Spark is gone, again: JVM gone"):
+        sessions.run()
+    assert [pause for _, pause in sessions.told] == [1, 2, 4]
+
+
+def test_a_first_session_that_does_not_start_is_not_tried_again() -> None:
+    sessions = Sessions(Stage(), lost=9, fails=1)
+    with pytest.raises(EnvironmentProblem, match="no room"):
+        sessions.run()
+    assert sessions.begun == 1
+
+
+def test_a_run_that_is_stopped_between_sessions_begins_no_other() -> None:
+    sessions = Sessions(stage := Stage(), lost=9, stops=True)
+    assert sessions.run()
+    assert sessions.begun == 1
+    assert stage.states() == ["stopped", "stopped"]

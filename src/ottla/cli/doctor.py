@@ -1,0 +1,163 @@
+"""`ottla doctor`: what is installed, what this machine gives, and whether a broker answers.
+
+Each check is one line: ok, a note (something is not there and may not be needed), or broken, with
+what to do about it. Only what is broken ends with status 1; a broker is a check only if asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias
+
+import typer
+
+from ottla.cli.common import DEFAULT_TIMEOUT, EXTRAS, Json, Timeout
+from ottla.cli.output import print_list
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Verdict: TypeAlias = Literal["ok", "note", "broken"]
+
+PYTHON = (3, 11)
+OPEN_FILES = 10_000  # a segment has three files, a connection is one
+FREE_BYTES = 1 << 30
+SYNCS = 21
+GIB = 1 << 30
+
+EXAMPLES = """
+Examples:
+
+  ottla doctor                                this machine and this installation
+
+  ottla doctor --data-dir /var/lib/ottla      the disk the data will be on
+
+  ottla doctor --bootstrap 127.0.0.1:9092     a broker, too
+"""
+
+
+class Check(NamedTuple):
+    """What was looked at, what was found, and the way out where there is need of one."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    advice: str = ""
+
+
+def doctor(
+    data_dir: Annotated[
+        Path, typer.Option("--data-dir", help="A directory on the disk to look at.")
+    ] = Path(),
+    bootstrap: Annotated[
+        str | None, typer.Option("--bootstrap", metavar="HOST:PORT,...", help="Brokers to try.")
+    ] = None,
+    as_json: Json = False,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Look at this machine, this installation and a broker; say what to do."""
+    checks = [_python(), *_extras(), _java(), _open_files(), *_disk(data_dir)]
+    if bootstrap is not None:
+        checks.append(_broker(bootstrap, timeout))
+    rows = [check._asdict() for check in checks]
+    print_list("checks", rows, Check._fields, as_json=as_json)
+    if any(check.verdict == "broken" for check in checks):
+        raise typer.Exit(1)
+
+
+def _python() -> Check:
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < PYTHON:
+        return Check("Python", "broken", found, "use Python 3.11 or later")
+    return Check("Python", "ok", found)
+
+
+def _extras() -> Iterator[Check]:
+    from importlib.util import find_spec
+
+    for extra in sorted(set(EXTRAS.values())):
+        packages = sorted(package for package, its in EXTRAS.items() if its == extra)
+        missing = [package for package in packages if find_spec(package) is None]
+        if missing:
+            found, advice = f"no {', '.join(missing)}", f"pip install 'ottla[{extra}]' if needed"
+            yield Check(f"extra {extra}", "note", found, advice)
+        else:
+            yield Check(f"extra {extra}", "ok", ", ".join(packages))
+
+
+def _java() -> Check:
+    from ottla.spark.errors import NoJava
+    from ottla.spark.java import find_java
+
+    try:
+        return Check("Java for Spark", "ok", str(find_java()))
+    except NoJava:
+        return Check("Java for Spark", "note", "none", "pip install 'ottla[spark]' if needed")
+
+
+def _open_files() -> Check:
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return Check("open files", "note", "unknown")
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and most < OPEN_FILES:
+        return Check("open files", "note", f"at most {most}", "raise it: ulimit -Hn 65536")
+    return Check("open files", "ok", f"at most {most}")
+
+
+def _disk(directory: Path) -> Iterator[Check]:
+    """Space, and how long a write takes to be safe: the time of every acks=all."""
+    try:
+        free = shutil.disk_usage(directory).free
+        seconds = _sync_time(directory)
+    except OSError as error:
+        advice = "choose a directory that is there and can be written to"
+        yield Check("data directory", "broken", f"{directory}: {error.strerror}", advice)
+        return
+    if free < FREE_BYTES:
+        yield Check(
+            "free space", "note", f"{free / GIB:.1f} GiB", "make room, or shorten retention"
+        )
+    else:
+        yield Check("free space", "ok", f"{free / GIB:.0f} GiB")
+    yield Check("disk sync", "ok", f"{seconds * 1000:.2f} ms (median)")
+
+
+def _sync_time(directory: Path) -> float:
+    times = []
+    with tempfile.TemporaryFile(dir=directory) as file:
+        for _ in range(SYNCS):
+            file.write(bytes(4096))
+            file.flush()
+            began = time.perf_counter()
+            os.fsync(file.fileno())
+            times.append(time.perf_counter() - began)
+    return sorted(times)[SYNCS // 2]
+
+
+def _broker(bootstrap: str, within: float) -> Check:
+    import asyncio
+
+    from ottla.client.admin import Admin
+    from ottla.client.errors import ClientError
+
+    async def ask() -> str:
+        async with Admin(bootstrap, api_timeout=within) as admin:
+            await admin.connect()
+            cluster = await admin.describe_cluster()
+            topics = await admin.list_topics()
+        return (
+            f"cluster {cluster.cluster_id}: {len(cluster.brokers)} node(s), {len(topics)} topic(s)"
+        )
+
+    try:
+        return Check(f"broker {bootstrap}", "ok", asyncio.run(ask()))
+    except (ClientError, ValueError) as error:
+        what, _, advice = str(error).partition("; ")
+        return Check(f"broker {bootstrap}", "broken", what, advice)

@@ -1,0 +1,146 @@
+"""How fast a cluster is from here: `ottla bench`, and whoever wants the figures in a program.
+
+A topic of its own is made, filled, read as a log and as a queue, and removed again. Records go in
+and out as Arrow columns where the `arrow` extra is installed, one by one where it is not: the
+figures say which.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.client.admin import Admin
+from ottla.client.producer import Producer
+from ottla.client.producer_types import ProducerRecord
+from ottla.client.reader import Reader
+from ottla.client.share_consumer import ShareConsumer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+ROUND_TRIPS: Final = 500
+AT_ONCE: Final = 10_000  # records that are handed over in one call
+PATIENCE: Final = 30.0  # seconds a share consumer may wait for records before the run has failed
+
+
+class Figure(NamedTuple):
+    """One thing measured; what it has no number for is None."""
+
+    what: str
+    records_per_second: int | None = None
+    mib_per_second: float | None = None
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+
+
+class Stalled(Exception):
+    """Records that were written do not come back."""
+
+
+async def measure(
+    bootstrap: str, *, records: int, size: int, partitions: int, api_timeout: float
+) -> AsyncIterator[Figure]:
+    """The figures, one after the other; the topic is gone when they end."""
+    topic = f"ottla-bench-{os.urandom(4).hex()}"
+    async with Admin(bootstrap, api_timeout=api_timeout) as admin:
+        await admin.connect()
+        await admin.create_topic(topic, partitions=partitions)
+        try:
+            bench = _Bench(bootstrap, topic, size)
+            yield await bench.round_trips()
+            # Compiled code is loaded when it is first used, which is not what is measured.
+            await bench.produce(1)
+            await bench.read()
+            yield await bench.produce(records)
+            yield await bench.read()
+            yield await bench.share()
+        finally:
+            await admin.delete_share_groups([topic])
+            await admin.delete_topics([topic])
+
+
+class _Bench:
+    def __init__(self, bootstrap: str, topic: str, size: int) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._written = 0
+        self._size = size
+        self._value = os.urandom(size)
+        self._arrow = find_spec("pyarrow") is not None and find_spec("numba") is not None
+        self._how = "in columns" if self._arrow else "one by one"
+
+    async def round_trips(self) -> Figure:
+        """Single records, each after the answer to the one before."""
+        times = []
+        async with Producer(self._bootstrap) as producer:
+            for _ in range(ROUND_TRIPS):
+                began = time.perf_counter()
+                await producer.send(self._topic, self._value)
+                times.append((time.perf_counter() - began) * 1000)
+        self._written += ROUND_TRIPS
+        times.sort()
+        return Figure(
+            "await send, one at a time",
+            p50_ms=round(times[len(times) // 2], 3),
+            p99_ms=round(times[len(times) * 99 // 100], 3),
+        )
+
+    async def produce(self, records: int) -> Figure:
+        """So many records, acknowledged."""
+        self._written += records
+        left = records
+        async with Producer(self._bootstrap) as producer:
+            began = time.perf_counter()
+            while left > 0:
+                count = min(left, AT_ONCE)
+                if self._arrow:
+                    import pyarrow as pa
+
+                    values = pa.array([self._value] * count, pa.binary())
+                    await producer.send_arrow(
+                        self._topic, pa.record_batch([values], names=["value"])
+                    )
+                else:
+                    await producer.send_many(self._topic, [ProducerRecord(self._value)] * count)
+                left -= count
+            return self._figure("produce", records, began)
+
+    async def read(self) -> Figure:
+        """The whole topic, as a log."""
+        count = 0
+        async with Reader(self._bootstrap, self._topic, stop="latest") as reader:
+            began = time.perf_counter()
+            if self._arrow:
+                async for batch in reader:
+                    count += batch.num_rows
+            else:
+                while found := await reader.read_many(AT_ONCE):
+                    count += len(found)
+            return self._figure("read", count, began)
+
+    async def share(self) -> Figure:
+        """The whole topic, as a queue with one worker."""
+        count, total = 0, self._written
+        async with ShareConsumer(
+            self._bootstrap, group=self._topic, topics=[self._topic], auto_offset_reset="earliest"
+        ) as consumer:
+            began = time.perf_counter()
+            while count < total:
+                found = (
+                    (await consumer.poll_arrow(timeout=PATIENCE)).num_rows
+                    if self._arrow
+                    else len(await consumer.poll(timeout=PATIENCE))
+                )
+                if not found:
+                    raise Stalled(f"{count} of {total} records came in {PATIENCE:g} s of waiting")
+                count += found
+            figure = self._figure("share", count, began)
+            await consumer.commit()
+        return figure
+
+    def _figure(self, what: str, count: int, began: float) -> Figure:
+        rate = count / (time.perf_counter() - began)
+        return Figure(f"{what}, {self._how}", int(rate), round(rate * self._size / 2**20, 1))

@@ -1,0 +1,31 @@
+"""The columns that records have, by the names of Spark's Kafka source. Needs no Arrow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+COLUMNS: Final = (
+    "key",
+    "value",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    "headers",
+)
+COLUMNS_WITHOUT_HEADERS: Final = COLUMNS[:-1]
+
+
+class UnknownColumn(ValueError):
+    """A column is asked for that records do not have."""
+
+
+def check_columns(names: Iterable[str]) -> None:
+    """Refuse names that are no columns."""
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown:
+        raise UnknownColumn(f"expected columns of {', '.join(COLUMNS)}, got {', '.join(unknown)}")

