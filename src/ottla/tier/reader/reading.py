@@ -21,6 +21,7 @@ from ottla.log.producer_state import ProducerStates
 from ottla.tier.errors import CorruptRemoteData, RemoteNotFound, RemoteStorageError
 from ottla.tier.layout import Section
 from ottla.tier.ranges import ByteRange, aborted_within, byte_range, cut
+from ottla.tier.reader.memory import keep_freed_memory
 from ottla.tier.reader.planning import Plan, Request, Split, newest, rows, serving_chain
 from ottla.tier.store import ObjectReplaced
 from ottla.tier.timestamps import first_at_or_after
@@ -251,6 +252,7 @@ async def stream_split(
 
     Damaged bytes are asked for once more, then are `CorruptRemoteData`.
     """
+    keep_freed_memory()
     waiting = deque(_parts(split))
     ahead: deque[tuple[ByteRange, asyncio.Task[memoryview]]] = deque()
     state = _State(None, memoryview(b""))
