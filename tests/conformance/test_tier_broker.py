@@ -388,6 +388,34 @@ def test_case_45_damaged_bytes_are_never_served(place: TierPlace, fault: str) ->
     assert consume(place.broker.bootstrap, topic, len(sent)) == sent
 
 
+@pytest.mark.parametrize("fault", ["down", "refusing", "truncating", "corrupting"])
+def test_case_45_a_fault_on_the_way_costs_a_reader_nothing_but_time(
+    place: TierPlace, fault: str
+) -> None:
+    """One that goes on where it ended, and so is served from what is read ahead."""
+    topic = place.topic()
+    sent = place.cold(topic)
+    last = place.offset(topic, LATEST) - 1
+    got: list[bytes | None] = []
+    offset = faults = 0
+    while len(got) < len(sent):
+        answer = place.client.fetch_one(topic, offset, partition_max_bytes=10_000)
+        if answer.error_code:
+            assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert batches_of(place.client.fetch_one(topic, last)), "local data is served meanwhile"
+            assert place.offset(topic, EARLIEST) == 0
+            place.faults.heal()
+            faults += 1
+            continue
+        for batch in batches_of(answer):
+            offset = batch.next_offset
+        if not got:
+            setattr(place.faults, fault, True)
+        got += values_of(answer)
+    assert got == sent
+    assert faults == 1
+
+
 def test_case_46_cold_partitions_of_one_fetch(place: TierPlace) -> None:
     topic = place.topic(partitions=5)
     for partition in range(5):
