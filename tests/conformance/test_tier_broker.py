@@ -431,17 +431,21 @@ def test_case_46_cold_partitions_of_one_fetch(place: TierPlace) -> None:
     assert {row.error_code for row in rows} == {0}
 
 
-def test_case_47_a_slow_store_serves_the_retry(place: TierPlace) -> None:
-    topic = place.topic()
-    place.cold(topic)
-    place.client.fetch_one(topic, 0, partition_max_bytes=1)  # indexes are at hand
-    place.faults.delay = 1.0
-    before = place.faults.log_reads
-    first = place.client.fetch_one(topic, 40)
-    assert (first.error_code, batches_of(first)) == (0, [])
-    eventually(lambda: place.tiering.reads.results.size > 0, "the answer comes, and is kept")
-    assert batches_of(place.client.fetch_one(topic, 40))
-    assert place.faults.log_reads == before + 1
+def test_case_47_a_slow_store_serves_the_retry(tmp_path: Path) -> None:
+    with tier_place(tmp_path) as place:  # of its own: nothing else is kept there
+        topic = place.topic()
+        place.cold(topic)
+        eventually(
+            lambda: bool(batches_of(place.client.fetch_one(topic, 0, partition_max_bytes=1))),
+            "indexes are at hand",
+        )
+        place.faults.delay = 1.0
+        before = place.faults.log_reads
+        first = place.client.fetch_one(topic, 40)
+        assert (first.error_code, batches_of(first)) == (0, [])
+        eventually(lambda: place.tiering.reads.results.size > 0, "the answer comes, and is kept")
+        assert batches_of(place.client.fetch_one(topic, 40))
+        assert place.faults.log_reads == before + 1
 
 
 def test_case_48_readers_and_their_queue_are_bounded(place: TierPlace) -> None:

@@ -355,6 +355,7 @@ def _open(store: str, options: list[str] | None) -> RemoteStorageManager:
 def _errors(url: str) -> dict[str, str]:
     """What a broker says is wrong, by where."""
     import urllib.request
+    from urllib.error import HTTPError
 
     from prometheus_client.parser import text_string_to_metric_families
 
@@ -364,6 +365,8 @@ def _errors(url: str) -> dict[str, str]:
         with urllib.request.urlopen(url, timeout=DEFAULT_TIMEOUT) as answer:
             text = answer.read().decode()
     except OSError as error:
+        if isinstance(error, HTTPError):
+            error.close()  # it holds the connection
         fail(f"{url} does not answer: {error}; start the broker with --metrics-port")
     return {
         sample.labels["where"]: sample.labels["error"]
