@@ -328,22 +328,25 @@ def test_case_54_the_scrub_removes_old_objects_of_no_segment(tmp_path: Path) -> 
             if path is not log:
                 path.write_bytes(b"of a copy that nobody finished")
             os.utime(path, (age, age))
-        eventually(lambda: not old.exists(), "what is old and unknown goes")
-        assert place.counted("unknown_objects_deleted", topic) == 1
-        assert young.exists()
+        eventually(
+            lambda: place.counted("unknown_objects_deleted", topic) == 1,
+            "what is old and unknown goes",
+        )
+        assert (old.exists(), young.exists()) == (False, True)
         assert consume(place.broker.bootstrap, topic, len(sent)) == sent
 
 
 def test_copies_go_on_however_busy_the_broker_is(
-    place: TierPlace, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the slowest pace there is, since every waking of the loop counts as late."""
     monkeypatch.setattr(pacing, "BUSY_REQUESTS", 0.0)
     monkeypatch.setattr(pacing, "LATE", -1.0)
-    topic = place.topic()
-    sent = place.cold(topic)
-    assert place.tiering.pacer.pace.rate == pacing.FLOOR
-    assert consume(place.broker.bootstrap, topic, len(sent)) == sent
+    with tier_place(tmp_path) as place:
+        topic = place.topic()
+        sent = place.cold(topic)
+        assert place.tiering.pacer.pace.rate == pacing.FLOOR
+        assert consume(place.broker.bootstrap, topic, len(sent)) == sent
 
 
 def test_case_44_a_follower_is_told_where_the_offset_is(place: TierPlace) -> None:
@@ -383,6 +386,34 @@ def test_case_45_damaged_bytes_are_never_served(place: TierPlace, fault: str) ->
     assert place.offset(topic, EARLIEST) == 0
     place.faults.heal()
     assert consume(place.broker.bootstrap, topic, len(sent)) == sent
+
+
+@pytest.mark.parametrize("fault", ["down", "refusing", "truncating", "corrupting"])
+def test_case_45_a_fault_on_the_way_costs_a_reader_nothing_but_time(
+    place: TierPlace, fault: str
+) -> None:
+    """One that goes on where it ended, and so is served from what is read ahead."""
+    topic = place.topic()
+    sent = place.cold(topic)
+    last = place.offset(topic, LATEST) - 1
+    got: list[bytes | None] = []
+    offset = faults = 0
+    while len(got) < len(sent):
+        answer = place.client.fetch_one(topic, offset, partition_max_bytes=10_000)
+        if answer.error_code:
+            assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert batches_of(place.client.fetch_one(topic, last)), "local data is served meanwhile"
+            assert place.offset(topic, EARLIEST) == 0
+            place.faults.heal()
+            faults += 1
+            continue
+        for batch in batches_of(answer):
+            offset = batch.next_offset
+        if not got:
+            setattr(place.faults, fault, True)
+        got += values_of(answer)
+    assert got == sent
+    assert faults == 1
 
 
 def test_case_46_cold_partitions_of_one_fetch(place: TierPlace) -> None:

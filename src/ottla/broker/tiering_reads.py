@@ -61,12 +61,11 @@ class RemoteRead:
         self.error: ErrorCode | None = None
         self.ended = asyncio.Event()
         self.waiting = 0
-        """How many will look at the outcome; without any it is kept for the retry."""
+        """How many of those who began it will look at the outcome; without any it is kept."""
         self._callbacks: list[Callable[[], None]] = []
 
     def when_ended(self, callback: Callable[[], None]) -> None:
         """Call this soon after the end, for somebody who comes back for the outcome."""
-        self.waiting += 1
         if self.ended.is_set():
             asyncio.get_running_loop().call_soon(callback)
         else:
@@ -114,12 +113,17 @@ class RemoteReads:
         at_least_one: bool,
         committed: bool,
     ) -> RemoteRead | None:
-        """A read from an offset below the local start; None if the fetch quota is used up."""
+        """A read from an offset below the local start; None if the fetch quota is used up.
+
+        Whoever begins one has to `wait` for it, or to come back when it has ended.
+        """
         key = ReadKey(hosted.topic_id, hosted.index, offset, max_bytes, at_least_one, committed)
         read = self._under_way.get(key)
         if read is not None:
+            read.waiting += 1
             return read
         read = RemoteRead(key)
+        read.waiting = 1
         kept = self.results.take(key, now_ms())
         if kept is not None:
             read.end(kept)
@@ -142,11 +146,12 @@ class RemoteReads:
     async def wait(self, reads: Sequence[RemoteRead]) -> None:
         """Until all of them have ended, or as long as a fetch may wait for the store."""
         seconds = self._tiering.setting("remote.fetch.max.wait.ms") / 1000
-        for read in reads:
-            read.waiting += 1
-        waits = [asyncio.create_task(read.ended.wait()) for read in reads]
+        waits = [
+            asyncio.create_task(read.ended.wait()) for read in reads if not read.ended.is_set()
+        ]
         try:
-            await asyncio.wait(waits, timeout=seconds)
+            if waits:
+                await asyncio.wait(waits, timeout=seconds)
         finally:
             for one in waits:
                 one.cancel()
