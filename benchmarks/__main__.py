@@ -6,7 +6,7 @@ Writes RESULTS.md and its plots beside this file, and the figures of README.md. 
 or takes longer than LIMIT_SECONDS, is named there with its last line, and the run goes on: one
 missing peer must not cost the other figures. What the scripts find is kept in a temporary
 directory. With `--into` it is kept there, and the page also has what earlier runs left: scripts can
-be run one at a time, each in the size that there is time for.
+be run one at a time, each in the size that there is time for. Flags go to the scripts as they are.
 """
 
 from __future__ import annotations

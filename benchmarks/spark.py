@@ -1,11 +1,12 @@
 """The `ottla` format beside Spark's own `kafka` format: same session, broker and data.
 
-    python -m benchmarks.spark [--quick] [--only=TEXT]
+    python -m benchmarks.spark [--quick] [--only=TEXT] [--records=N]
 
 What is compared is CPU: that of Spark's JVM and of all Python processes below it, user and system,
-for one action; peers take turns. Wall time is printed beside it. `--quick` reads less. Without
-Maven, and so without the `kafka` format, the script says what it skipped. The decoder by itself is
-in `benchmarks.wire`, micro-batches and `ottla run` in `_spark_floor` and `_spark_run`.
+for one action; peers take turns. Wall time is printed beside it. `--quick` reads 1 M records, and
+`--records` says how many (a multiple of 200,000), where the 10 M of the target take too long.
+Without Maven, and so without the `kafka` format, the script says what it skipped. The decoder by
+itself is in `benchmarks.wire`, micro-batches and `ottla run` in `_spark_floor` and `_spark_run`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 QUICK: Final = "--quick" in sys.argv
-RECORDS: Final = 1_000_000 if QUICK else 10_000_000
+ASKED: Final = [int(each[10:]) for each in sys.argv if each.startswith("--records=")]
+RECORDS: Final = ASKED[-1] if ASKED else 1_000_000 if QUICK else 10_000_000
 ROUNDS: Final = 3
 PARTITIONS: Final = 2
 SMALL_PARTITIONS: Final = 200

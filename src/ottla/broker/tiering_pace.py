@@ -10,6 +10,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from ottla.log.errors import LogError
 from ottla.tier.errors import NotReady
 from ottla.tier.pacing import CopyPace
 
@@ -32,6 +33,7 @@ class Pacer:
         self.pace = CopyPace(time.monotonic())
         self._turn = asyncio.Lock()
         self._copies = 0
+        self._look_at = 0.0  # however short the copies are
         self._watch: asyncio.Task[None] | None = None
 
     @contextmanager
@@ -55,12 +57,11 @@ class Pacer:
             self.pace.record(size, time.monotonic())
 
     async def _watching(self) -> None:
-        look_at = 0.0
         while True:
             # Not the loop's own time, which stands still while something is done.
             now = time.monotonic()
-            if now >= look_at:
-                look_at = now + LOOK_SECONDS
+            if now >= self._look_at:
+                self._look_at = now + LOOK_SECONDS
                 self.pace.look(now, requests=self._served(), waiting=self._waiting())
             due = now + TICK_SECONDS
             await asyncio.sleep(TICK_SECONDS)
@@ -77,6 +78,6 @@ class Pacer:
         """Bytes that are rolled and not copied."""
         waiting = 0
         for hosted in self._tiering.node.partitions:
-            with suppress(NotReady):  # or not tiered at all
+            with suppress(NotReady, LogError):  # or not tiered at all
                 waiting += self._tiering.find(hosted).lag(hosted.log)[1]
         return waiting

@@ -53,6 +53,7 @@ class SqliteBoundOffsets(BoundOffsets):
     is made with as little Python as there can be.
     """
 
+    _dialect: SqliteDialect
     _connection: sqlite3.Connection
 
     def save(
@@ -70,8 +71,9 @@ class SqliteBoundOffsets(BoundOffsets):
             and goes_on(expected, position, rewind, epoch)
             and connection.in_transaction
         ):
-            text, values, _ = self._dialect.advance(key, expected, position)
-            if connection.execute(text, values).rowcount:
+            dialect = self._dialect
+            values = dialect.advance_values(key, expected, position)
+            if connection.execute(dialect.advance_text, values).rowcount:
                 info = CommitInfo(key, position, expected, datetime.now(UTC), changed=True)
                 self._pending.append(info)
                 return info

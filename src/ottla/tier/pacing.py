@@ -10,7 +10,7 @@ speed makes some requests wait for milliseconds. So:
   does not grow for ever, however busy the broker is.
 
 A store that costs this machine little, as one elsewhere does, is thus used at full speed within
-seconds. This is no limit: that is the quota's to set, see `ottla.tier.quota`.
+half a minute. This is no limit: that is the quota's to set, see `ottla.tier.quota`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final
 MIB: Final = 1024 * 1024
 BUSY_REQUESTS: Final = 20.0  # a second; fewer are heartbeats, long polls and tools
 LATE: Final = 0.002  # seconds; timers alone are late by 1 ms, a taken processor by 3 and more
-STEP: Final = 0.25  # seconds between two steps up: one late waking a second holds the rate
+STEP: Final = 1.0  # seconds between two steps up: a late waking in three seconds holds the rate
 HOLD: Final = 0.1  # seconds between two steps down: wakings late for the same reason count once
 FASTER: Final = 1.25
 SLOWER: Final = 0.5

@@ -70,6 +70,10 @@ class LocalStore:
             async for piece in pieces:
                 await _threaded(_write, file, piece)
             await _threaded(_sync, file, temporary.replace, path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                temporary.unlink()
+            raise
         finally:
             file.close()
 

@@ -30,8 +30,8 @@ from ottla.tier.layout import (
     topic_id_of,
 )
 from ottla.tier.location import BadLocation, open_store, parse_location
-from ottla.tier.storage_manager import RemoteStorageManager
-from ottla.tier.store import AlreadyExists, ObjectReplaced
+from ottla.tier.storage_manager import LogPieces, RemoteStorageManager
+from ottla.tier.store import PIECE_BYTES, AlreadyExists, ObjectReplaced
 from ottla.tier.store_local import LocalStore
 from tests.support.s3 import minio_program, rsm_config
 from tests.support.tier_copies import put_file
@@ -119,6 +119,29 @@ async def test_case_59_ranges(store: ObjectStore, tmp_path: Path) -> None:
         await manager.fetch_log_segment(longer, 0)
     with pytest.raises(RemoteStorageError, match="metadata says"):
         await manager.copy_log(longer, data)
+
+
+async def test_a_disk_that_fails_is_not_taken_for_a_store_that_does(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that fails is tried again, with the same file; here that would not help."""
+    path = tmp_path / "large"
+    path.write_bytes(bytes(PIECE_BYTES + 1))
+    read = LogPieces._read
+
+    def fail_later(self: LogPieces) -> bytes:
+        if self.size:
+            raise OSError("bad sector")
+        return read(self)
+
+    monkeypatch.setattr(LogPieces, "_read", fail_later)
+    manager = manager_on(store)
+    metadata, data = first_rolled(tmp_path)
+    for bad in (replace(data, log=path), replace(data, log=tmp_path)):
+        with pytest.raises(RemoteStorageError, match="cannot read") as caught:
+            await manager.copy_log(metadata, bad)
+        assert not isinstance(caught.value, RetriableRemoteError)
+    assert await keys(manager) == []
 
 
 async def test_case_59_deletion_can_be_repeated(store: ObjectStore, tmp_path: Path) -> None:

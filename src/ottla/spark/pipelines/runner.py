@@ -102,7 +102,8 @@ class Runner:
         self._sessions = Supervision(most)
         self._board = board
         self._clock = clock
-        self._ends = None if seconds is None else clock() + seconds
+        self._seconds = seconds
+        self._ends: float | None = None
         self._on_failure = on_failure
         self._stops = 0
         self._woken = threading.Event()
@@ -141,6 +142,8 @@ class Runner:
 
     def step(self, session: Session) -> bool:
         """Look at each flow once; True if all have ended."""
+        if self._ends is None and self._seconds is not None:
+            self._ends = self._clock() + self._seconds  # from when there is a session
         self._must_stop()
         now = self._clock()
         try:
