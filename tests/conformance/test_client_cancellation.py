@@ -91,6 +91,9 @@ async def test_a_flush(ottla_broker: ottla.EmbeddedBroker, ottla_topic: str) -> 
         Producer(ottla_broker.bootstrap, linger_ms=60_000) as producer,
     ):
         sends = [asyncio.create_task(producer.send(ottla_topic, b"%d" % n)) for n in range(5)]
+        # A flush is for what has been handed over.
+        while sum(one.count for one in producer._sender.records) < len(sends):  # noqa: ASYNC110  # nobody signals it
+            await asyncio.sleep(0.01)
         for turns in TURNS:
             await cut_short(producer.flush(), turns)
         await producer.flush()

@@ -42,6 +42,7 @@ PIECE_BYTES: Final = 8 * 1024 * 1024
 TASK_BYTES: Final = 256 * 1024 * 1024
 """At most, in one task: tasks cost something, and take no more memory if they read more."""
 
+MIN_TASK_BYTES: Final = 64 * 1024 * 1024
 LOOK_AGAIN: Final = 60.0  # seconds until the store is asked again about offsets it did not have
 REQUESTS_IN_FLIGHT: Final = 16
 
@@ -215,9 +216,14 @@ def estimate(segments: Iterable[RemoteLogSegmentMetadata], one: Range) -> int:
 
 
 def packed(pieces: Sequence[Piece], min_tasks: int | None) -> list[tuple[Piece, ...]]:
-    """Pieces in their order, in tasks of up to `TASK_BYTES`; about `min_tasks` if that is more."""
+    """Pieces in their order: a task for each partition, as far as the limits of tasks allow.
+
+    `min_tasks` makes them smaller than any limit.
+    """
     sizes = [piece.split.end - piece.split.start for piece in pieces]
-    most = min(TASK_BYTES, sum(sizes) // (min_tasks or 1))
+    total, partitions = sum(sizes), len({piece[:3] for piece in pieces})
+    most = min(TASK_BYTES, max(MIN_TASK_BYTES, total // max(partitions, 1) + PIECE_BYTES))
+    most = min(most, total // (min_tasks or 1))
     tasks: list[list[Piece]] = []
     room = 0
     for piece, size in zip(pieces, sizes, strict=True):

@@ -412,11 +412,26 @@ def spoil(path: Path, damage: str) -> None:
         path.write_bytes(content[:-5])
 
 
-@pytest.mark.parametrize(("least", "tasks"), [(None, 3), (2, 3), (6, 6), (100, 12)])
-def test_pieces_are_packed_into_tasks(least: int | None, tasks: int) -> None:
-    size = tier_planning.TASK_BYTES // 4
-    split = Split("t", 0, "key", None, 0, size, 0, 9)
-    pieces = [Piece("t", None, 0, at * 10, at * 10 + 10, split) for at in range(12)]
+@pytest.mark.parametrize(
+    ("partitions", "each", "least", "tasks"),
+    [
+        (1, 12, None, 1),
+        (2, 12, None, 2),
+        (200, 1, None, 25),  # small ones share
+        (1, 96, None, 3),  # a large one is divided
+        (2, 12, 6, 6),
+        (2, 12, 100, 24),
+    ],
+)
+def test_pieces_are_packed_into_tasks(
+    partitions: int, each: int, least: int | None, tasks: int
+) -> None:
+    split = Split("t", 0, "key", None, 0, tier_planning.PIECE_BYTES, 0, 9)
+    pieces = [
+        Piece("t", None, number, at * 10, at * 10 + 10, split)
+        for number in range(partitions)
+        for at in range(each)
+    ]
     found = packed(pieces, least)
     assert len(found) == tasks
     assert [piece for task in found for piece in task] == pieces
