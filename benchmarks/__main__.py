@@ -1,9 +1,12 @@
 """All benchmarks, one after the other, and their tables in one page.
 
-    python -m benchmarks [--quick] [NAME ...]
+    python -m benchmarks [--quick] [--only=TEXT] [--into=DIRECTORY] [NAME ...]
 
-Writes RESULTS.md and its plots beside this file. A script that fails is named there with its last
-line, and the run goes on: one missing peer must not cost the other figures.
+Writes RESULTS.md and its plots beside this file, and the figures of README.md. A script that fails,
+or takes longer than LIMIT_SECONDS, is named there with its last line, and the run goes on: one
+missing peer must not cost the other figures. What the scripts find is kept in a temporary
+directory. With `--into` it is kept there, and the page also has what earlier runs left: scripts can
+be run one at a time, each in the size that there is time for. Flags go to the scripts as they are.
 """
 
 from __future__ import annotations
@@ -11,27 +14,31 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ottla import __version__
+from scripts.docs_figures import main as write_figures
 
-HERE = Path(__file__).parent
-PLOTS = HERE / "plots"
-INTRODUCTION = """\
+HERE: Final = Path(__file__).parent
+PLOTS: Final = HERE / "plots"
+LIMIT_SECONDS: Final = 1800
+INTRODUCTION: Final = """\
 # Results
 
 Written by `make bench`; do not edit. Each row compares two measurements of the same run on the same
-machine; a ratio is of medians, its range is over pairs of rounds. *MISSED* marks a target that was
-set and is not met: {missed}.
+machine; a ratio is of medians, its range is over pairs of rounds. {machine}; {when}, Ottla
+{version}.
 
-- {machine}
-- {when}, Ottla {version}{quick}
+Targets that were set and are not met: {missed}
 """
+QUICK_NOTE: Final = "A quick run: less data, fewer rounds.\n"
 
 
 def main() -> None:
@@ -39,62 +46,90 @@ def main() -> None:
     flags = [each for each in arguments if each.startswith("-")]
     names = [each for each in arguments if not each.startswith("-")]
     names = names or sorted(path.stem for path in HERE.glob("[a-z]*.py"))
-    found: dict[str, list[tuple[str, Any]]] = {}
-    failed: dict[str, str] = {}
-    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as directory:
+    into = [each.removeprefix("--into=") for each in flags if each.startswith("--into=")]
+    failed = False
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: the script goes, too
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as temporary:
+        directory = Path(into[-1] if into else temporary).absolute()
+        directory.mkdir(exist_ok=True)
         for name in names:
+            for old in directory.glob(f"{name}.*.json"):
+                old.unlink()
             why = _run(name, flags, directory)
-            if why is not None:
-                failed[name] = why
-            found[name] = _found(Path(directory), name)
+            failed = failed or why is not None
+            run = {"why": why, "quick": "--quick" in flags}
+            (directory / f"{name}.run.json").write_text(json.dumps(run))
             # After each: a run that is broken off leaves what it has.
-            _write(found, failed, quick="--quick" in flags)
+            (HERE / "RESULTS.md").write_text(results_page(directory))
+            write_figures()
     print(f"written: {HERE / 'RESULTS.md'}")
     sys.exit(1 if failed else 0)
 
 
-def _run(name: str, flags: list[str], directory: str) -> str | None:
+def _run(name: str, flags: list[str], directory: Path) -> str | None:
     """The last line of a script that failed."""
     print(f"== {name}", flush=True)
-    environment = {**os.environ, "BENCHMARKS_DIR": directory}
-    done = subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{name}", *flags],
-        cwd=HERE.parent,
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if done.returncode == 0:
+    began = time.monotonic()
+    with tempfile.TemporaryFile("w+") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"benchmarks.{name}", *flags],
+            cwd=HERE.parent,
+            env={**os.environ, "BENCHMARKS_DIR": str(directory)},
+            stderr=stderr,
+            start_new_session=True,
+        )
+        why = None
+        try:
+            process.wait(LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            why = f"it was stopped after {LIMIT_SECONDS} s"
+        finally:
+            # Its brokers and JVMs are of its group.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        stderr.seek(0)
+        said = stderr.read()
+    print(f"== {name}: {time.monotonic() - began:.0f} s", flush=True)
+    if why is None and process.returncode == 0:
         return None
-    sys.stderr.write(done.stderr)
-    return (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+    sys.stderr.write(said)
+    return why or (said.strip().splitlines() or [f"status {process.returncode}"])[-1]
+
+
+def results_page(directory: Path) -> str:
+    """The page of all that the scripts have left in the directory."""
+    parts: list[str] = []
+    missed: list[str] = []
+    for path in sorted(directory.glob("*.run.json")):
+        name = path.name.split(".")[0]
+        run = json.loads(path.read_text())
+        parts.append(f"## [{name}]({name}.py)\n")
+        if run["quick"]:
+            parts.append(QUICK_NOTE)
+        for kind, content in _found(directory, name):
+            parts.append(_section(kind, content))
+            if kind == "table":
+                missed += [
+                    f"\n- {what}: {ratio}, {target} wanted"
+                    for what, _, _, ratio, _, target, verdict in content["lines"][1:]
+                    if verdict == "MISSED"
+                ]
+        if run["why"] is not None:
+            parts.append(f"This script ended with an error: `{run['why']}`\n")
+    introduction = INTRODUCTION.format(
+        missed="\n" + "".join(missed) if missed else "none.",
+        machine=_machine(),
+        when=time.strftime("%Y-%m-%d"),
+        version=__version__,
+    )
+    return "\n".join([introduction, *parts])
 
 
 def _found(directory: Path, name: str) -> list[tuple[str, Any]]:
     """(kind, content) of what a script left, in the order it left them."""
-    paths = sorted(directory.glob(f"{name}.*.json"))
+    paths = sorted(directory.glob(f"{name}.*.*.json"))
     return [(path.name.split(".")[2], json.loads(path.read_text())) for path in paths]
-
-
-def _write(found: dict[str, list[tuple[str, Any]]], failed: dict[str, str], quick: bool) -> None:
-    tables = [entry for entries in found.values() for kind, entry in entries if kind == "table"]
-    missed = [line[0] for table in tables for line in table["lines"][1:] if line[-1] == "MISSED"]
-    parts = [
-        INTRODUCTION.format(
-            missed="; ".join(missed) or "none",
-            machine=_machine(),
-            when=time.strftime("%Y-%m-%d"),
-            version=__version__,
-            quick=", quick run: less data, fewer rounds" if quick else "",
-        )
-    ]
-    for name, entries in found.items():
-        parts.append(f"## [{name}]({name}.py)\n")
-        parts += [_section(kind, content) for kind, content in entries]
-        if name in failed:
-            parts.append(f"This script ended with an error: `{failed[name]}`\n")
-    (HERE / "RESULTS.md").write_text("\n".join(parts))
 
 
 def _section(kind: str, content: Any) -> str:

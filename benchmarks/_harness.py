@@ -5,6 +5,9 @@ that a busy machine slows both; it passes when its ratio reaches the target that
 
 `python -m benchmarks` runs all scripts and gathers what they print into RESULTS.md: it names a
 directory in BENCHMARKS_DIR, and every table, plot and skipped row is left there as JSON.
+
+A script of several parts runs each through `part`: one that fails costs its own rows only, and
+`--only=TEXT` (may be repeated) runs those whose name has that text.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import platform
 import statistics
 import sys
 import time
+import traceback
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 ROUNDS = 7
+ONLY = [each.removeprefix("--only=") for each in sys.argv if each.startswith("--only=")]
 
 
 @dataclass(frozen=True)
@@ -45,12 +50,15 @@ class Row:
     peer: str
     ratio: float
     spread: tuple[float, float]
-    target: float
+    target: float | None  # None: nobody has set one
     at_most: bool = False
 
     @property
-    def reached(self) -> bool:
-        return self.ratio <= self.target if self.at_most else self.ratio >= self.target
+    def verdict(self) -> str:
+        if self.target is None:
+            return ""
+        reached = self.ratio <= self.target if self.at_most else self.ratio >= self.target
+        return "ok" if reached else "MISSED"
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ def take_turns(
 
 
 def faster(
-    what: str, ours: Timing, peer: Timing, target: float, show: Callable[[Timing], str]
+    what: str, ours: Timing, peer: Timing, target: float | None, show: Callable[[Timing], str]
 ) -> Row:
     """A row that says how many times faster we are; the range is over pairs of rounds."""
     ratios = [theirs / own for own, theirs in zip(ours.seconds, peer.seconds, strict=True)]
@@ -102,6 +110,23 @@ def micros(timing: Timing) -> str:
 
 def rate(records: int) -> Callable[[Timing], str]:
     return lambda timing: f"{records / timing.median / 1e6:.2f} M rec/s"
+
+
+def wanted(*parts: str) -> bool:
+    """Whether one of these parts was asked for."""
+    return not ONLY or any(text in what for text in ONLY for what in parts)
+
+
+def part(what: str, measure: Callable[[], Sequence[Row]]) -> list[Row]:
+    """The rows of one part of a script; none if it fails, or was not asked for."""
+    if not wanted(what):
+        return []
+    try:
+        return list(measure())
+    except Exception as error:  # noqa: BLE001  # whatever it is, the other parts still count
+        traceback.print_exc()
+        skipped(what, str(error).strip().partition("\n")[0] or type(error).__name__)
+        return []
 
 
 def skipped(what: str, why: str) -> None:
@@ -139,8 +164,8 @@ def report(title: str, rows: Sequence[Row], packages: Sequence[str]) -> None:
                 row.peer,
                 f"{row.ratio:.2f}x",
                 f"{row.spread[0]:.2f}-{row.spread[1]:.2f}",
-                f"{bound} {row.target:g}x",
-                "ok" if row.reached else "MISSED",
+                "" if row.target is None else f"{bound} {row.target:g}x",
+                row.verdict,
             )
         )
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]

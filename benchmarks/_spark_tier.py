@@ -7,6 +7,7 @@ directory. While the segments are read the broker is stopped by a signal: it ser
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import statistics
 import tempfile
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MIB: Final = 1024 * 1024
-SEGMENT_BYTES: Final = 64 * MIB
+SEGMENT_BYTES: Final = 16 * MIB
 PARTITIONS: Final = 2
 SMALL_PART: Final = 8  # what memory is compared with reads an eighth
 PATIENCE: Final = 300.0
@@ -83,8 +84,13 @@ def _scan(
     tier: dict[str, str],
     rounds: int,
 ) -> Row:
-    frames = [spark.read.format("ottla").options(**one).load() for one in (tier, live)]
+    copied = spark.read.format("ottla").options(**tier).load()
+    ends = copied.groupBy("partition").agg({"offset": "max"}).collect()
+    last = json.dumps({"tiered": {row[0]: row[1] + 1 for row in ends}})
+    same = spark.read.format("ottla").options(**live, endingOffsets=last).load()
+    frames = [copied, same]
     counts = [frame.select("offset").count() for frame in frames]
+    assert counts[0] == counts[1]
     costs: list[list[float]] = [[], []]
     walls: list[list[float]] = [[], []]
     for number in range(rounds + 1):

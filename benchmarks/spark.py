@@ -1,22 +1,21 @@
 """The `ottla` format beside Spark's own `kafka` format: same session, broker and data.
 
-    python -m benchmarks.spark [--quick]
+    python -m benchmarks.spark [--quick] [--only=TEXT] [--records=N]
 
 What is compared is CPU: that of Spark's JVM and of all Python processes below it, user and system,
-for one action; peers take turns. Wall time is printed beside it. `--quick` reads less. The floor of
-a micro-batch is measured in sessions of their own, one with the profile and one without, by the
-time Spark itself gives for each batch. Without Maven the script says what it skipped. The decoder
-by itself is in `benchmarks.wire`.
+for one action; peers take turns. Wall time is printed beside it. `--quick` reads 1 M records, and
+`--records` says how many (a multiple of 200,000), where the 10 M of the target take too long.
+Without Maven, and so without the `kafka` format, the script says what it skipped. The decoder by
+itself is in `benchmarks.wire`, micro-batches and `ottla run` in `_spark_floor` and `_spark_run`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import functools
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,8 +26,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 
 from benchmarks import _spark_share
-from benchmarks._harness import Row, Timing, faster, report
+from benchmarks._harness import Row, Timing, faster, part, report, wanted
 from benchmarks._ottla import OttlaProcess
+from benchmarks._spark_floor import floor_rows
+from benchmarks._spark_run import run_rows
 from benchmarks._spark_tier import tier_rows
 from ottla import Admin, Producer
 from tests.support.jvm import NoJvm
@@ -40,14 +41,24 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 QUICK: Final = "--quick" in sys.argv
-RECORDS: Final = 1_000_000 if QUICK else 10_000_000
+ASKED: Final = [int(each[10:]) for each in sys.argv if each.startswith("--records=")]
+RECORDS: Final = ASKED[-1] if ASKED else 1_000_000 if QUICK else 10_000_000
 ROUNDS: Final = 3
 PARTITIONS: Final = 2
 SMALL_PARTITIONS: Final = 200
 SMALL_RECORDS: Final = 100
-BATCHES: Final = 30 if QUICK else 100
+FEW_PARTITIONS: Final = 4
+PATIENCE: Final = 300
 AS_KAFKA: Final = {"ottla.flush.mode": "os"}
 FORMATS: Final = ("ottla", "kafka")
+READ_ALL: Final = "read, all columns, noop"
+READ_VALUE: Final = "read, value alone, noop"
+READ_FIELD: Final = "read, JSON field, group by"
+AVAILABLE_NOW: Final = f"AvailableNow, {SMALL_PARTITIONS} partitions of {SMALL_RECORDS}"
+WRITE: Final = "streaming write, key and value"
+SHARE: Final = "share source"
+TIER: Final = "tier scan, memory"
+SESSION_PARTS: Final = (READ_ALL, READ_VALUE, READ_FIELD, AVAILABLE_NOW, WRITE, SHARE, TIER)
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -58,23 +69,47 @@ class Cost(NamedTuple):
     wall: float
 
 
+class Comparison(NamedTuple):
+    """What is done with each format."""
+
+    what: str
+    target: float
+    action: Callable[[str], None]
+    warm_up: Callable[[str], None] | None = None
+    rows: int = RECORDS
+    rounds: int = ROUNDS
+
+
 def main() -> None:
-    if "--floor" in sys.argv:
-        print(json.dumps(floor_of(sys.argv[sys.argv.index("--floor") + 1])))
-        return
-    jars = connector_jars()
-    if isinstance(jars, NoJvm):
-        print(f"skipped, no kafka format: {jars}")
-        return
+    if wanted(*SESSION_PARTS):
+        session_parts()
+    tell("micro-batches", part("micro-batch floor", floor_rows))
+    tell("pipelines", part("ottla run", run_rows))
+
+
+def session_parts() -> None:
+    """All that is done in one session, on one broker."""
     with OttlaProcess({**AS_KAFKA, **_spark_share.BROKER}) as broker:
         asyncio.run(fill(broker.bootstrap))
         with session() as spark:
-            rows = spark_rows(spark, broker.bootstrap)
-            rows += _spark_share.share_rows(spark, broker.bootstrap, "records", RECORDS)
-            rows += tier_rows(spark, METER.seconds, records(200_000), RECORDS, ROUNDS)
-    rows += floor_rows()
-    report("spark", rows, ("pyspark", "pyarrow", "numba"))
-    print(f"  load average {os.getloadavg()[0]:.1f}; {RECORDS:,} records")
+            tell("beside the kafka format", format_rows(spark, broker.bootstrap))
+            tell("share source", part(SHARE, lambda: share_rows(spark, broker)))
+            tell("tier", part(TIER, lambda: tier(spark)))
+
+
+def tell(what: str, rows: list[Row]) -> None:
+    """Print what a part has found as soon as it is there."""
+    if rows:
+        report(f"spark: {what}", rows, ("pyspark", "pyarrow", "numba"))
+        print(f"  load average {os.getloadavg()[0]:.1f}; {RECORDS:,} records")
+
+
+def share_rows(spark: SparkSession, broker: OttlaProcess) -> list[Row]:
+    return _spark_share.share_rows(spark, broker.bootstrap, "records", RECORDS)
+
+
+def tier(spark: SparkSession) -> list[Row]:
+    return tier_rows(spark, METER.seconds, records(200_000), RECORDS, ROUNDS)
 
 
 # -- data ------------------------------------------------------------------------------------------
@@ -98,23 +133,27 @@ def records(count: int, first: int = 0) -> pa.Table:
 async def fill(bootstrap: str) -> None:
     async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
         await admin.create_topic("records", partitions=PARTITIONS)
-        await admin.create_topic("small", partitions=SMALL_PARTITIONS)
         await admin.create_topic("written", partitions=PARTITIONS)
         table = records(200_000)
         for _ in range(RECORDS // table.num_rows):
             await producer.send_arrow("records", table)
-        few = records(SMALL_RECORDS)
-        for partition in range(SMALL_PARTITIONS):
-            await producer.send_arrow("small", few, partition=partition)
+        some = records(SMALL_RECORDS)
+        for topic, partitions in (("small", SMALL_PARTITIONS), ("few", FEW_PARTITIONS)):
+            await admin.create_topic(topic, partitions=partitions)
+            for partition in range(partitions):
+                await producer.send_arrow(topic, some, partition=partition)
 
 
 # -- queries ---------------------------------------------------------------------------------------
 
 
-def spark_rows(spark: SparkSession, bootstrap: str) -> list[Row]:
+def format_rows(spark: SparkSession, bootstrap: str) -> list[Row]:
     def frame(name: str, **options: str) -> DataFrame:
         given = {"kafka.bootstrap.servers": bootstrap, "subscribe": "records", **options}
         return spark.read.format(name).options(**given).load()
+
+    def value(name: str) -> DataFrame:
+        return frame(name, **({"columns": "value"} if name == "ottla" else {})).select("value")
 
     def noop(found: DataFrame) -> None:
         found.write.format("noop").mode("overwrite").save()
@@ -123,33 +162,26 @@ def spark_rows(spark: SparkSession, bootstrap: str) -> list[Row]:
         shop = found.selectExpr("get_json_object(cast(value as string), '$.shop') as shop")
         assert shop.groupBy("shop").count().count() == 500
 
-    pruned = {"ottla": {"columns": "value"}, "kafka": {}}
-    return [
-        compared("read, all columns, noop", 0.9, RECORDS, lambda name: noop(frame(name))),
-        compared(
-            "read, value alone, noop",
-            1.2,
-            RECORDS,
-            lambda name: noop(frame(name, **pruned[name]).select("value")),
-        ),
-        compared(
-            "read, JSON field, group by", 1.0, RECORDS, lambda n: by_shop(frame(n, **pruned[n]))
-        ),
-        compared(
-            f"AvailableNow, {SMALL_PARTITIONS} partitions of {SMALL_RECORDS}",
+    comparisons = [
+        Comparison(READ_ALL, 0.9, lambda name: noop(frame(name))),
+        Comparison(READ_VALUE, 1.2, lambda name: noop(value(name))),
+        Comparison(READ_FIELD, 1.0, lambda name: by_shop(value(name))),
+        # The peer takes a task, and half a second of waiting, for each partition of the stream.
+        Comparison(
+            AVAILABLE_NOW,
             2.0,
-            SMALL_PARTITIONS * SMALL_RECORDS,
             lambda name: stream(spark, bootstrap, name, "small", "noop"),
-            # The peer takes a task, and half a second of waiting, for each partition.
-            rounds=1 if QUICK else ROUNDS,
+            lambda name: stream(spark, bootstrap, name, "few", "noop"),
+            rows=SMALL_PARTITIONS * SMALL_RECORDS,
+            rounds=1 if QUICK else 2,
         ),
-        compared(
-            "streaming write, key and value",
+        Comparison(
+            WRITE,
             1.0,
-            RECORDS,
             lambda name: stream(spark, bootstrap, name, "records", name, source="ottla"),
         ),
     ]
+    return [row for one in comparisons for row in part(one.what, functools.partial(compared, one))]
 
 
 def stream(
@@ -164,29 +196,34 @@ def stream(
         writer = found.select("key", "value").writeStream.format(sink).options(**servers)
         writer = writer.option("topic", "written").option("checkpointLocation", checkpoint)
         query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
+        if not query.awaitTermination(PATIENCE):
+            query.stop()
+            raise TimeoutError(f"the stream has not ended after {PATIENCE} s")
     finally:
         shutil.rmtree(checkpoint)
 
 
-def compared(
-    what: str, target: float, rows: int, action: Callable[[str], None], rounds: int = ROUNDS
-) -> Row:
+def compared(one: Comparison) -> list[Row]:
     """CPU of the two formats for the same action, in turns."""
+    jars = connector_jars()
+    if isinstance(jars, NoJvm):
+        raise jars
     costs: dict[str, list[Cost]] = {name: [] for name in FORMATS}
     for name in FORMATS:
-        action(name)
-    for _ in range(rounds):
+        (one.warm_up or one.action)(name)
+    for _ in range(one.rounds):
         for name in FORMATS:
             cpu, wall = METER.seconds(), time.perf_counter()
-            action(name)
+            one.action(name)
             costs[name].append(Cost(METER.seconds() - cpu, time.perf_counter() - wall))
-    ours, theirs = (Timing(tuple(one.cpu for one in costs[name])) for name in FORMATS)
-    walls = [statistics.median(one.wall for one in costs[name]) for name in FORMATS]
-    row = faster(what, ours, theirs, target, lambda t: f"{t.median / rows * 1e6:.2f} CPU us/row")
+    ours, theirs = (Timing(tuple(cost.cpu for cost in costs[name])) for name in FORMATS)
+    walls = [statistics.median(cost.wall for cost in costs[name]) for name in FORMATS]
+    row = faster(
+        one.what, ours, theirs, one.target, lambda t: f"{t.median / one.rows * 1e6:.2f} CPU us/row"
+    )
     row = _with_wall(row, walls)
     print(f"  {row.what}: {row.ours} | {row.peer} | {row.ratio:.2f}x", flush=True)
-    return row
+    return [row]
 
 
 def _with_wall(row: Row, walls: Sequence[float]) -> Row:
@@ -238,74 +275,6 @@ def _is_java(pid: int) -> bool:
         return b"pyspark-shell" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-
-
-# -- the floor of a micro-batch --------------------------------------------------------------------
-
-
-def floor_rows() -> list[Row]:
-    found: dict[str, list[float]] = {}
-    for kind in ("ottla", "stock", "kafka"):
-        command = [sys.executable, "-m", "benchmarks.spark", "--floor", kind]
-        quick = ["--quick"] if QUICK else []
-        said = subprocess.run([*command, *quick], capture_output=True, text=True, check=True)
-        found[kind] = json.loads(said.stdout.splitlines()[-1])
-    ours = Timing(tuple(found["ottla"]))
-    return [
-        _floor(f"micro-batch floor, {what}", ours, Timing(tuple(found[kind])), target)
-        for kind, what, target in (
-            ("stock", "stock session", 2.0),
-            ("kafka", "kafka format, our profile", 1.0),
-        )
-    ]
-
-
-def _floor(what: str, ours: Timing, peer: Timing, target: float) -> Row:
-    # On a busy machine the least says more about the work, the median about the neighbours.
-    shown = [
-        f"{one.median * 1000:.0f} ms, least {min(one.seconds) * 1000:.0f}" for one in (ours, peer)
-    ]
-    ratio = peer.median / ours.median
-    return Row(what, shown[0], shown[1], ratio, (ratio, ratio), target)
-
-
-def floor_of(kind: str) -> list[float]:
-    """Seconds Spark gives for each batch of a record or so."""
-    name = "kafka" if kind == "kafka" else "ottla"
-    with OttlaProcess(AS_KAFKA) as broker, session(stock=kind == "stock") as spark:
-        asyncio.run(_create(broker.bootstrap))
-        stop = threading.Event()
-        feeder = threading.Thread(target=lambda: asyncio.run(_feed(broker.bootstrap, stop)))
-        feeder.start()
-        checkpoint = tempfile.mkdtemp()
-        reader = spark.readStream.format(name).option("subscribe", "tiny")
-        frame = reader.option("kafka.bootstrap.servers", broker.bootstrap).load()
-        writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
-        query = writer.start()
-        while query.lastProgress is None or query.lastProgress["batchId"] < BATCHES:
-            time.sleep(0.2)
-        times = [
-            one["durationMs"]["triggerExecution"] / 1000
-            for one in query.recentProgress
-            if one["numInputRows"] and one["batchId"] >= BATCHES // 3
-        ]
-        stop.set()
-        feeder.join()
-        query.stop()
-        shutil.rmtree(checkpoint, ignore_errors=True)
-    return times
-
-
-async def _create(bootstrap: str) -> None:
-    async with Admin(bootstrap) as admin:
-        await admin.create_topic("tiny")
-
-
-async def _feed(bootstrap: str, stop: threading.Event) -> None:
-    async with Producer(bootstrap) as producer:
-        while not stop.is_set():
-            await producer.send("tiny", b"x")
-            await asyncio.sleep(0.01)
 
 
 METER: Final = Meter()

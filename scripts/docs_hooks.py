@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ottla.metadata.config_types import ConfigDef
 
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 CONFIGURATION = """# Configuration
 
 Keys are Kafka's own. A broker takes them from `--config FILE` (TOML or properties), from
@@ -84,10 +85,19 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/configuration.md": configuration(),
         **{f"reference/{page}.md": python_api(page) for page in PYTHON},
         "reference/metrics.md": asyncio.run(metrics()),
+        "figures.md": figures(),
     }
     for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
+    for plot in (BENCHMARKS / "plots").glob("*.png"):
+        files.append(File.generated(config, f"plots/{plot.name}", abs_src_path=str(plot)))
     return files
+
+
+def figures() -> str:
+    """The results of the benchmarks, which also stand beside the scripts."""
+    results = (BENCHMARKS / "RESULTS.md").read_text()
+    return re.sub(r"\[(\w+)\]\(\1\.py\)", r"\1", results.replace("# Results", "# Figures", 1))
 
 
 def command_line() -> str:

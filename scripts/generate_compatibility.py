@@ -62,6 +62,9 @@ turns.
 - DescribeShareGroupOffsets has tagged fields of Ottla's own (tags from 10000 on: records in flight,
   completed deliveries, and a question between nodes); clients that do not know them skip them.
   So have ShareFetch and ShareAcknowledge (to acquire without records, to release without counting).
+- A share fetch that waits ends as soon as a record is released. Kafka 4.3 looks at waiting fetches
+  when an acknowledgement moves the start of the window, which a release alone does not: there the
+  record comes with the next fetch, at the latest after `max_wait` (half a second by default).
 - Share groups: see the page on [share groups](share-groups.md).
 
 ## Share groups, case by case

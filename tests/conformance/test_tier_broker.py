@@ -5,13 +5,18 @@ Cases are numbered as in the specification; those that need no broker are in tes
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
+from ottla.broker.tiering_sweeps import SCRUB_AGE_MS
+from ottla.log.checkpoints import encode_id
 from ottla.log.producer_state import Origin
+from ottla.tier import pacing
 from ottla.tier.answers import EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD, LATEST_TIERED
 from ottla.tier.rlmm import NotReadyRlmm
 from ottla.wire.error_codes import ErrorCode
@@ -312,6 +317,38 @@ def test_case_53_a_deletion_that_was_cut_off_is_finished(tmp_path: Path) -> None
 # -- reading --------------------------------------------------------------------------------------
 
 
+def test_case_54_the_scrub_removes_old_objects_of_no_segment(tmp_path: Path) -> None:
+    with tier_place(tmp_path, {"remote.scrub.interval.ms": "1"}) as place:
+        topic = place.topic()
+        sent = place.cold(topic)
+        (log, *_) = sorted(place.store.glob(f"{topic}-*/0/*.log"))
+        week_ago = time.time() - SCRUB_AGE_MS / 1000 - 60
+        old, young = (log.with_name(f"{0:020d}-{encode_id(uuid4())}.log") for _ in range(2))
+        for path, age in ((old, week_ago), (young, time.time()), (log, week_ago)):
+            if path is not log:
+                path.write_bytes(b"of a copy that nobody finished")
+            os.utime(path, (age, age))
+        eventually(
+            lambda: place.counted("unknown_objects_deleted", topic) == 1,
+            "what is old and unknown goes",
+        )
+        assert (old.exists(), young.exists()) == (False, True)
+        assert consume(place.broker.bootstrap, topic, len(sent)) == sent
+
+
+def test_copies_go_on_however_busy_the_broker_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the slowest pace there is, since every waking of the loop counts as late."""
+    monkeypatch.setattr(pacing, "BUSY_REQUESTS", 0.0)
+    monkeypatch.setattr(pacing, "LATE", -1.0)
+    with tier_place(tmp_path) as place:
+        topic = place.topic()
+        sent = place.cold(topic)
+        assert place.tiering.pacer.pace.rate == pacing.FLOOR
+        assert consume(place.broker.bootstrap, topic, len(sent)) == sent
+
+
 def test_case_44_a_follower_is_told_where_the_offset_is(place: TierPlace) -> None:
     topic = place.topic()
     place.cold(topic)
@@ -329,11 +366,13 @@ def test_case_45_what_clients_are_told(place: TierPlace) -> None:
     assert client.fetch_one(topic, 7).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert client.fetch_one(topic, 2500).error_code == 0
     assert place.counted("fetch_errors", topic) == 1
+    assert "read: the store is down" in place.tiering.errors()[f"{topic}-0"]
     place.faults.heal()
     before = place.tiering.catalogue.swap(NotReadyRlmm())
     assert client.fetch_one(topic, 9).error_code == ErrorCode.REPLICA_NOT_AVAILABLE
     place.tiering.catalogue.swap(before)
     assert list(values_of(client.fetch_one(topic, 0)))[9] == sent[9]
+    eventually(lambda: f"{topic}-0" not in place.tiering.errors(), "nothing is wrong any more")
 
 
 @pytest.mark.parametrize("fault", ["truncating", "corrupting"])
@@ -343,9 +382,38 @@ def test_case_45_damaged_bytes_are_never_served(place: TierPlace, fault: str) ->
     setattr(place.faults, fault, True)
     assert place.client.fetch_one(topic, 5).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert place.counted("corrupt_remote_segments", topic) == 1
+    assert "read: " in place.tiering.errors()[f"{topic}-0"]
     assert place.offset(topic, EARLIEST) == 0
     place.faults.heal()
     assert consume(place.broker.bootstrap, topic, len(sent)) == sent
+
+
+@pytest.mark.parametrize("fault", ["down", "refusing", "truncating", "corrupting"])
+def test_case_45_a_fault_on_the_way_costs_a_reader_nothing_but_time(
+    place: TierPlace, fault: str
+) -> None:
+    """One that goes on where it ended, and so is served from what is read ahead."""
+    topic = place.topic()
+    sent = place.cold(topic)
+    last = place.offset(topic, LATEST) - 1
+    got: list[bytes | None] = []
+    offset = faults = 0
+    while len(got) < len(sent):
+        answer = place.client.fetch_one(topic, offset, partition_max_bytes=10_000)
+        if answer.error_code:
+            assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert batches_of(place.client.fetch_one(topic, last)), "local data is served meanwhile"
+            assert place.offset(topic, EARLIEST) == 0
+            place.faults.heal()
+            faults += 1
+            continue
+        for batch in batches_of(answer):
+            offset = batch.next_offset
+        if not got:
+            setattr(place.faults, fault, True)
+        got += values_of(answer)
+    assert got == sent
+    assert faults == 1
 
 
 def test_case_46_cold_partitions_of_one_fetch(place: TierPlace) -> None:

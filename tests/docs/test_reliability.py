@@ -53,7 +53,40 @@ def test_kills(source: str) -> None:
     assert line.endswith(f"| {found[2]} kills | {int(found[1]):,} |")
 
 
+@pytest.mark.parametrize(
+    ("source", "setting", "shown"),
+    [
+        ("faults/test_hostile_bytes.py", r"INPUTS: Final = ([\d_]+) if soak\(\) else ([\d_]+)", ""),
+        ("faults/test_offsets_kills.py", r"RANDOM_KILLS: Final = (\d+) if soak\(\) else (\d+)", ""),
+        (
+            "faults/test_offsets_kills.py",
+            r"SECONDS: Final = (\d+)\.0 if soak\(\) else ([\d.]+)",
+            " s",
+        ),
+    ],
+)
+def test_other_counts(source: str, setting: str, shown: str) -> None:
+    found = re.search(setting, (ROOT / "tests" / source).read_text())
+    assert found is not None
+    long, short = (
+        f"{float(each.replace('_', '')):,.1f}".removesuffix(".0") for each in found.groups()
+    )
+    lines = [line for line in PAGE.splitlines() if f"`{source}`)" in line]
+    cells = [line.split(" | ")[-2:] for line in lines]
+    matching = [f"{short}{shown}" in left and f"{long}{shown}" in right for left, right in cells]
+    assert sum(matching) == 1
+
+
+def test_points_of_a_batch() -> None:
+    text = (ROOT / "tests" / "support" / "spark_driver.py").read_text()
+    points = re.search(r"^POINTS: Final = \((.*)\)$", text, re.MULTILINE)
+    assert points is not None
+    line = next(line for line in PAGE.splitlines() if "`spark/test_kills.py`)" in line)
+    # The short run's, then every point of two batches.
+    assert line.endswith(f"| 1 kill | {1 + 2 * len(points[1].split(','))} |")
+
+
 def test_the_tests_it_names_exist() -> None:
-    named = set(re.findall(r"`((?:faults|unit|conformance|spark)/[\w/]+\.py)`", PAGE))
+    named = set(re.findall(r"`((?:faults|unit|conformance|spark|e2e)/[\w/]+\.py)`", PAGE))
     assert named
     assert [path for path in sorted(named) if not (ROOT / "tests" / path).is_file()] == []

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 import pytest
 
-from ottla.offsets import OffsetKey, SyncPostgresOffsetStore
+from ottla.offsets import Durability, OffsetKey, SyncPostgresOffsetStore
 from ottla.offsets.layouts import MAX_GROWN_BYTES
 from tests.support import offsets_workers as workers
 from tests.support.faults_broker import soak
@@ -61,7 +61,7 @@ def test_t67_killed_at_every_call_of_a_save(
     while True:
         number += 1
         directory = tmp_path / str(number)
-        store = workers.open_files(str(directory), kind)
+        store = workers.open_files(str(directory), kind, Durability.RENAME)
         for line in reversed(range(lines)):
             store.save_many(dict.fromkeys(old, 1 - line % 2), rewind=True)
         for key in old if lines == 0 else ():

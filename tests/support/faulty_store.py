@@ -9,7 +9,6 @@ from ottla.tier.errors import RemoteStorageError, RetriableRemoteError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from ottla.tier.store import ObjectInfo, ObjectStore
 
@@ -38,9 +37,9 @@ class FaultyStore:
         if self.refusing:
             raise RemoteStorageError("the store refuses")
 
-    async def put_file(self, key: str, path: Path) -> None:
+    async def put_pieces(self, key: str, pieces: AsyncIterator[bytes]) -> None:
         await self._meet()
-        await self.store.put_file(key, path)
+        await self.store.put_pieces(key, pieces)
 
     async def put_new(self, key: str, data: bytes) -> None:
         await self._meet()

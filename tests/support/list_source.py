@@ -123,11 +123,12 @@ class ListSink(Sink):
     async def open(self) -> None:
         pass
 
-    async def write(self, batch: Sequence[tuple[Outgoing, Delivery]]) -> None:
+    async def write(self, batch: Sequence[Delivery]) -> None:
         await self.gate.wait()
         if self.refuse is not None:
             raise self.refuse
-        for message, delivery in batch:
+        for delivery in batch:
+            message = delivery.message
             self.taken.append(message)
             delivery.resolve(Receipt(message.stream, 0, len(self.taken), 0))
 

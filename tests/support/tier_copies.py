@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from ottla.tier.copier import SegmentCopy
 from ottla.tier.errors import RetriableRemoteError
 from ottla.tier.index_cache import RemoteIndexCache
+from ottla.tier.storage_manager import LogPieces
 from ottla.tier.store_local import LocalStore
 from tests.support.tier_logs import NOW_MS, Rolled, rolled
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from ottla.log.partition import PartitionLog
     from ottla.tier.rlmm import RemoteLogMetadataManager
     from ottla.tier.storage_manager import RemoteStorageManager
+    from ottla.tier.store import ObjectStore
 
 
 class FailingStore(LocalStore):
@@ -80,9 +83,14 @@ def cache_on(
     return RemoteIndexCache(directory, storage, max_bytes=max_bytes, ttl_ms=900_000, clock_ms=clock)
 
 
+async def put_file(store: ObjectStore, key: str, path: Path) -> None:
+    with closing(LogPieces(path)) as pieces:
+        await store.put_pieces(key, pieces)
+
+
 async def damage(storage: RemoteStorageManager, key: str, at: int, scratch: Path) -> None:
     """Flip a bit of an object."""
     data = bytearray(await storage.store.get_tail(key, 1 << 20))
     data[at] ^= 0x80
     await asyncio.to_thread(scratch.write_bytes, data)
-    await storage.store.put_file(key, scratch)
+    await put_file(storage.store, key, scratch)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.errors import ApiError
 from ottla.broker.partitions import topic_uuid
+from ottla.broker.tiering_pace import Pacer
 from ottla.broker.tiering_partition import TieredPartition
 from ottla.broker.tiering_pool import Pool, now_ms
 from ottla.broker.tiering_reads import RemoteReads
@@ -71,8 +72,9 @@ class Tiering:
             ) from error
         self.node = node
         self.location = location
+        self.pacer = Pacer(self)
         self.storage = RemoteStorageManager(
-            open_store(location), location.prefix, node.image.cluster_id
+            open_store(location), location.prefix, node.image.cluster_id, pace=self.pacer.piece
         )
         self.catalogue = SwappableRlmm(NotReadyRlmm())
         self.indexes = RemoteIndexCache(
@@ -324,6 +326,12 @@ class Tiering:
         if found is None:
             raise NotReady(f"{hosted!r} is not known as a tiered partition yet; try again")
         return found
+
+    def read_ended(self, hosted: HostedPartition, error: Exception | None) -> None:
+        """What a remote read met, if anything: to be told with the other errors."""
+        found = self.partitions.get((topic_uuid(hosted.topic_id), hosted.index))
+        if found is not None:
+            found.read_ended(error)
 
     def highest_remote(self, hosted: HostedPartition) -> int:
         """The last offset in the remote tier, -1 if none; `ApiError` while nobody knows."""

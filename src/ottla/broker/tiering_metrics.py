@@ -46,6 +46,7 @@ def collect(tiering: Tiering) -> Iterator[Metric]:
                 family.add_metric([topic], number)
         yield family
     yield from _partitions(tiering)
+    yield from _copying(tiering)
     yield from _reading(tiering)
     yield from _catalogue(tiering)
     yield from _errors(tiering)
@@ -90,6 +91,16 @@ def _values(tiering: Tiering, hosted: HostedPartition) -> dict[str, int]:
         "size_bytes": sum(each.segment_size for each in finished),
         "delete_lag_segments": len(deleting),
     }
+
+
+def _copying(tiering: Tiering) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    yield GaugeMetricFamily(
+        "ottla_tier_copy_pace_bytes_per_second",
+        "What clients leave to copies; infinite if they need nothing.",
+        tiering.pacer.pace.rate,
+    )
 
 
 def _reading(tiering: Tiering) -> Iterator[Metric]:

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from ottla.tier.segments import RemoteLogSegmentMetadata, TopicIdPartition
 
 QUOTA_CHECK_SECONDS: Final = 1.0
+READ_ERROR_MS: Final = 300_000  # if nobody reads any more, nobody knows what is wrong now
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +75,8 @@ class TieredPartition:
         self.in_flight: set[UUID] = set()
         self._errors: dict[str, str] = {}
         """Why the last rounds of copies and deletions ended early, if they did."""
+        self._read_error: tuple[str, int] | None = None
+        """What the last remote read met, and until when that is worth telling."""
         self.copier = Work(tiering.copiers, self._copy_round)
         self.expirer = Work(tiering.expirers, self._expire_round)
         self._tiering = tiering
@@ -89,7 +92,14 @@ class TieredPartition:
 
     @property
     def error(self) -> str | None:
-        return "; ".join(self._errors.values()) or None
+        found = list(self._errors.values())
+        if self._read_error is not None and now_ms() < self._read_error[1]:
+            found.append(self._read_error[0])
+        return "; ".join(found) or None
+
+    def read_ended(self, error: Exception | None) -> None:
+        told = None if error is None else (f"read: {error}", now_ms() + READ_ERROR_MS)
+        self._read_error = told
 
     def forget(self) -> None:
         """The catalogue is another one: learn anew."""
@@ -240,7 +250,8 @@ class TieredPartition:
         tiering.count("copy_requests", self.tip.topic)
         self.in_flight.add(metadata.id.id)
         try:
-            finished = await copy.run()
+            with tiering.pacer.copying():
+                finished = await copy.run()
         finally:
             self.in_flight.discard(metadata.id.id)
         tiering.count("copy_bytes", self.tip.topic, metadata.segment_size)

@@ -61,12 +61,11 @@ class RemoteRead:
         self.error: ErrorCode | None = None
         self.ended = asyncio.Event()
         self.waiting = 0
-        """How many will look at the outcome; without any it is kept for the retry."""
+        """How many of those who began it will look at the outcome; without any it is kept."""
         self._callbacks: list[Callable[[], None]] = []
 
     def when_ended(self, callback: Callable[[], None]) -> None:
         """Call this soon after the end, for somebody who comes back for the outcome."""
-        self.waiting += 1
         if self.ended.is_set():
             asyncio.get_running_loop().call_soon(callback)
         else:
@@ -114,12 +113,17 @@ class RemoteReads:
         at_least_one: bool,
         committed: bool,
     ) -> RemoteRead | None:
-        """A read from an offset below the local start; None if the fetch quota is used up."""
+        """A read from an offset below the local start; None if the fetch quota is used up.
+
+        Whoever begins one has to `wait` for it, or to come back when it has ended.
+        """
         key = ReadKey(hosted.topic_id, hosted.index, offset, max_bytes, at_least_one, committed)
         read = self._under_way.get(key)
         if read is not None:
+            read.waiting += 1
             return read
         read = RemoteRead(key)
+        read.waiting = 1
         kept = self.results.take(key, now_ms())
         if kept is not None:
             read.end(kept)
@@ -142,11 +146,12 @@ class RemoteReads:
     async def wait(self, reads: Sequence[RemoteRead]) -> None:
         """Until all of them have ended, or as long as a fetch may wait for the store."""
         seconds = self._tiering.setting("remote.fetch.max.wait.ms") / 1000
-        for read in reads:
-            read.waiting += 1
-        waits = [asyncio.create_task(read.ended.wait()) for read in reads]
+        waits = [
+            asyncio.create_task(read.ended.wait()) for read in reads if not read.ended.is_set()
+        ]
         try:
-            await asyncio.wait(waits, timeout=seconds)
+            if waits:
+                await asyncio.wait(waits, timeout=seconds)
         finally:
             for one in waits:
                 one.cancel()
@@ -159,9 +164,10 @@ class RemoteReads:
         try:
             records = await self._read(read.key, hosted)
         except (RemoteStorageError, LogError, OSError, WireError, CorruptIndex) as error:
-            self._count_failure(topic, error)
+            self._note_failure(hosted, error)
             read.end(code_of(error))
         else:
+            self._tiering.read_ended(hosted, None)
             self._tiering.fetch_quota.record(len(records.records), now_ms())
             self._tiering.count("fetch_bytes", topic, len(records.records))
             if not read.waiting:
@@ -201,9 +207,11 @@ class RemoteReads:
         local = log.aborted_transactions(key.offset, found.next_offset)
         return found._replace(aborted=found.aborted + local)
 
-    def _count_failure(self, topic: str, error: Exception) -> None:
+    def _note_failure(self, hosted: HostedPartition, error: Exception) -> None:
         if isinstance(error, NotReady):
             return
+        topic = hosted.topic
+        self._tiering.read_ended(hosted, error)
         self._tiering.count("fetch_errors", topic)
         if isinstance(error, CorruptRemoteData):
             self._tiering.count("corrupt_remote_segments", topic)
@@ -219,6 +227,11 @@ class RemoteReads:
         """A new limit for what is kept for retries, and for what is read ahead."""
         self.results.resize(max_bytes)
         self.ahead.resize(max_bytes)
+
+    def expire(self) -> None:
+        """Drop what was kept for somebody who did not come."""
+        self.results.expire(now_ms())
+        self.ahead.expire()
 
     @property
     def time_lookup_limit_ms(self) -> int:
@@ -241,7 +254,7 @@ class RemoteReads:
                 if found is not None:
                     return TimestampOffset(found.timestamp_ms, found.offset, found.leader_epoch)
         except (RemoteStorageError, OSError, WireError, CorruptIndex) as error:
-            self._count_failure(hosted.topic, error)
+            self._note_failure(hosted, error)
             raise ApiError(code_of(error), str(error)) from error
         return await self._tiering.node.run_blocking(
             lambda: hosted.log.offset_for_timestamp(timestamp)

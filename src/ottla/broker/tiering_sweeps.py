@@ -68,6 +68,7 @@ class Sweeps:
             await self._delete_partitions()
             await self._scrub()
             await self._tiering.indexes.expire()
+            self._tiering.reads.expire()
         except NotReady:
             return
         except (RemoteStorageError, OSError) as error:

@@ -174,7 +174,7 @@ def repair(
     topic: Topic,
     partition: Partition = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be put back.")
+        bool, typer.Option("--dry-run", help="Only show what would be done.")
     ] = False,
     store: Store = None,
     store_option: StoreOptions = None,
@@ -182,14 +182,20 @@ def repair(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Put segments that are whole in the store, and that the log needs, back into the catalogue.
+    """Make catalogue and store agree again, as far as that can be done.
+
+    Segments that are whole in the store, and that the log needs, are put back into the catalogue; a
+    .meta that is missing or damaged is made again from its .log. What is lost is named, and the
+    status is 1.
 
     \b
     Examples:
         ottla tier repair orders --dry-run
         ottla tier repair orders --store file:///var/lib/segments
     """
-    from ottla.tier.tools import restore, unknown_to_catalogue
+    import time
+
+    from ottla.tier.repair import Cure, find_defects, mend
 
     async def command(
         admin: Admin, folded: Folded, event_log: KafkaMetadataEventLog
@@ -199,15 +205,19 @@ def repair(
         found = []
         for tip in await _tips(admin, topic, partition):
             start = next(one.offset for at, one in starts.items() if at.partition == tip.partition)
-            found += await unknown_to_catalogue(storage, folded, tip, start)
+            found += await find_defects(storage, folded, tip, start)
         if not dry_run:
             for one in found:
-                await restore(event_log, one)
-        return [_row(one) for one in found]
+                await mend(storage, event_log, one, now_ms=time.time_ns() // 1_000_000)
+        return [{**_row(one.metadata), "cure": one.cure.value} for one in found]
 
     rows = _with_catalogue(bootstrap, timeout, command)
-    columns = ("partition", "start_offset", "end_offset", "bytes", "segment_id")
-    print_list("segments to put back", rows, columns, as_json=as_json)
+    columns = ("partition", "start_offset", "end_offset", "bytes", "segment_id", "cure")
+    print_list("segments to repair", rows, columns, as_json=as_json)
+    lost = [row for row in rows if row["cure"] == Cure.LOST.value]
+    if lost:
+        complain(f"{len(lost)} segments are lost: bring their .log objects back into the store")
+        raise typer.Exit(1)
 
 
 @app.command()

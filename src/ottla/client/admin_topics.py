@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import random
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 from ottla.client.admin_base import each
 from ottla.client.admin_configs import ConfigCalls
 from ottla.client.admin_types import CreatedTopic, TopicDescription, TopicListing
 from ottla.client.cluster import together
-from ottla.client.errors import check
+from ottla.client.errors import ClientError, check
+from ottla.client.retry import RETRY
 from ottla.wire.schema.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -32,6 +36,10 @@ if TYPE_CHECKING:
     from ottla.client.errors import KafkaError
 
 
+# Seconds. Brokers hear of a new topic in a fraction of one, unless they are very busy.
+HEARD_OF_WITHIN: Final = 15.0
+
+
 class TopicCalls(ConfigCalls):
     """Create, list, describe, grow and delete topics."""
 
@@ -45,6 +53,9 @@ class TopicCalls(ConfigCalls):
         validate_only: bool = False,
     ) -> CreatedTopic:
         """Create a topic; -1 leaves a number to the broker's defaults.
+
+        Returns when a broker that is asked for the topic knows it, as far as that can be waited
+        for: Kafka's brokers answer before they do.
 
         >>> from ottla import Admin
         >>> async with Admin("127.0.0.1:9092") as admin:
@@ -65,7 +76,19 @@ class TopicCalls(ConfigCalls):
             check(made.error_code, f"create topic {name!r}", made.error_message)
             return CreatedTopic(name, made.topic_id, made.num_partitions, made.replication_factor)
 
-        return await self._client.retry(attempt, repeatable=False)
+        made = await self._client.retry(attempt, repeatable=False)
+        if not validate_only:
+            # It exists now, whatever becomes of the question.
+            with suppress(TimeoutError, ClientError):
+                async with asyncio.timeout(HEARD_OF_WITHIN):
+                    await self._until_heard_of(name)
+        return made
+
+    async def _until_heard_of(self, name: str) -> None:
+        attempts = 0
+        while name not in (await self._client.refresh([name])).topics:
+            attempts += 1
+            await asyncio.sleep(RETRY.delay(attempts, random.random()))
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its records."""

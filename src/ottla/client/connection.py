@@ -1,6 +1,7 @@
 """One connection to one broker: `Exchange` on a socket, and the versions both sides know.
 
-- Requests are written as they come and may overlap; answers come in order.
+- Requests are written as they come and may overlap; answers come in order. `send` waits for one;
+  `ask` has it handed over as it is read, which spares a task and two turns of the loop.
 - A caller that is cancelled gives up its answer, not the connection. A request that times out
   takes the connection with it: every later answer would have to come after the missing one.
 - Records are written from where they lie. asyncio of Python 3.11 copies what a socket does not take
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -34,7 +36,7 @@ from ottla.wire.schema import API_NAMES
 from ottla.wire.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ottla.wire.spec import Span
     from ottla.wire.writers import Part, Parts
@@ -62,6 +64,23 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class _Question:
+    """Who waits for an answer, and for how long."""
+
+    __slots__ = ("then", "timer")
+
+    def __init__(self, then: Callable[[Any], None]) -> None:
+        self.then = then
+        self.timer: asyncio.TimerHandle | None = None
+
+    def settle(self, answer: object) -> None:
+        """Once: what comes after that is for nobody."""
+        timer, self.timer = self.timer, None
+        if timer is not None:
+            timer.cancel()
+            self.then(answer)
+
+
 class Connection(asyncio.BufferedProtocol):
     """To be opened once, and used until it is closed or fails."""
 
@@ -76,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self.address = address
         self.versions: dict[int, Span] = {}
         self.features: dict[str, int] = {}
-        self._exchange: Exchange[asyncio.Future[Any]] = Exchange(client_id, max_response_bytes)
+        self._exchange: Exchange[_Question] = Exchange(client_id, max_response_bytes)
         self._caps = max_versions or {}
         self._outbox: deque[Part] = deque()
         self._writable = True
@@ -144,25 +163,40 @@ class Connection(asyncio.BufferedProtocol):
 
     async def send(self, request: Any, version: int, within: float = REQUEST_TIMEOUT) -> Any:
         """The answer to a request: the response type of the same schema module."""
-        if self._failure is not None:
-            # Raised afresh: one exception object shared by callers would collect their tracebacks.
-            raise BrokerUnreachable(str(self._failure)) from self._failure
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Any] = loop.create_future()
-        self._write(self._exchange.send(request, version, answer))
-        # A timer of its own: `asyncio.timeout` costs as much as all the rest of a small request.
-        timer = loop.call_later(within, self._time_out, answer, request, within)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        timer = self.ask(request, version, partial(_resolve, answer), within)
         try:
             return await answer
         finally:
             timer.cancel()
 
-    def _time_out(self, answer: asyncio.Future[Any], request: object, within: float) -> None:
-        if answer.done():
-            return
+    def ask(
+        self,
+        request: Any,
+        version: int,
+        then: Callable[[Any], None],
+        within: float = REQUEST_TIMEOUT,
+    ) -> asyncio.TimerHandle:
+        """Write a request; `then` is called once, with the answer or a `ClientError` in its place.
+
+        Whoever gives the answer up cancels the timer, which spares the connection.
+        """
+        if self._failure is not None:
+            # Raised afresh: one exception object shared by callers would collect their tracebacks.
+            raise BrokerUnreachable(str(self._failure)) from self._failure
+        question = _Question(then)
+        self._write(self._exchange.send(request, version, question))
+        # A timer of its own: `asyncio.timeout` costs as much as all the rest of a small request.
+        timer = asyncio.get_running_loop().call_later(
+            within, self._time_out, question, request, within
+        )
+        question.timer = timer
+        return timer
+
+    def _time_out(self, question: _Question, request: object, within: float) -> None:
         name = API_NAMES[api_key_of(request)]
         late = RequestTimedOut(f"no answer to {name} from {self.address} in {within:g} s")
-        answer.set_exception(late)
+        question.settle(late)
         self._fail(ConnectionLost(f"connection to {self.address} given up: {late}"))
 
     def send_unanswered(self, request: Any, version: int) -> None:
@@ -211,9 +245,8 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._failure is not None:
             return
-        for waiter, answer in self._exchange.received(nbytes):
-            if not waiter.done():
-                waiter.set_result(answer)
+        for question, answer in self._exchange.received(nbytes):
+            question.settle(answer)
         error = self._exchange.error
         if error is not None:
             self._fail(ConnectionLost(f"{self.address} broke the protocol: {error}"), error)
@@ -272,11 +305,19 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _release_waiters(self) -> None:
-        for waiter in self._exchange.abandon():
-            if not waiter.done():
-                lost = ConnectionLost(str(self._failure))
-                lost.__cause__ = self._failure
-                waiter.set_exception(lost)
+        for question in self._exchange.abandon():
+            lost = ConnectionLost(str(self._failure))
+            lost.__cause__ = self._failure
+            question.settle(lost)
+
+
+def _resolve(waiter: asyncio.Future[Any], answer: object) -> None:
+    if waiter.done():
+        return
+    if isinstance(answer, ClientError):
+        waiter.set_exception(answer)
+    else:
+        waiter.set_result(answer)
 
 
 def _slices(parts: Parts) -> list[Part]:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla.client.cluster_view import NO_LEADER, TopicPartition
 from ottla.client.errors import kafka_error
+from ottla.client.fetching_track import Track
 from ottla.client.reader_types import (
     EARLIEST,
     LATEST,
@@ -85,37 +86,6 @@ class Fetch(NamedTuple):
 
 
 Question: TypeAlias = Lookup | Fetch
-
-
-@dataclass(slots=True)
-class Track:
-    """One partition: where it is to be fetched next and where it ends."""
-
-    start: Place
-    stop: Place | None
-    offset: int | None = None
-    end: int | None = None
-    version: int = 0
-    leader: int = NO_LEADER
-    leader_epoch: int = -1
-    asked: bool = False
-    failures: int = 0
-    failing_since: float = 0.0
-    not_before: float = -math.inf
-
-    def __post_init__(self) -> None:
-        self.offset = self.start.offset
-        self.end = None if self.stop is None else self.stop.offset
-
-    @property
-    def is_found(self) -> bool:
-        """Whether both the offset and the end, if there is to be one, are known."""
-        return self.offset is not None and (self.stop is None or self.end is not None)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether there is nothing left to fetch."""
-        return self.end is not None and self.offset is not None and self.offset >= self.end
 
 
 @dataclass

@@ -4,8 +4,8 @@
   something changed, so that records sent in one turn leave together.
 - A broker gets at most `MAX_IN_FLIGHT` requests at a time, each with batches of many partitions,
   on one open connection; while that is being made nothing is taken out for it.
-- Each request, each connection attempt, each look-up and the one for a producer id is a task of its
-  own. All of them end with `close`.
+- Answers are taken in as they are read. Each connection attempt, each look-up and the one for a
+  producer id is a task of its own; all of them end with `close`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.accumulator import MAX_IN_FLIGHT, Accumulator, Limits
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from ottla.client.cluster import Client
     from ottla.client.connection import Connection
-    from ottla.wire.schema.produce import ProduceResponse
 
 Waiter = asyncio.Future[Delivered]
 
@@ -172,9 +172,8 @@ class Sender:
                 batches = self.records.take(partitions, number, now, hurry=hurry)
                 if not batches:
                     break
-                node.busy += 1
                 assert node.connection is not None
-                self._start(self._produce(node, node.connection, batches))
+                self._produce(node, node.connection, batches)
         if self.records.wants_identity and not self._identifying:
             self._identifying = True
             self._start(self._identify())
@@ -216,17 +215,33 @@ class Sender:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _produce(
-        self, node: _Node, connection: Connection, batches: list[Batch[Waiter]]
-    ) -> None:
+    def _produce(self, node: _Node, connection: Connection, batches: list[Batch[Waiter]]) -> None:
+        node.busy += 1
+        then = partial(self._produced, node, batches)
+        within = self._client.request_timeout
         try:
-            outcomes = await self._exchange(connection, batches)
+            version = connection.pick_version(PRODUCE, *produce_versions(self._settings.codec))
+            request = produce_request(batches, self._acks, int(self._settings.request_timeout_ms))
+            if self._acks:
+                connection.ask(request, version, then, within)
+            else:
+                # Nothing would bound the memory of records that get no answer, so something that
+                # gets one follows them: it says that they were read.
+                fence = ApiVersionsRequest("ottla", SOFTWARE_VERSION)
+                fence_version = connection.pick_version(API_VERSIONS)
+                connection.send_unanswered(request, version)
+                connection.ask(fence, fence_version, then, within)
         except ClientError as error:
-            outcomes = [error] * len(batches)
+            then(error)
+
+    def _produced(self, node: _Node, batches: list[Batch[Waiter]], answer: Any) -> None:
+        """Take in an answer, or why there is none, as it comes from the connection."""
         node.busy -= 1
+        if self.closed:
+            return
         now = self._loop.time()
         settled = []
-        for batch, outcome in zip(batches, outcomes, strict=True):
+        for batch, outcome in zip(batches, self._outcomes(batches, answer), strict=True):
             done, stale = self.records.settle(batch, outcome, now)
             if done is not None:
                 settled.append(done)
@@ -235,28 +250,12 @@ class Sender:
         self._tell(settled)
         self.changed()
 
-    async def _exchange(
-        self, connection: Connection, batches: list[Batch[Waiter]]
-    ) -> Sequence[Outcome]:
-        version = connection.pick_version(PRODUCE, *produce_versions(self._settings.codec))
-        request = produce_request(batches, self._acks, int(self._settings.request_timeout_ms))
+    def _outcomes(self, batches: list[Batch[Waiter]], answer: Any) -> Sequence[Outcome]:
+        if isinstance(answer, ClientError):
+            return [answer] * len(batches)
         if self._acks == 0:
-            connection.send_unanswered(request, version)
-            await self._fence(connection)
             return [Delivered(NO_OFFSET, NO_OFFSET)] * len(batches)
-        answer: ProduceResponse = await connection.send(
-            request, version, self._client.request_timeout
-        )
         return outcomes(batches, answer)
-
-    async def _fence(self, connection: Connection) -> None:
-        """Wait until what was sent has been read: an answer to what follows says so.
-
-        Without it nothing would bound the memory of records that get no answer.
-        """
-        version = connection.pick_version(API_VERSIONS)
-        ask = ApiVersionsRequest("ottla", SOFTWARE_VERSION)
-        await connection.send(ask, version, self._client.request_timeout)
 
     # Finding brokers and the producer id.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.client.errors import KafkaError, UnsupportedApi
 from ottla.client.share_delivery import DONE, HELD, PENDING, RENEWED, SENT, WAITING, Sent
-from ottla.client.share_types import Acknowledged, Kind, RecordNotHeld
+from ottla.client.share_types import Acknowledged, Kind, RecordNotHeld, UnacknowledgedRecords
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -157,6 +157,14 @@ class Ledger:
     def undecided(self) -> int:
         """How many records the caller was given and has said nothing about."""
         return self._count(HELD)
+
+    def refuse_undecided(self) -> None:
+        """Raise unless the caller has said something about all that it was given."""
+        if undecided := self.undecided:
+            raise UnacknowledgedRecords(
+                f"{undecided} records of the last poll are undecided; acknowledge each of them, "
+                'with "release" if another attempt should be made'
+            )
 
     def nodes_with_pending(self) -> set[int]:
         """Where acknowledgements wait to be sent."""

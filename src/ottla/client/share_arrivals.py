@@ -30,7 +30,7 @@ class Arrivals:
         for arrival in self._waiting:
             if count >= most:
                 break
-            count += sum(len(span.states) for span in arrival.delivery.spans)
+            count += len(arrival.delivery)
             found.append(arrival)
         return found
 

@@ -21,19 +21,15 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from ottla.client.cluster import API_TIMEOUT, Client
 from ottla.client.cluster_view import TopicPartition
 from ottla.client.connection import REQUEST_TIMEOUT
-from ottla.client.errors import (
-    BrokerUnreachable,
-    ClientClosed,
-    ClientError,
-    RequestTimedOut,
-)
+from ottla.client.errors import ClientClosed, ClientError
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.share_acks import Ledger
+from ottla.client.share_decisions import KINDS, decide, wrong_mode
 from ottla.client.share_delivery import HELD
 from ottla.client.share_membership import Membership, new_member_id
 from ottla.client.share_parts import Parts
@@ -41,23 +37,11 @@ from ottla.client.share_settings import (
     CLOSE_TIMEOUT,
     MAX_BYTES,
     MAX_WAIT,
-    check_choice,
     check_settings,
     check_topics,
     poll_limits,
-    set_offset_reset,
 )
-from ottla.client.share_types import (
-    AckKind,
-    AckMode,
-    AcquireMode,
-    ConcurrentPoll,
-    Kind,
-    NotSubscribed,
-    ShareRecord,
-    UnacknowledgedRecords,
-    WrongAckMode,
-)
+from ottla.client.share_types import ConcurrentPoll, NotSubscribed, ShareRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,14 +50,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ottla.client.share_inbox import Inbox
-    from ottla.client.share_types import Acknowledged
-
-_KINDS: Final = {
-    "accept": Kind.ACCEPT,
-    "release": Kind.RELEASE,
-    "reject": Kind.REJECT,
-    "renew": Kind.RENEW,
-}
+    from ottla.client.share_types import AckKind, AckMode, Acknowledged, AcquireMode
 
 
 class ShareConsumer:
@@ -156,28 +133,16 @@ class ShareConsumer:
     # -- from the beginning to the end ------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
+        self._parts = Parts(
+            self._client,
+            self._membership,
+            self._ledger,
+            self._changed,
+            self._limits,
+            self._news,
+        )
         try:
-            async with asyncio.timeout(self._client.api_timeout):
-                if self._auto_offset_reset is not None:
-                    await set_offset_reset(self._client, self.group, self._auto_offset_reset)
-                self._parts = Parts(
-                    self._client,
-                    self._membership,
-                    self._ledger,
-                    self._changed,
-                    self._limits,
-                    news=self._news,
-                )
-                await self._parts.join(renews=self._auto_renew)
-        except TimeoutError:
-            unheard = None if self._parts is None else self._parts.member.unheard
-            await self.close(accept=False)
-            late = f"not a member of share group {self.group!r} after {self._client.api_timeout:g}"
-            if unheard is not None:
-                raise BrokerUnreachable(f"{late} s: {unheard}") from unheard
-            raise RequestTimedOut(
-                f"{late} s; check that the cluster is up and serves share groups"
-            ) from None
+            await self._parts.open(self._auto_offset_reset, renews=self._auto_renew)
         except BaseException:
             await self.close(accept=False)
             raise
@@ -288,7 +253,8 @@ class ShareConsumer:
         For callers that work on several records at once. What a fetch brings beyond `most` waits
         for the next call.
         """
-        self._refuse_implicit("take records while others are undecided")
+        if not self._is_explicit:
+            raise wrong_mode("take records while others are undecided")
         with self._turn() as inbox:
             inbox.drop_stale()
             if inbox.ahead:
@@ -338,11 +304,8 @@ class ShareConsumer:
         """What a poll says about the records of the poll before."""
         if not self._is_explicit:
             self._ledger.accept_held()
-        elif is_full_poll and (undecided := self._ledger.undecided):
-            raise UnacknowledgedRecords(
-                f"{undecided} records of the last poll are undecided; acknowledge each of them, "
-                'with "release" if another attempt should be made'
-            )
+        elif is_full_poll:
+            self._ledger.refuse_undecided()
         if is_full_poll:
             self._ledger.forget_lost()
 
@@ -373,28 +336,15 @@ class ShareConsumer:
             first, states = self._heads[what.delivery]
             at = what.offset - first
             if states[at] == HELD and at >= 0:
-                states[at] = _KINDS[kind]
+                states[at] = KINDS[kind]
                 return
         except (AttributeError, LookupError):
             pass
         self._open()
-        self._refuse_implicit("decide one by one")
-        check_choice("kind", kind, tuple(_KINDS))
-        if isinstance(what, ShareRecord):
-            self._ledger.acknowledge(what.delivery, what.offset, _KINDS[kind])
-        else:
-            from ottla.client.share_arrow import runs
-
-            for partition, start, end in runs(what):
-                self._ledger.acknowledge_range(partition, start, end, _KINDS[kind])
-        self._report()
-
-    def _refuse_implicit(self, what: str) -> None:
         if not self._is_explicit:
-            raise WrongAckMode(
-                "in implicit mode the next poll accepts all records; open the consumer with "
-                f'ack_mode="explicit" to {what}'
-            )
+            raise wrong_mode("decide one by one")
+        decide(self._ledger, what, kind)
+        self._report()
 
     async def commit(self) -> dict[TopicPartition, ClientError | None]:
         """Send all acknowledgements and wait for the answers: by partition, the first error."""

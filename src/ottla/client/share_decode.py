@@ -116,7 +116,7 @@ def load_bulk() -> BulkReader | None:
     except ImportError:
         return None
     share_bulk.load()
-    return share_bulk.read_bulk
+    return share_bulk.read_many
 
 
 def _acquired(delivery: Delivery, batch: RecordBatch) -> list[ShareRecord]:

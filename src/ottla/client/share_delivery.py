@@ -92,6 +92,10 @@ class Delivery:
         ]
         self.firsts = [span.first for span in self.spans]
 
+    def __len__(self) -> int:
+        """How many offsets were acquired."""
+        return sum(len(span.states) for span in self.spans)
+
     def copy(self) -> Delivery:
         """The same ranges with states of their own."""
         made = copy(self)

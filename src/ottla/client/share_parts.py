@@ -6,11 +6,12 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import BrokerUnreachable, ClientError, RequestTimedOut
 from ottla.client.share_inbox import Inbox
 from ottla.client.share_leaders import Leaders
 from ottla.client.share_member import Member
 from ottla.client.share_renewal import Renewal
+from ottla.client.share_settings import set_offset_reset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,7 @@ CLOSING_SHARE: Final = 0.8
 
 
 class Parts:
-    """Nothing runs before `join`, nor after `end`. `changed` is set whenever something has come."""
+    """Nothing runs before `open`, nor after `end`. `changed` is set whenever something has come."""
 
     def __init__(
         self,
@@ -48,11 +49,25 @@ class Parts:
         )
         self.leaders.topics = frozenset(membership.topics)
         self.inbox = Inbox(self.member, self.leaders, ledger, changed, limits)
+        self._client = client
+        self._group = membership.group
         self._renewal: Renewal | None = None
 
-    async def join(self, *, renews: bool) -> None:
+    async def open(self, offset_reset: str | None, *, renews: bool) -> None:
         """Become a member, and keep locks from then on if that is wanted."""
-        await self.member.join()
+        try:
+            async with asyncio.timeout(self._client.api_timeout):
+                if offset_reset is not None:
+                    await set_offset_reset(self._client, self._group, offset_reset)
+                await self.member.join()
+        except TimeoutError:
+            late = f"not a member of share group {self._group!r} after {self._client.api_timeout:g}"
+            unheard = self.member.unheard
+            if unheard is not None:
+                raise BrokerUnreachable(f"{late} s: {unheard}") from unheard
+            raise RequestTimedOut(
+                f"{late} s; check that the cluster is up and serves share groups"
+            ) from None
         if renews:
             self._renewal = Renewal(self.leaders)
 

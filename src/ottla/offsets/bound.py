@@ -11,7 +11,8 @@ and `transaction` of the stores, which makes the commit, calls it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.offsets import sql
 from ottla.offsets.rules import wish, wishes
@@ -60,19 +61,18 @@ async def adrive(steps: Steps[T], execute: Callable[[Statement], Awaitable[Seque
         return result
 
 
-class BoundOffsets:
-    """The operations of a store on one blocking connection."""
+class BoundOffsets(ABC):
+    """The operations of a store on one blocking connection, of a driver of its kind."""
 
-    def __init__(
-        self,
-        dialect: Dialect,
-        execute: Callable[[Statement], Sequence[Row]],
-        hooks: HookRunner | None,
-    ) -> None:
+    def __init__(self, dialect: Dialect, connection: Any, hooks: HookRunner | None) -> None:
         self._dialect = dialect
-        self._execute = execute
+        self._connection = connection
         self._hooks = hooks
         self._pending: list[CommitInfo] = []
+
+    @abstractmethod
+    def _execute(self, statement: Statement) -> Sequence[Row]:
+        """Execute it in the caller's transaction: NotInTransaction if there is none."""
 
     def load(self, key: OffsetKey, *, epoch: str | None = None) -> int | None:
         return drive(sql.load(self._dialect, key, epoch), self._execute)
@@ -119,19 +119,18 @@ class BoundOffsets:
         self._pending.clear()
 
 
-class AsyncBoundOffsets:
-    """The operations of a store on one asynchronous connection."""
+class AsyncBoundOffsets(ABC):
+    """The operations of a store on one asynchronous connection, of a driver of its kind."""
 
-    def __init__(
-        self,
-        dialect: Dialect,
-        execute: Callable[[Statement], Awaitable[Sequence[Row]]],
-        hooks: HookRunner | None,
-    ) -> None:
+    def __init__(self, dialect: Dialect, connection: Any, hooks: HookRunner | None) -> None:
         self._dialect = dialect
-        self._execute = execute
+        self._connection = connection
         self._hooks = hooks
         self._pending: list[CommitInfo] = []
+
+    @abstractmethod
+    async def _execute(self, statement: Statement) -> Sequence[Row]:
+        """Execute it in the caller's transaction: NotInTransaction if there is none."""
 
     async def load(self, key: OffsetKey, *, epoch: str | None = None) -> int | None:
         return await adrive(sql.load(self._dialect, key, epoch), self._execute)

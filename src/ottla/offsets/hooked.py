@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from typing import Self, TypeAlias
 
     from ottla.offsets.bound import AsyncBoundOffsets, BoundOffsets
-    from ottla.offsets.postgres import AsyncConnection, Connection
+    from ottla.offsets.postgres import AsyncConnection as AsyncPostgresConnection
+    from ottla.offsets.postgres import Connection
     from ottla.offsets.protocol import PostCommitHook
+    from ottla.offsets.sqlite import AsyncSqliteConnection
     from ottla.offsets.types import CommitInfo, Expected, OffsetKey
 
     BlockingConnection: TypeAlias = sqlite3.Connection | Connection
+    AsyncConnection: TypeAlias = AsyncPostgresConnection | AsyncSqliteConnection
 
 Inner = TypeVar("Inner")
 SyncStore = TypeVar("SyncStore", bound=SyncOffsetStore)

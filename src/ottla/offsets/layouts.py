@@ -11,9 +11,8 @@ a file with any line that is not right is corrupt.
 Keys that are saved again get a block of lines added, one for each key of the file, marked `+v1`;
 the last block counts. Adding changes nothing that was there, so a crash leaves the block, or a part
 of it, or zeros where a part should be: what is such a rest of a block is ignored, and the block
-before it counts, for all its keys. The file of a single key stays within the bytes a disk writes as
-one, and what can be left of its last line is told from damage more closely. Who adds the first
-block syncs the directory before, so that a file with a `+` line is known to be recorded there.
+before it counts, for all its keys. Who adds the first block syncs the directory before, so that a
+file with a `+` line is known to be recorded there.
 
 `Lance` is the layout of the LANCE client: a decimal number, keys by numeric ids.
 
@@ -50,17 +49,19 @@ MAX_GROUP: Final = 64
 MAX_LINE: Final = 3 * MAX_NAME_BYTES + MAX_EPOCH_CHARS + 100
 MAX_FILE_BYTES: Final = MAX_GROUP * MAX_LINE
 
-MAX_GROWN_BYTES: Final = 512
-"""Of a single key's file. A sector: the most that every disk writes whole or not at all."""
+MAX_GROWN_BYTES: Final = 4 * 1024
+"""Of a single key's file: a page, and some hundred saves."""
 MAX_GROWN_GROUP_BYTES: Final = 32 * 1024
 """Of a group's file: some fifteen blocks of 64 keys, and still one read for who loads a key."""
+SECTOR_BYTES: Final = 512
+"""What every disk writes whole or not at all."""
 ADDED: Final = "+"
 
 _SAFE: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-")
 _QUOTED: Final = [chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in range(256)]
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,38}")
+_ZEROS: Final = re.compile(rb"\0+")
 _GROWTH: Final = re.compile(rb"\n[+\0]")
-_CUT_LINE: Final = re.compile(rb"(\+[^\0\n]*)?\0*")
 _LANCE_NAME: Final = re.compile(r"topic-(0|[1-9][0-9]{0,9})-consumer-(0|[1-9][0-9]{0,19})\.offset")
 _LANCE_MAX_TOPIC: Final = 2**32 - 1
 _LANCE_MAX_CONSUMER: Final = 2**64 - 1
@@ -175,7 +176,7 @@ def _v1_file(data: bytes) -> _File:
     if added and len(data) > _most_grown(keys):
         raise Malformed(f"it has grown beyond {_most_grown(keys)} bytes")
     if rest:
-        _check_rest(rest, keys)
+        _check_rest(rest, len(data) - len(rest), keys)
     version = ADDED + "v1" if blocks else "v1"
     if data.count(b"\n+v1 ", len(first) - 1, len(data) - len(rest)) != whole:
         raise Malformed("a line between the first and the last ones is none")
@@ -190,13 +191,14 @@ def _v1_file(data: bytes) -> _File:
     return _File(entries, bool(blocks), bool(rest))
 
 
-def _check_rest(rest: bytes, keys: int) -> None:
-    """Is that what a crash leaves of a block?"""
+def _check_rest(rest: bytes, start: int, keys: int) -> None:
+    """Is that what a crash leaves of a block that begins there? Zeros come in whole sectors."""
     *whole, last = rest.partition(b"\0")[0].split(b"\n")
     for line in whole:
         _v1_entry(ADDED + "v1", line)
-    plausible = last[:1] in {b"", b"+"} and rest.count(b"\n") <= keys
-    if not plausible or (keys == 1 and not _CUT_LINE.fullmatch(rest)):
+    ends = [zeros.end() for zeros in _ZEROS.finditer(rest)]
+    sectors = all(end == len(rest) or (start + end) % SECTOR_BYTES == 0 for end in ends)
+    if last[:1] not in {b"", b"+"} or rest.count(b"\n") > keys or not sectors:
         raise Malformed("its last line has no end")
 
 

@@ -1,14 +1,16 @@
 """Positions in PostgreSQL, in the same transaction as the business data. Needs `ottla[postgres]`.
 
-Connections are psycopg's, blocking or asynchronous. A second writer of a key waits for the first
-one's commit, and then sees its position (READ COMMITTED) or is told of the conflict by the server
-(REPEATABLE READ and above); both end in `OffsetConflict` where `expected` says so.
+Connections are psycopg's, blocking or asynchronous, or asyncpg's, which is not imported here. A
+second writer of a key waits for the first one's commit, and then sees its position (READ COMMITTED)
+or is told of the conflict by the server (REPEATABLE READ and above); both end in `OffsetConflict`
+where `expected` says so.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, overload
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, overload, runtime_checkable
 
 from ottla.offsets import sql
 from ottla.offsets.bound import AsyncBoundOffsets, BoundOffsets, adrive, drive
@@ -28,7 +30,50 @@ if TYPE_CHECKING:
     from ottla.offsets.sql import Row, Statement
 
     Connection: TypeAlias = psycopg.Connection[Any]
-    AsyncConnection: TypeAlias = psycopg.AsyncConnection[Any]
+    AsyncConnection: TypeAlias = "psycopg.AsyncConnection[Any] | AsyncpgConnection"
+
+
+SERIALIZATION_FAILURE: Final = "40001"
+
+
+@runtime_checkable
+class AsyncpgConnection(Protocol):
+    """What is used of a connection of asyncpg, or of one of its pools."""
+
+    def is_in_transaction(self) -> bool: ...
+    def transaction(self) -> AbstractAsyncContextManager[Any]: ...
+    def fetch(self, query: str, /, *args: Any) -> Awaitable[Sequence[Any]]: ...
+
+
+class PsycopgBoundOffsets(BoundOffsets):
+    """The operations on one blocking connection of psycopg."""
+
+    _connection: Connection
+
+    def _execute(self, statement: Statement) -> Sequence[Row]:
+        _check_psycopg(self._connection, statement)
+        return _execute(self._connection, statement)
+
+
+class AsyncPsycopgBoundOffsets(AsyncBoundOffsets):
+    """The operations on one asynchronous connection of psycopg."""
+
+    _connection: psycopg.AsyncConnection[Any]
+
+    async def _execute(self, statement: Statement) -> Sequence[Row]:
+        _check_psycopg(self._connection, statement)
+        return await _aexecute(self._connection, statement)
+
+
+class AsyncpgBoundOffsets(AsyncBoundOffsets):
+    """The operations on one connection of asyncpg, which begins no transaction by itself."""
+
+    _connection: AsyncpgConnection
+
+    async def _execute(self, statement: Statement) -> Sequence[Row]:
+        if statement.writes and _is_idle(self._connection):
+            raise _not_in_transaction()
+        return await _fetch(self._connection, statement)
 
 
 class SyncPostgresOffsetStore(SyncSqlOffsetStore):
@@ -46,12 +91,14 @@ class SyncPostgresOffsetStore(SyncSqlOffsetStore):
     def create_table(self, connection: AsyncConnection) -> Awaitable[None]: ...
     def create_table(self, connection: Connection | AsyncConnection) -> Awaitable[None] | None:
         """Create the table on the caller's connection, unless it is there."""
+        steps = sql.create_table(self._dialect)
+        if isinstance(connection, AsyncpgConnection):
+            return adrive(steps, partial(_fetch, connection))
         import psycopg
 
-        steps = sql.create_table(self._dialect)
         if isinstance(connection, psycopg.AsyncConnection):
-            return adrive(steps, _async_executor(connection))
-        return drive(steps, _executor(connection))
+            return adrive(steps, partial(_aexecute, connection))
+        return drive(steps, partial(_execute, connection))
 
     @overload
     def bind(self, connection: Connection, *, hooks: HookRunner | None = None) -> BoundOffsets: ...
@@ -63,11 +110,13 @@ class SyncPostgresOffsetStore(SyncSqlOffsetStore):
         self, connection: Connection | AsyncConnection, *, hooks: HookRunner | None = None
     ) -> BoundOffsets | AsyncBoundOffsets:
         """The operations on the caller's connection, in its transaction."""
+        if isinstance(connection, AsyncpgConnection):
+            return AsyncpgBoundOffsets(self._dialect, connection, hooks)
         import psycopg
 
         if isinstance(connection, psycopg.AsyncConnection):
-            return AsyncBoundOffsets(self._dialect, _async_executor(connection), hooks)
-        return BoundOffsets(self._dialect, _executor(connection), hooks)
+            return AsyncPsycopgBoundOffsets(self._dialect, connection, hooks)
+        return PsycopgBoundOffsets(self._dialect, connection, hooks)
 
     @overload
     def transaction(
@@ -81,13 +130,15 @@ class SyncPostgresOffsetStore(SyncSqlOffsetStore):
         self, connection: Connection | AsyncConnection, *, hooks: HookRunner | None = None
     ) -> AbstractContextManager[BoundOffsets] | AbstractAsyncContextManager[AsyncBoundOffsets]:
         """Begin; commit at the end and tell the hooks, or roll back if anything is raised."""
-        import psycopg
-
-        if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-            # psycopg would make a savepoint of it, and the end of that is no commit.
+        if not _is_idle(connection):
+            # The driver would make a savepoint of it, and the end of that is no commit.
             raise OffsetError(
                 "this connection is in a transaction already: commit it first, or use bind in it"
             )
+        if isinstance(connection, AsyncpgConnection):
+            return self._async_transaction(connection, hooks)
+        import psycopg
+
         if isinstance(connection, psycopg.AsyncConnection):
             return self._async_transaction(connection, hooks)
         return self._transaction(connection, hooks)
@@ -120,10 +171,10 @@ class SyncPostgresOffsetStore(SyncSqlOffsetStore):
     def _own_transaction(self) -> Iterator[Callable[[Statement], Sequence[Row]]]:
         connection = self._own_connection()
         with connection.transaction():
-            yield _executor(connection)
+            yield partial(_execute, connection)
 
     def _own_executor(self) -> Callable[[Statement], Sequence[Row]]:
-        return _executor(self._own_connection())
+        return partial(_execute, self._own_connection())
 
     def _own_connection(self) -> Connection:
         import psycopg
@@ -148,8 +199,8 @@ class SyncPostgresOffsetStore(SyncSqlOffsetStore):
 class PostgresOffsetStore(ThreadedOffsetStore[SyncPostgresOffsetStore]):
     """Positions in a table of PostgreSQL, for asyncio.
 
-    `bind`, `transaction` and `create_table` take psycopg connections of both kinds; what they give
-    is asynchronous if the connection is.
+    `bind`, `transaction` and `create_table` take connections of psycopg, of both kinds, and of
+    asyncpg; what they give is asynchronous if the connection is.
     """
 
     def __init__(self, conninfo: str | None = None, *, table: str = DEFAULT_TABLE) -> None:
@@ -159,47 +210,66 @@ class PostgresOffsetStore(ThreadedOffsetStore[SyncPostgresOffsetStore]):
         self.transaction = self.sync.transaction
 
 
-def _executor(connection: Connection) -> Callable[[Statement], Sequence[Row]]:
+def _execute(connection: Connection, statement: Statement) -> Sequence[Row]:
     import psycopg
     from psycopg.rows import tuple_row
 
-    def execute(statement: Statement) -> Sequence[Row]:
-        _check_transaction(connection, statement)
-        with connection.cursor(row_factory=tuple_row) as cursor:
-            try:
-                cursor.execute(statement.text.encode(), statement.values)
-            except psycopg.errors.SerializationFailure as error:
-                raise LostRace from error
-            return cursor.fetchall() if cursor.description else ()
-
-    return execute
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        try:
+            cursor.execute(statement.text.encode(), statement.values)
+        except psycopg.errors.SerializationFailure as error:
+            raise LostRace from error
+        return cursor.fetchall() if cursor.description else ()
 
 
-def _async_executor(
-    connection: AsyncConnection,
-) -> Callable[[Statement], Awaitable[Sequence[Row]]]:
+async def _aexecute(
+    connection: psycopg.AsyncConnection[Any], statement: Statement
+) -> Sequence[Row]:
     import psycopg
     from psycopg.rows import tuple_row
 
-    async def execute(statement: Statement) -> Sequence[Row]:
-        _check_transaction(connection, statement)
-        async with connection.cursor(row_factory=tuple_row) as cursor:
-            try:
-                await cursor.execute(statement.text.encode(), statement.values)
-            except psycopg.errors.SerializationFailure as error:
-                raise LostRace from error
-            return await cursor.fetchall() if cursor.description else ()
-
-    return execute
+    async with connection.cursor(row_factory=tuple_row) as cursor:
+        try:
+            await cursor.execute(statement.text.encode(), statement.values)
+        except psycopg.errors.SerializationFailure as error:
+            raise LostRace from error
+        return await cursor.fetchall() if cursor.description else ()
 
 
-def _check_transaction(connection: Connection | AsyncConnection, statement: Statement) -> None:
-    """Is a transaction open, or will this connection open one before it writes?"""
+async def _fetch(connection: AsyncpgConnection, statement: Statement) -> Sequence[Row]:
+    try:
+        return await connection.fetch(_numbered(statement.text), *statement.values)
+    except Exception as error:
+        if getattr(error, "sqlstate", None) == SERIALIZATION_FAILURE:
+            raise LostRace from error
+        raise
+
+
+@lru_cache(maxsize=64)
+def _numbered(text: str) -> str:
+    """The placeholders as the server has them; psycopg numbers them itself."""
+    first, *others = text.split("%s")
+    return first + "".join(f"${number}{rest}" for number, rest in enumerate(others, 1))
+
+
+def _is_idle(connection: Connection | AsyncConnection) -> bool:
+    if isinstance(connection, AsyncpgConnection):
+        return not connection.is_in_transaction()
     from psycopg.pq import TransactionStatus
 
-    idle = connection.info.transaction_status == TransactionStatus.IDLE
-    if statement.writes and idle and connection.autocommit:
-        raise NotInTransaction(
-            "this connection commits every statement by itself: begin a transaction first, "
-            "or use store.transaction(connection)"
-        )
+    return connection.info.transaction_status == TransactionStatus.IDLE
+
+
+def _check_psycopg(
+    connection: Connection | psycopg.AsyncConnection[Any], statement: Statement
+) -> None:
+    """Is a transaction open, or will this connection open one before it writes?"""
+    if statement.writes and connection.autocommit and _is_idle(connection):
+        raise _not_in_transaction()
+
+
+def _not_in_transaction() -> NotInTransaction:
+    return NotInTransaction(
+        "this connection commits every statement by itself: begin a transaction first, "
+        "or use store.transaction(connection)"
+    )

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.offsets.errors import OffsetConflict, OffsetRegression, StaleOffset
-from ottla.offsets.types import UNSET, CommitInfo, check_epoch, check_position
+from ottla.offsets.types import MAX_POSITION, UNSET, CommitInfo, check_epoch, check_position
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +71,15 @@ def decide(key: OffsetKey, stored: Stored | None, wanted: Wish) -> Stored | None
     # A caller that knows no epoch keeps the one that is known.
     new = Stored(wanted.position, wanted.epoch or stored.epoch)
     return None if new == stored else new
+
+
+def goes_on(expected: int, position: int, rewind: bool, epoch: str | None) -> bool:
+    """Is going on from `expected` all there is to decide?
+
+    That is the usual case of exactly-once: what then remains to be known is whether the stored
+    position is the expected one, so a store can find out and write in one step.
+    """
+    return 0 <= expected < position <= MAX_POSITION and epoch is None and not rewind
 
 
 def current(key: OffsetKey, stored: Stored | None, epoch: str | None) -> int | None:

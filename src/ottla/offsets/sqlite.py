@@ -2,7 +2,7 @@
 
 The table must be in the database file of the data: in WAL mode a transaction over attached files
 is not atomic. Losing the last commit (WAL with synchronous=NORMAL) does no harm, because data and
-position are lost together.
+position are lost together. Connections are `sqlite3`'s, or aiosqlite's, which is not imported here.
 """
 
 from __future__ import annotations
@@ -10,23 +10,105 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, overload
 
 from ottla.offsets import sql
-from ottla.offsets.bound import BoundOffsets, drive
+from ottla.offsets.bound import AsyncBoundOffsets, BoundOffsets, adrive, drive
 from ottla.offsets.errors import NotInTransaction, OffsetError
+from ottla.offsets.rules import goes_on
 from ottla.offsets.sql import DEFAULT_TABLE, SqliteDialect
 from ottla.offsets.sqlstore import SyncSqlOffsetStore
 from ottla.offsets.threaded import ThreadedOffsetStore
+from ottla.offsets.types import UNSET, CommitInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from typing import Self
 
     from ottla.offsets.hooks import HookRunner
     from ottla.offsets.sql import Row, Statement
+    from ottla.offsets.types import Expected, OffsetKey
 
 BUSY_SECONDS: Final = 10.0
 """How long the store's own connection waits for another writer."""
+
+
+class AsyncSqliteConnection(Protocol):
+    """What is used of a connection of aiosqlite."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+    @property
+    def isolation_level(self) -> str | None: ...
+    def execute(self, sql: str, parameters: Any = ..., /) -> Awaitable[Any]: ...
+
+
+class SqliteBoundOffsets(BoundOffsets):
+    """The operations on one connection of `sqlite3`.
+
+    A transaction of few rows takes SQLite some ten microseconds beside its sync, so the usual save
+    is made with as little Python as there can be.
+    """
+
+    _dialect: SqliteDialect
+    _connection: sqlite3.Connection
+
+    def save(
+        self,
+        key: OffsetKey,
+        position: int,
+        *,
+        expected: Expected = UNSET,
+        rewind: bool = False,
+        epoch: str | None = None,
+    ) -> CommitInfo:
+        connection = self._connection
+        if (
+            isinstance(expected, int)
+            and goes_on(expected, position, rewind, epoch)
+            and connection.in_transaction
+        ):
+            dialect = self._dialect
+            values = dialect.advance_values(key, expected, position)
+            if connection.execute(dialect.advance_text, values).rowcount:
+                info = CommitInfo(key, position, expected, datetime.now(UTC), changed=True)
+                self._pending.append(info)
+                return info
+        return super().save(key, position, expected=expected, rewind=rewind, epoch=epoch)
+
+    def _execute(self, statement: Statement) -> Sequence[Row]:
+        _check_transaction(self._connection, statement)
+        return _execute(self._connection, statement)
+
+
+class SqliteTransaction(SqliteBoundOffsets):
+    """The same within a `with`, which is the transaction."""
+
+    def __enter__(self) -> Self:
+        if not self._connection.in_transaction or _may_begin(self._connection):
+            self._connection.execute("BEGIN IMMEDIATE")
+        return self
+
+    def __exit__(self, raised: type[BaseException] | None, *_exc: object) -> None:
+        if raised is None:
+            self._connection.execute("COMMIT")
+            self.committed()
+        # An error such as a full disk may have rolled back already.
+        elif self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+
+class AsyncSqliteBoundOffsets(AsyncBoundOffsets):
+    """The operations on one connection of aiosqlite."""
+
+    _connection: AsyncSqliteConnection
+
+    async def _execute(self, statement: Statement) -> Sequence[Row]:
+        _check_transaction(self._connection, statement)
+        return await _aexecute(self._connection, statement)
 
 
 class SyncSqliteOffsetStore(SyncSqlOffsetStore):
@@ -40,47 +122,56 @@ class SyncSqliteOffsetStore(SyncSqlOffsetStore):
         self.database = None if database is None else os.fspath(database)
         self._connection: sqlite3.Connection | None = None
 
-    def create_table(self, connection: sqlite3.Connection) -> None:
+    @overload
+    def create_table(self, connection: sqlite3.Connection) -> None: ...
+    @overload
+    def create_table(self, connection: AsyncSqliteConnection) -> Awaitable[None]: ...
+    def create_table(
+        self, connection: sqlite3.Connection | AsyncSqliteConnection
+    ) -> Awaitable[None] | None:
         """Create the table on the caller's connection, unless it is there."""
-        drive(sql.create_table(self._dialect), _executor(connection))
+        steps = sql.create_table(self._dialect)
+        if isinstance(connection, sqlite3.Connection):
+            return drive(steps, partial(_execute, connection))
+        return adrive(steps, partial(_aexecute, connection))
 
+    @overload
     def bind(
         self, connection: sqlite3.Connection, *, hooks: HookRunner | None = None
-    ) -> BoundOffsets:
+    ) -> BoundOffsets: ...
+    @overload
+    def bind(
+        self, connection: AsyncSqliteConnection, *, hooks: HookRunner | None = None
+    ) -> AsyncBoundOffsets: ...
+    def bind(
+        self,
+        connection: sqlite3.Connection | AsyncSqliteConnection,
+        *,
+        hooks: HookRunner | None = None,
+    ) -> BoundOffsets | AsyncBoundOffsets:
         """The operations on the caller's connection, in its transaction."""
-        execute = _executor(connection)
+        if isinstance(connection, sqlite3.Connection):
+            return SqliteBoundOffsets(self._dialect, connection, hooks)
+        return AsyncSqliteBoundOffsets(self._dialect, connection, hooks)
 
-        def in_transaction(statement: Statement) -> Sequence[Row]:
-            if statement.writes and not _transactional(connection):
-                raise NotInTransaction(
-                    "this connection commits every statement by itself: execute BEGIN first, "
-                    "or use store.transaction(connection)"
-                )
-            return execute(statement)
-
-        return BoundOffsets(self._dialect, in_transaction, hooks)
-
-    @contextlib.contextmanager
+    @overload
     def transaction(
         self, connection: sqlite3.Connection, *, hooks: HookRunner | None = None
-    ) -> Iterator[BoundOffsets]:
+    ) -> SqliteTransaction: ...
+    @overload
+    def transaction(
+        self, connection: AsyncSqliteConnection, *, hooks: HookRunner | None = None
+    ) -> AbstractAsyncContextManager[AsyncBoundOffsets]: ...
+    def transaction(
+        self,
+        connection: sqlite3.Connection | AsyncSqliteConnection,
+        *,
+        hooks: HookRunner | None = None,
+    ) -> SqliteTransaction | AbstractAsyncContextManager[AsyncBoundOffsets]:
         """Begin; commit at the end and tell the hooks, or roll back if anything is raised."""
-        if not connection.in_transaction:
-            connection.execute("BEGIN IMMEDIATE")
-        elif getattr(connection, "autocommit", None) is not False:
-            raise OffsetError(
-                "this connection is in a transaction already: commit it first, or use bind in it"
-            )
-        bound = self.bind(connection, hooks=hooks)
-        try:
-            yield bound
-        except BaseException:
-            # An error such as a full disk may have rolled back already.
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
-        bound.committed()
+        if isinstance(connection, sqlite3.Connection):
+            return SqliteTransaction(self._dialect, connection, hooks)
+        return self._async_transaction(connection, hooks)
 
     def close(self) -> None:
         with self._lock:
@@ -88,14 +179,30 @@ class SyncSqliteOffsetStore(SyncSqlOffsetStore):
                 self._connection.close()
                 self._connection = None
 
+    @contextlib.asynccontextmanager
+    async def _async_transaction(
+        self, connection: AsyncSqliteConnection, hooks: HookRunner | None
+    ) -> AsyncIterator[AsyncBoundOffsets]:
+        if _may_begin(connection):
+            await connection.execute("BEGIN IMMEDIATE")
+        bound = self.bind(connection, hooks=hooks)
+        try:
+            yield bound
+        except BaseException:
+            if connection.in_transaction:
+                await connection.execute("ROLLBACK")
+            raise
+        await connection.execute("COMMIT")
+        await bound.committed()
+
     @contextlib.contextmanager
     def _own_transaction(self) -> Iterator[Callable[[Statement], Sequence[Row]]]:
         connection = self._own_connection()
         with self.transaction(connection):
-            yield _executor(connection)
+            yield partial(_execute, connection)
 
     def _own_executor(self) -> Callable[[Statement], Sequence[Row]]:
-        return _executor(self._own_connection())
+        return partial(_execute, self._own_connection())
 
     def _own_connection(self) -> sqlite3.Connection:
         if self.database is None:
@@ -117,7 +224,8 @@ class SyncSqliteOffsetStore(SyncSqlOffsetStore):
 class SqliteOffsetStore(ThreadedOffsetStore[SyncSqliteOffsetStore]):
     """Positions in a table of SQLite, for asyncio.
 
-    `bind` and `transaction` are plain also here, because `sqlite3` connections are.
+    `bind`, `transaction` and `create_table` take connections of `sqlite3`, and are plain then, or
+    of aiosqlite, and what they give is asynchronous.
     """
 
     def __init__(
@@ -129,21 +237,42 @@ class SqliteOffsetStore(ThreadedOffsetStore[SyncSqliteOffsetStore]):
         self.transaction = self.sync.transaction
 
 
-def _executor(connection: sqlite3.Connection) -> Callable[[Statement], Sequence[Row]]:
-    def execute(statement: Statement) -> Sequence[Row]:
-        cursor = connection.execute(statement.text, statement.values)
+def _execute(connection: sqlite3.Connection, statement: Statement) -> Sequence[Row]:
+    cursor = connection.execute(statement.text, statement.values)
+    if statement.writes:
+        return [()] * cursor.rowcount
+    cursor.row_factory = None  # the caller's connection may make dictionaries of rows
+    return cursor.fetchall()
+
+
+async def _aexecute(connection: AsyncSqliteConnection, statement: Statement) -> Sequence[Row]:
+    async with await connection.execute(statement.text, statement.values) as cursor:
         if statement.writes:
             return [()] * cursor.rowcount
-        cursor.row_factory = None  # the caller's connection may make dictionaries of rows
-        return cursor.fetchall()
+        cursor.row_factory = None
+        rows: Sequence[Row] = await cursor.fetchall()
+        return rows
 
-    return execute
 
-
-def _transactional(connection: sqlite3.Connection) -> bool:
-    """Is a transaction open, or will this connection open one before it writes?"""
-    if connection.in_transaction:
+def _may_begin(connection: sqlite3.Connection | AsyncSqliteConnection) -> bool:
+    """False if the connection has begun by itself, as those with `autocommit=False` always have."""
+    if not connection.in_transaction:
         return True
-    if getattr(connection, "autocommit", None) is True:
+    if getattr(connection, "autocommit", None) is False:
         return False
-    return connection.isolation_level is not None
+    raise OffsetError(
+        "this connection is in a transaction already: commit it first, or use bind in it"
+    )
+
+
+def _check_transaction(
+    connection: sqlite3.Connection | AsyncSqliteConnection, statement: Statement
+) -> None:
+    """Is a transaction open, or will this connection open one before it writes?"""
+    if not statement.writes or connection.in_transaction:
+        return
+    if getattr(connection, "autocommit", None) is True or connection.isolation_level is None:
+        raise NotInTransaction(
+            "this connection commits every statement by itself: execute BEGIN first, "
+            "or use store.transaction(connection)"
+        )

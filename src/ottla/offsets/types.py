@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -55,8 +55,7 @@ class OffsetKey:
         return f"{self.consumer!r} in {self.stream!r} shard {self.shard}"
 
 
-@dataclass(frozen=True, slots=True)
-class CommitInfo:
+class CommitInfo(NamedTuple):
     """One successful save."""
 
     key: OffsetKey

@@ -8,6 +8,7 @@ stay open from task to task until nobody has used them for a minute.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 from contextlib import contextmanager
@@ -106,6 +107,7 @@ class Background:
 
 
 _OF_PROCESS: dict[int, Background] = {}
+_FROZEN: list[bool] = []
 
 
 def background() -> Background:
@@ -115,6 +117,13 @@ def background() -> Background:
         _OF_PROCESS.clear()
         _OF_PROCESS[pid] = Background()
     return _OF_PROCESS[pid]
+
+
+def freeze_loaded() -> None:
+    """What a worker has loaded stays: the full collection after each task need not look at it."""
+    if not _FROZEN:
+        _FROZEN.append(True)
+        gc.freeze()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -136,7 +136,10 @@ class LogBackend(Backend):
         from ottla.spark.tier_planning import packed
 
         pieces, rest = self._covered(ranges)
-        return [*packed(pieces), *plan(rest, self._options.split)]
+        return [
+            *packed(pieces, self._options.split.min_partitions),
+            *plan(rest, self._options.split),
+        ]
 
     def freeze(self) -> None:
         self._refresh()

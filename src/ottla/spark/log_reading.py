@@ -13,7 +13,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import gc
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from ottla.client.fetching import Asked, Fetch
 from ottla.client.fetching_wire import NEWEST_FETCH_BY_NAME, fetch_request
 from ottla.client.reader import Reader
 from ottla.client.reader_types import DataLost, TopicRecreated
-from ottla.spark.background import background
+from ottla.spark.background import background, freeze_loaded
 from ottla.spark.cluster import make_client, offsets_at
 from ottla.spark.errors import NoProgress
 from ottla.spark.log_backend import report_loss
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 FEW_ROWS: Final = 4096
 LULL: Final = 1.0  # twice what a broker may take over an answer that has nothing
 
-_FROZEN: list[bool] = []
-
 
 def read_ranges(
     ranges: Sequence[Range], options: SourceOptions, columns: Sequence[str]
@@ -56,16 +53,9 @@ def read_ranges(
             try:
                 while batches := loop.call(reading.next()):
                     yield from batches
-                    _freeze()
+                    freeze_loaded()
             finally:
                 loop.call(reading.close())
-
-
-def _freeze() -> None:
-    """What a worker has loaded stays: the full collection after each task need not look at it."""
-    if not _FROZEN:
-        _FROZEN.append(True)
-        gc.freeze()
 
 
 def _rounds(ranges: Iterable[Range]) -> list[list[Range]]:

@@ -4,8 +4,8 @@
     spark.read.format("ottla")...
 
 `profile()` is a dict of Spark settings for sessions made elsewhere. Most of what it sets removes
-waiting from micro-batches: workers are reached by Unix sockets, and checkpoints on a local disk are
-written by plain renames.
+waiting from micro-batches: workers are reached by Unix sockets, checkpoints on a local disk are
+written by plain renames, and the JVM leaves the processor to the work.
 """
 
 from __future__ import annotations
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 CHECKPOINT_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
+FEW_CORES: Final = 2
+# The second compiler takes a third of a JVM's first minute, mostly for code that is hardly run
+# again; ten times the calls that it waits for by default do for what is.
+_COMPILE_LATER: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:Tier4InvocationThreshold=50000 "
+    "-XX:Tier4MinInvocationThreshold=10000 -XX:Tier4CompileThreshold=100000"
+)
 _BY_RENAME: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -36,6 +44,8 @@ def profile(*, local_checkpoints: bool = True) -> dict[str, str]:
         "spark.python.worker.reuse": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     }
+    few = (os.cpu_count() or 1) <= FEW_CORES  # a collector's own threads would take them
+    settings[JVM_OPTIONS] = f"{_COMPILE_LATER} -XX:+UseSerialGC" if few else _COMPILE_LATER
     if hasattr(os, "fork"):
         settings[UNIX_SOCKETS] = "true"
     if local_checkpoints:

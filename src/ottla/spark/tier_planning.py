@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 PIECE_BYTES: Final = 8 * 1024 * 1024
 """Read and decoded at once: what a worker holds is a few of these."""
 
-TASK_BYTES: Final = 96 * 1024 * 1024
+TASK_BYTES: Final = 256 * 1024 * 1024
+"""At most, in one task: tasks cost something, and take no more memory if they read more."""
+
 LOOK_AGAIN: Final = 60.0  # seconds until the store is asked again about offsets it did not have
 REQUESTS_IN_FLIGHT: Final = 16
 
@@ -212,15 +214,16 @@ def estimate(segments: Iterable[RemoteLogSegmentMetadata], one: Range) -> int:
     return total
 
 
-def packed(pieces: Iterable[Piece]) -> list[tuple[Piece, ...]]:
-    """Pieces in their order, in tasks of about `TASK_BYTES`."""
+def packed(pieces: Sequence[Piece], min_tasks: int | None) -> list[tuple[Piece, ...]]:
+    """Pieces in their order, in tasks of up to `TASK_BYTES`; about `min_tasks` if that is more."""
+    sizes = [piece.split.end - piece.split.start for piece in pieces]
+    most = min(TASK_BYTES, sum(sizes) // (min_tasks or 1))
     tasks: list[list[Piece]] = []
     room = 0
-    for piece in pieces:
-        size = piece.split.end - piece.split.start
+    for piece, size in zip(pieces, sizes, strict=True):
         if not tasks or size > room:
             tasks.append([])
-            room = TASK_BYTES
+            room = most
         tasks[-1].append(piece)
         room -= size
     return [tuple(task) for task in tasks]

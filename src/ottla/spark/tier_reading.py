@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from ottla.spark.background import background
+from ottla.spark.background import background, freeze_loaded
 from ottla.spark.log_backend import report_loss
 from ottla.spark.options import LOG
 from ottla.spark.planning import Range
@@ -53,6 +53,7 @@ def read_pieces(
                 continue
             for batch in batches:
                 yield from _slices(batch, options.read_rows)
+            freeze_loaded()
     finally:
         for _, future in ahead:
             future.cancel()

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         ConsumerOptions,
         Message,
         MessageId,
-        Outgoing,
         ProducerOptions,
         SeqPos,
         ShardKey,
@@ -155,7 +154,7 @@ class Sink(ABC):
         """Connect."""
 
     @abstractmethod
-    async def write(self, batch: Sequence[tuple[Outgoing, Delivery]]) -> None:
+    async def write(self, batch: Sequence[Delivery]) -> None:
         """Take messages in, in order.
 
         Every delivery is resolved or rejected exactly once, during this call or after it; one that

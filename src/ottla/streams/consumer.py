@@ -13,6 +13,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Self
 
+from ottla.streams.assigned import Assigned
 from ottla.streams.base import Operation
 from ottla.streams.committer import Committer
 from ottla.streams.errors import (
@@ -20,10 +21,7 @@ from ottla.streams.errors import (
     CommitNotAllowed,
     ConfigError,
     ConsumerClosed,
-    ShardNotAssigned,
     StreamEnded,
-    StreamKeyEmpty,
-    StreamKeyNotFound,
 )
 from ottla.streams.hands import Hands
 from ottla.streams.life import ConsumerState, Life
@@ -31,7 +29,7 @@ from ottla.streams.modes import refuse
 from ottla.streams.pump import Pump
 from ottla.streams.redelivery import Redelivery
 from ottla.streams.tracker import Tracker
-from ottla.streams.types import WILDCARD, AutoCommit, Message, MessageId, Mode, ShardKey
+from ottla.streams.types import AutoCommit, Message, MessageId, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
     from ottla.streams.base import Driver, Source
     from ottla.streams.positions import StoredPositions
     from ottla.streams.producer import Producer
-    from ottla.streams.types import ConsumerOptions, SeqPos
+    from ottla.streams.types import ConsumerOptions, SeqPos, ShardKey
 
 _log = logging.getLogger("ottla.streams")
 
@@ -78,7 +76,7 @@ class Consumer:
         self._queue = self._pump.queue
         self._life = Life(self._pump, self._again)
         self._hands = Hands(self._tracker, options.auto_commit)
-        self._assigned: set[ShardKey] = set()
+        self._assigned = Assigned(self.streams)
         self._closer: asyncio.Task[None] | None = None
 
     @property
@@ -302,31 +300,22 @@ class Consumer:
     def assign(self, stream: str, shard: int) -> None:
         """Read this shard, from the next seek or rewind on."""
         self._life.check_reading()
-        if stream not in self.streams and WILDCARD not in self.streams:
-            raise StreamKeyNotFound("subscribe to a stream before assigning it", stream=stream)
-        self._assigned.add(ShardKey(stream, shard))
+        self._assigned.add(stream, shard)
 
     def unassign(self, stream: str, shard: int) -> None:
         """Do not read this shard, from the next seek or rewind on."""
         self._life.check_reading()
-        key = ShardKey(stream, shard)
-        if key not in self._assigned:
-            raise ShardNotAssigned(
-                "assign a shard before unassigning it", stream=stream, shard=shard
-            )
-        if len(self._assigned) == 1:
-            raise StreamKeyEmpty("the last shard cannot be unassigned", stream=stream, shard=shard)
-        self._assigned.remove(key)
+        self._assigned.remove(stream, shard)
 
     async def seek(self, to: datetime) -> None:
         """Go on with the first message strictly later than `to`. Commits nothing."""
         self._check_moving(Operation.SEEK)
-        await self._move(lambda: self._source.seek(to, frozenset(self._assigned)))
+        await self._move(lambda: self._source.seek(to, self._assigned.shards()))
 
     async def rewind(self, to: SeqPos) -> None:
         """Go on at `BEGINNING`, `END` or `At(n)`: the first sequence >= n. Commits nothing."""
         self._check_moving(Operation.REWIND)
-        await self._move(lambda: self._source.rewind(to, frozenset(self._assigned)))
+        await self._move(lambda: self._source.rewind(to, self._assigned.shards()))
 
     async def _move(self, action: Callable[[], Awaitable[None]]) -> None:
         task = asyncio.get_running_loop().create_task(self._moved(action))

@@ -22,11 +22,11 @@ from ottla.streams.errors import (
     StreamError,
 )
 from ottla.streams.modes import refuse
-from ottla.streams.types import AutoCommit, Outgoing, ProducerOptions, to_ns
+from ottla.streams.types import AutoCommit, Outgoing, ProducerOptions, Receipts, to_ns
 from ottla.streams.url import validate_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Sequence
+    from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
     from datetime import datetime
     from types import TracebackType
 
@@ -40,11 +40,13 @@ Payload = bytes | bytearray | memoryview | str
 class Delivery:
     """The fate of one message: await it for the receipt, or for the error."""
 
-    __slots__ = ("_error", "_pipe", "_receipt", "_waiter")
+    __slots__ = ("_error", "_nth", "_pipe", "_receipt", "_waiter", "message")
 
-    def __init__(self, pipe: Pipe):
+    def __init__(self, pipe: Pipe, message: Outgoing):
+        self.message = message
         self._pipe = pipe
-        self._receipt: Receipt | None = None
+        self._receipt: Receipt | Receipts | None = None
+        self._nth = 0
         self._error: StreamError | None = None
         self._waiter: asyncio.Future[None] | None = None
 
@@ -77,6 +79,8 @@ class Delivery:
             raise self._error
         if self._receipt is None:
             raise DeliveryError("the delivery is not done yet; await it")
+        if isinstance(self._receipt, Receipts):
+            self._receipt = self._receipt.nth(self._nth)
         return self._receipt
 
     def __await__(self) -> Generator[object, None, Receipt]:
@@ -88,22 +92,22 @@ class Delivery:
         return self.result()
 
 
-def settle_all(
-    batch: Sequence[tuple[Outgoing, Delivery]], results: Sequence[Receipt | StreamError]
-) -> None:
-    """For sinks: the fates of a whole batch, none of them known before."""
-    resolved = 0
-    for (_, delivery), result in zip(batch, results, strict=True):
+def settle_all(batch: Sequence[Delivery], results: Iterable[Receipts | StreamError]) -> None:
+    """For sinks: the fates of a whole batch in order, none of them known before."""
+    at = 0
+    for result in results:
         if isinstance(result, StreamError):
-            delivery.reject(result)
+            batch[at].reject(result)
+            at += 1
             continue
-        delivery._receipt = result
-        resolved += 1
-        waiter = delivery._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
-    if resolved:
-        batch[0][1]._pipe.settled(resolved)
+        for nth, delivery in enumerate(batch[at : at + result.messages]):
+            delivery._receipt = result
+            delivery._nth = nth
+            waiter = delivery._waiter
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+        at += result.messages
+        batch[0]._pipe.settled(result.messages)
 
 
 class Pipe:
@@ -115,8 +119,8 @@ class Pipe:
         self.failures: list[Delivery] = []
         self.full = False
         self._max_pending = max_pending
-        self._queue: list[tuple[Outgoing, Delivery]] = []
-        self._batch: list[tuple[Outgoing, Delivery]] = []
+        self._queue: list[Delivery] = []
+        self._batch: list[Delivery] = []
         self._outstanding = 0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -142,8 +146,8 @@ class Pipe:
 
     def put(self, message: Outgoing) -> Delivery:
         """Queue one message."""
-        delivery = Delivery(self)
-        self._queue.append((message, delivery))
+        delivery = Delivery(self, message)
+        self._queue.append(delivery)
         self._outstanding += 1
         self.full = self._outstanding >= self._max_pending
         if len(self._queue) == 1:
@@ -211,8 +215,8 @@ class Pipe:
             self.closed = True
             self._reject([*self._batch, *self._queue], DeliveryError(f"the sink broke: {error!r}"))
 
-    def _reject(self, batch: list[tuple[Outgoing, Delivery]], error: StreamError) -> None:
-        for _, delivery in batch:
+    def _reject(self, batch: list[Delivery], error: StreamError) -> None:
+        for delivery in batch:
             if not delivery.done:
                 delivery.reject(error)
 

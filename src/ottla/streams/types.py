@@ -89,6 +89,17 @@ class Receipt(NamedTuple):
     timestamp_ns: int
 
 
+class Receipts(NamedTuple):
+    """The receipts of messages of one shard and one time, with sequences that follow."""
+
+    first: Receipt
+    messages: int
+
+    def nth(self, index: int) -> Receipt:
+        """Made when it is asked for: most senders never do."""
+        return self.first._replace(seq=self.first.seq + index)
+
+
 class SeqPos(NamedTuple):
     """A place in a stream: `BEGINNING`, `END` or `At(sequence)`."""
 
@@ -232,6 +243,8 @@ class FileOptions:
     end_with_eos: bool = False
     on_stale: str = "raise"
     max_poll: float = 0.256
+    watch: bool = True
+    """Let the system tell of what other processes write, besides polling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,6 +88,9 @@ class Admin(Twin[AsyncAdmin]):
     ) -> CreatedTopic:
         """Create a topic; -1 leaves a number to the broker's defaults.
 
+        Returns when a broker that is asked for the topic knows it, as far as that can be waited
+        for: Kafka's brokers answer before they do.
+
         >>> from ottla.sync import Admin
         >>> with Admin("127.0.0.1:9092") as admin:
         ...     admin.create_topic("users", 3, configs={"cleanup.policy": "compact"})

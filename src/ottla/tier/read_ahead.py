@@ -4,9 +4,9 @@
   batches. They are found and checked once; what a fetch gets is a slice of the chunk.
 - Nothing is read ahead for a reader that comes once. One that goes on at the offset where an
   earlier read ended gets the chunk around that offset, and the next ones are asked for meanwhile.
-- Chunks take up `max_bytes`, those under way included. What was read to its end goes first, then
-  what nobody has used for `MAX_AGE_MS`; a chunk that waits for its reader is never driven out by
-  another one. Where there is no room nothing is read ahead, and readers help themselves.
+- Chunks take up `max_bytes`, those under way included. One that was read to its end goes at once,
+  one that nobody uses after `MAX_AGE_MS`; none is driven out by another one while its reader may
+  come. Where there is no room nothing is read ahead, and readers help themselves.
 - A damaged chunk is dropped, and left to the reader to read: it tells the fault, or serves what
   is sound of it.
 """
@@ -54,12 +54,25 @@ def chunk_at(index: OffsetIndex, size: int, position: int) -> ByteRange:
     return ByteRange(start, positions[following] if following < len(positions) else size)
 
 
+def places_of(
+    index: OffsetIndex, segment: RemoteLogSegmentMetadata, offset: int
+) -> list[ByteRange]:
+    """The chunks that may hold a batch: it lies between two entries of the index. Pure.
+
+    The later one comes first: a batch that an entry was written for is found by the entry before,
+    and a reader that has read a chunk to its end must not be led back into it.
+    """
+    at = index.last_at_or_below(offset - segment.start_offset)
+    positions = [index.positions[at] if at >= 0 else 0, *index.positions[at + 1 : at + 2]]
+    places = [chunk_at(index, segment.segment_size, one) for one in reversed(positions)]
+    return list(dict.fromkeys(places))
+
+
 @dataclass(slots=True, eq=False)
 class _Chunk:
     place: ByteRange
     task: asyncio.Task[Batches]
     used_ms: int
-    is_spent: bool = False
     is_followed: bool = False
 
     @property
@@ -83,7 +96,7 @@ class ReadAhead:
         self._indexes = indexes
         self._max_bytes = max_bytes
         self._clock_ms = clock_ms
-        self._chunks: OrderedDict[tuple[UUID, int], _Chunk] = OrderedDict()
+        self._chunks: dict[tuple[UUID, int], _Chunk] = {}
         self._ends: OrderedDict[tuple[tuple[UUID, int], int], None] = OrderedDict()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -109,34 +122,32 @@ class ReadAhead:
         self,
         segment: RemoteLogSegmentMetadata,
         index: OffsetIndex,
-        position: int,
         wanted: Wanted,
         following: Callable[[RemoteLogSegmentMetadata], RemoteLogSegmentMetadata | None],
     ) -> Records | None:
         """What is wanted, from the chunk that has it; None if there is none.
 
-        The index leads to `position`. `following` gives the segment after another one, if it is
-        worth reading ahead. Faults of the store are raised.
+        `following` gives the segment after another one, if it is worth reading ahead. Faults of
+        the store are raised.
         """
         goes_on = (segment.id.tip.identity, wanted.offset) in self._ends
-        while position < segment.segment_size:
-            place = chunk_at(index, segment.segment_size, position)
+        for place in places_of(index, segment, wanted.offset):
             chunk = self._chunks.get((segment.id.id, place.start))
             if chunk is None and goes_on:
                 chunk = self._begin(segment, place)
             if chunk is None:
-                return None
+                continue
             if not chunk.is_followed:
                 chunk.is_followed = True
-                self._start(self._follow(segment, index, place.end, following))
+                self._start(self._follow(chunk, segment, index, following))
             try:
                 # Others may wait for it too.
                 found = await asyncio.shield(chunk.task)
             except CorruptRemoteData:
                 return None
-            if wanted.offset <= found.lasts[-1]:
+            first = found.bases[0] if place.start else segment.start_offset
+            if first <= wanted.offset <= found.lasts[-1]:
                 return self._cut(segment, chunk, found, wanted)
-            position = place.end
         return None
 
     def _cut(
@@ -145,25 +156,23 @@ class ReadAhead:
         chunk: _Chunk,
         found: Batches,
         wanted: Wanted,
-    ) -> Records | None:
-        if chunk.place.start and wanted.offset < found.bases[0]:
-            return None  # the index leads past it, as the caller will find
+    ) -> Records:
         records = found.cut(wanted)
         chunk.used_ms = self._clock_ms()
-        chunk.is_spent = records.next_offset > found.lasts[-1]
         key = (segment.id.id, chunk.place.start)
-        if key in self._chunks:
-            self._chunks.move_to_end(key)
+        if records.next_offset > found.lasts[-1] and self._chunks.get(key) is chunk:
+            self._drop(key)
         return records
 
     async def _follow(
         self,
+        chunk: _Chunk,
         segment: RemoteLogSegmentMetadata,
         index: OffsetIndex,
-        position: int,
         following: Callable[[RemoteLogSegmentMetadata], RemoteLogSegmentMetadata | None],
     ) -> None:
-        """Ask for the chunks from a position on, in the next segment if need be."""
+        """Ask for the chunks after one, in the next segment if need be."""
+        origin, position = (segment.id.id, chunk.place.start), chunk.place.end
         for _ in range(CHUNKS_AHEAD):
             if position == segment.segment_size:
                 further = following(segment)
@@ -171,6 +180,8 @@ class ReadAhead:
                     return
                 segment, position = further, 0
                 index = (await self._indexes.get(segment)).offsets
+            if self._chunks.get(origin) is not chunk:
+                return  # its reader is ahead of us
             place = chunk_at(index, segment.segment_size, position)
             key = (segment.id.id, place.start)
             if key not in self._chunks and self._begin(segment, place) is None:
@@ -179,7 +190,9 @@ class ReadAhead:
 
     def _begin(self, segment: RemoteLogSegmentMetadata, place: ByteRange) -> _Chunk | None:
         size = place.end - place.start
-        if size > MAX_CHUNK_BYTES or not self._make_room(size):
+        if self.size + size > self._max_bytes:
+            self.expire()
+        if size > MAX_CHUNK_BYTES or self.size + size > self._max_bytes:
             return None
         task = self._start(self._load(segment, place))
         key = (segment.id.id, place.start)
@@ -211,20 +224,12 @@ class ReadAhead:
         if not task.cancelled():
             task.exception()  # whoever waited has it; nobody may have waited
 
-    def _make_room(self, size: int) -> bool:
-        """Whether so much more fits, once what nobody needs has gone."""
+    def expire(self) -> None:
+        """Drop what nobody has used for long."""
         limit = self._clock_ms() - MAX_AGE_MS
-        spent = [key for key, chunk in self._chunks.items() if chunk.is_spent]
-        idle = [
-            key
-            for key, chunk in self._chunks.items()
-            if chunk.used_ms < limit and chunk.task.done() and not chunk.is_spent
-        ]
-        for key in spent + idle:
-            if self.size + size <= self._max_bytes:
-                break
-            self._drop(key)
-        return self.size + size <= self._max_bytes
+        for key, chunk in list(self._chunks.items()):
+            if chunk.used_ms < limit and chunk.task.done():
+                self._drop(key)
 
     def _drop(self, key: tuple[UUID, int]) -> None:
         self.size -= self._chunks.pop(key).size

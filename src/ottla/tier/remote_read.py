@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 INDEX_INTERVAL: Final = (
     4096  # index.interval.bytes of nearly every topic; a wrong guess costs a read
 )
+MIN_WINDOW: Final = 4096  # there is always something to read: a batch's header at least
 _BASE_OFFSET_SIZE: Final = 8  # a batch begins with it
 
 
@@ -109,14 +110,14 @@ async def read_remote(
         raise OffsetNotRemote(f"no remote segment of {tip} has offset {wanted.offset}")
     while True:
         index = (await indexes.get(segment)).offsets
-        at = index.last_at_or_below(wanted.offset - segment.start_offset)
-        position = index.positions[at] if at >= 0 else 0
         records = None
         if ahead is not None:
-            records = await ahead.read(segment, index, position, wanted, following)
+            records = await ahead.read(segment, index, wanted, following)
         if records is None:
-            window = wanted.max_bytes + 2 * index_interval
-            records = await _read(storage, segment, position, window, wanted)
+            at = index.last_at_or_below(wanted.offset - segment.start_offset)
+            position = index.positions[at] if at >= 0 else 0
+            window = max(wanted.max_bytes + 2 * index_interval, MIN_WINDOW)
+            records = await _read(_Place(storage, segment, position, window), wanted)
         if records is not None:
             break
         # The segment's last batches were not written to the end of its range; the next one goes on.
@@ -134,46 +135,71 @@ async def read_remote(
     return RemoteRecords(data, next_offset, aborted, complete)
 
 
-async def _read(
-    storage: RemoteStorageManager,
-    segment: RemoteLogSegmentMetadata,
-    position: int,
-    window: int,
-    wanted: Wanted,
-) -> Records | None:
+class _Place(NamedTuple):
+    """Where in a segment to read how much."""
+
+    storage: RemoteStorageManager
+    segment: RemoteLogSegmentMetadata
+    position: int
+    window: int
+    is_indexed: bool = True
+    """The index gave the position; else it is where batches end that were skipped."""
+
+
+async def _read(place: _Place, wanted: Wanted) -> Records | None:
     """Checked batches and the offset after them, None if the segment has none from here on."""
+    try:
+        return await _read_once(place, wanted)
+    except WireError:
+        pass
+    try:
+        return await _read_once(place, wanted)
+    except WireError as error:
+        raise CorruptRemoteData(f"{place.storage.key(place.segment)}: {error}") from error
+
+
+async def _read_once(place: _Place, wanted: Wanted) -> Records | None:
+    storage, segment, position, window, is_indexed = place
     offset = wanted.offset
-    for is_last in (False, True):
-        try:
-            if position == segment.segment_size:
-                return None
-            data = await storage.fetch_log_segment(segment, position, position + window - 1)
-            base_offset = int.from_bytes(data[:_BASE_OFFSET_SIZE], signed=True)
-            if position and base_offset > offset:
-                raise CorruptRemoteData(f"the offset index of {segment.id} leads past {offset}")
-            cut = whole_batches(data, offset, wanted.max_bytes, wanted.upper_bound)
-            if cut.needed:
-                if not wanted.at_least_one:
-                    return Records(memoryview(b""), offset)
-                begin = position + cut.start
-                data = await storage.fetch_log_segment(segment, begin, begin + cut.needed - 1)
-                batch = read_batch(data)
-                if batch.last_offset < offset:
-                    # Skipped only now: it was larger than the window.
-                    return await _read(storage, segment, begin + cut.needed, window, wanted)
-                if batch.base_offset >= wanted.upper_bound:
-                    return Records(memoryview(b""), offset)
-                checked(data, segment)
-                return Records(data, batch.next_offset)
-            if cut.start == cut.end:
-                at_end = position + len(data) >= segment.segment_size and cut.end == len(data)
-                return None if at_end else Records(memoryview(b""), offset)
-            checked(data[: cut.end], segment)
-            return Records(data[cut.start : cut.end], cut.next_offset)
-        except WireError as error:
-            if is_last:
-                raise CorruptRemoteData(f"{storage.key(segment)}: {error}") from error
-    raise AssertionError("unreachable")
+    if position == segment.segment_size:
+        return None
+    data = await storage.fetch_log_segment(segment, position, position + window - 1)
+    base_offset = int.from_bytes(data[:_BASE_OFFSET_SIZE], signed=True)
+    if position and is_indexed and base_offset > offset:
+        raise CorruptRemoteData(f"the offset index of {segment.id} leads past {offset}")
+    cut = whole_batches(data, offset, wanted.max_bytes, wanted.upper_bound)
+    if cut.needed:
+        return await _read_large(place, cut, wanted)
+    if cut.start < cut.end:
+        checked(data[: cut.end], segment)
+        return Records(data[cut.start : cut.end], cut.next_offset)
+    if len(data) - cut.end >= LENGTH_OVERHEAD:
+        return Records(memoryview(b""), offset)  # there is a batch, not below the bound
+    if not cut.end:
+        raise CorruptRemoteData(f"{storage.key(segment)} ends inside a batch")
+    # Nothing but what is skipped, and perhaps the first bytes of a batch.
+    return await _read(_after(place, cut.end), wanted)
+
+
+async def _read_large(place: _Place, cut: Cut, wanted: Wanted) -> Records | None:
+    """Of a first batch that is larger than the window, or than what is wanted."""
+    nothing = Records(memoryview(b""), wanted.offset)
+    if not wanted.at_least_one:
+        return nothing
+    begin = place.position + cut.start
+    data = await place.storage.fetch_log_segment(place.segment, begin, begin + cut.needed - 1)
+    batch = read_batch(data)
+    if batch.last_offset < wanted.offset:
+        # Skipped only now: it was larger than the window.
+        return await _read(_after(place, cut.start + cut.needed), wanted)
+    if batch.base_offset >= wanted.upper_bound:
+        return nothing
+    checked(data, place.segment)
+    return Records(data, batch.next_offset)
+
+
+def _after(place: _Place, size: int) -> _Place:
+    return place._replace(position=place.position + size, is_indexed=False)
 
 
 async def _aborted(

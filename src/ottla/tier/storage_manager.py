@@ -5,14 +5,17 @@
 - Reads of the log are ranges of the object as it was written; fewer bytes than the catalogue
   records is `CorruptRemoteData`, never a short answer.
 - A deletion removes `.meta` first and may be repeated.
-- Memory: parts of the log in flight (see `store_cloud`) and one `.meta`.
+- The log is read once: what goes to the store goes into the CRC.
+- Memory: pieces of the log in flight (see `store_cloud`) and one `.meta`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from io import FileIO
+from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
@@ -28,16 +31,20 @@ from ottla.tier.layout import (
     encode_meta,
     segment_key,
 )
-from ottla.tier.store import AlreadyExists
+from ottla.tier.store import PIECE_BYTES, AlreadyExists
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
     from ottla.tier.segments import RemoteLogSegmentMetadata
     from ottla.tier.store import ObjectStore
 
-_CHUNK: Final = 4 * 1024 * 1024
+    Pace = Callable[[int], Awaitable[None]]
+
+
+async def at_once(_: int) -> None:
+    """The pace of who has nothing else to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +69,14 @@ class Sections(NamedTuple):
 class RemoteStorageManager:
     """Segments in one store, below one prefix."""
 
-    def __init__(self, store: ObjectStore, prefix: str, cluster_id: str) -> None:
+    def __init__(
+        self, store: ObjectStore, prefix: str, cluster_id: str, *, pace: Pace = at_once
+    ) -> None:
+        """`pace` is awaited before each piece of a log is uploaded, with its size."""
         self.store = store
         self.prefix = prefix
-        self._cluster_id = cluster_id
+        self.cluster_id = cluster_id
+        self._pace = pace
 
     def key(self, metadata: RemoteLogSegmentMetadata, suffix: str = LOG_SUFFIX) -> str:
         return segment_key(self.prefix, metadata, suffix)
@@ -79,27 +90,30 @@ class RemoteStorageManager:
 
     async def copy_log(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> int:
         """The first half of a copy: `.log`, and its CRC."""
-        checking = asyncio.create_task(asyncio.to_thread(_checksum, data.log))
         try:
-            await self.store.put_file(self.key(metadata), data.log)
-        finally:
-            # Not left behind: an exception of its own would be nobody's.
-            (outcome,) = await asyncio.gather(checking, return_exceptions=True)
-        if isinstance(outcome, BaseException):
-            raise RemoteStorageError(f"cannot read {data.log}: {outcome}") from outcome
-        size, crc = outcome
-        if size != metadata.segment_size:
+            reading = await asyncio.to_thread(LogPieces, data.log, self._pace)
+        except OSError as error:
+            raise RemoteStorageError(f"cannot read {data.log}: {error}") from error
+        with closing(reading):
+            try:
+                await self.store.put_pieces(self.key(metadata), reading)
+            except Exception:
+                # Whatever a store makes of it: the file is at fault, not the store.
+                if reading.failure is not None:
+                    raise reading.failure from None
+                raise
+        if reading.size != metadata.segment_size:
             raise RemoteStorageError(
-                f"{data.log} has {size} bytes, its metadata says {metadata.segment_size}"
+                f"{data.log} has {reading.size} bytes, its metadata says {metadata.segment_size}"
             )
-        return crc
+        return reading.crc
 
     async def copy_meta(
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData, log_crc: int
     ) -> bytes:
         """The second half: `.meta`, which makes the copy visible."""
         sections = await asyncio.to_thread(_sections, data)
-        content, custom = encode_meta(metadata, self._cluster_id, log_crc, sections)
+        content, custom = encode_meta(metadata, self.cluster_id, log_crc, sections)
         key = self.key(metadata, META_SUFFIX)
         try:
             await self.store.put_new(key, content)
@@ -187,14 +201,38 @@ class RemoteStorageManager:
         await self.store.delete(self.key(metadata))
 
 
-def _checksum(path: Path) -> tuple[int, int]:
-    """(size, CRC-32C) of a file, a piece at a time."""
-    size = crc = 0
-    with path.open("rb", buffering=0) as file:
-        while piece := file.read(_CHUNK):
-            size += len(piece)
-            crc = crc32c(piece, crc)
-    return size, crc
+class LogPieces:
+    """The pieces of a segment file, each when it may go; then its size and CRC-32C."""
+
+    def __init__(self, path: Path, pace: Pace = at_once) -> None:
+        self.size = self.crc = 0
+        self.failure: RemoteStorageError | None = None
+        self._path = path
+        self._pace = pace
+        self._file = FileIO(path)
+
+    def __aiter__(self) -> LogPieces:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            piece = await asyncio.to_thread(self._read)
+        except (OSError, ValueError) as error:  # ValueError: closed, as the copy was given up
+            self.failure = RemoteStorageError(f"cannot read {self._path}: {error}")
+            raise self.failure from error
+        if not piece:
+            raise StopAsyncIteration
+        await self._pace(len(piece))
+        return piece
+
+    def _read(self) -> bytes:
+        piece = self._file.read(PIECE_BYTES)
+        self.crc = crc32c(piece, self.crc)
+        self.size += len(piece)
+        return piece
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def _sections(data: LogSegmentData) -> dict[Section, bytes]:

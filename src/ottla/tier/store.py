@@ -9,13 +9,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.tier.errors import RemoteStorageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
+
+PIECE_BYTES: Final = 8 * 1024 * 1024
+"""What is read, sent and held at a time of an object that has no bounds: a part for S3."""
 
 
 class AlreadyExists(RemoteStorageError):
@@ -38,8 +40,11 @@ class ObjectInfo(NamedTuple):
 class ObjectStore(Protocol):
     """Ranges are half open: `start` is read, `end` is not."""
 
-    async def put_file(self, key: str, path: Path) -> None:
-        """Store a file, in pieces, over whatever is there."""
+    async def put_pieces(self, key: str, pieces: AsyncIterator[bytes]) -> None:
+        """Store an object of any size over whatever is there.
+
+        All pieces but the last have `PIECE_BYTES`.
+        """
 
     async def put_new(self, key: str, data: bytes) -> None:
         """Store a small object, unless there is one of that name."""

@@ -1,6 +1,7 @@
 """S3, Google Cloud Storage, Azure and memory as object stores, through obstore (the `s3` extra).
 
-- Files go up in parts of 8 MiB, four at a time, so that their size does not matter to memory.
+- What comes in pieces goes up in as many parts, four at a time, so that its size does not matter
+  to memory; a single piece goes in one request.
   Create-only puts hold the object whole, and are for small ones.
 - Reads are tried four times within 2 seconds, since a consumer waits; uploads within 30 seconds.
 - What obstore raises becomes one of our errors here, and nowhere else.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import obstore
@@ -26,17 +28,15 @@ from obstore.exceptions import (
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from ottla.tier.errors import RemoteNotFound, RemoteStorageError, RetriableRemoteError
-from ottla.tier.store import AlreadyExists, ObjectInfo, ObjectReplaced
+from ottla.tier.store import PIECE_BYTES, AlreadyExists, ObjectInfo, ObjectReplaced
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from obstore import GetOptions
     from obstore.store import ClientConfig, RetryConfig
     from obstore.store import ObjectStore as Backend
 
-PART_BYTES: Final = 8 * 1024 * 1024
 PARTS_IN_FLIGHT: Final = 4
 MAX_RETRIES: Final = 3
 READ_TIMEOUT: Final = timedelta(seconds=2)
@@ -75,19 +75,30 @@ _FAILURES: Final = (BaseError, OSError)
 
 
 class CloudStore:
-    """Two handles on one bucket, which differ in their patience."""
+    """Two handles on one bucket, which differ in their patience; who only reads opens one."""
 
-    def __init__(self, reads: Backend, writes: Backend) -> None:
+    def __init__(self, reads: Backend, open_writes: Callable[[], Backend]) -> None:
         self._reads = reads
-        self._writes = writes
+        self._open_writes = open_writes
 
     def __repr__(self) -> str:
         return f"<CloudStore {self._reads!r}>"
 
-    async def put_file(self, key: str, path: Path) -> None:
+    @cached_property
+    def _writes(self) -> Backend:
+        return self._open_writes()
+
+    async def put_pieces(self, key: str, pieces: AsyncIterator[bytes]) -> None:
+        first = await anext(pieces, b"")
+        if len(first) < PIECE_BYTES:
+            await self._put(key, first)
+        else:
+            await self._put(key, _chain(first, pieces))
+
+    async def _put(self, key: str, content: bytes | AsyncIterator[bytes]) -> None:
         try:
             await obstore.put_async(
-                self._writes, key, path, chunk_size=PART_BYTES, max_concurrency=PARTS_IN_FLIGHT
+                self._writes, key, content, chunk_size=PIECE_BYTES, max_concurrency=PARTS_IN_FLIGHT
             )
         except _FAILURES as error:
             raise _named(error, key) from error
@@ -144,6 +155,12 @@ class CloudStore:
             raise _named(error, key) from error
 
 
+async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece
+
+
 def _info(found: Any) -> ObjectInfo:
     modified = int(found["last_modified"].timestamp() * 1000)
     return ObjectInfo(found["path"], found["size"], found["e_tag"], modified)
@@ -156,7 +173,7 @@ def _patience(timeout: timedelta) -> RetryConfig:
 def memory_store() -> CloudStore:
     """Objects that end with the process."""
     store = MemoryStore()
-    return CloudStore(store, store)
+    return CloudStore(store, lambda: store)
 
 
 def cloud_store(kind: str, bucket: str, options: Mapping[str, str]) -> CloudStore:
@@ -174,6 +191,6 @@ def cloud_store(kind: str, bucket: str, options: Mapping[str, str]) -> CloudStor
         return store
 
     try:
-        return CloudStore(handle(READ_TIMEOUT), handle(UPLOAD_TIMEOUT))
+        return CloudStore(handle(READ_TIMEOUT), lambda: handle(UPLOAD_TIMEOUT))
     except BaseError as error:
         raise RemoteStorageError(f"{kind}://{bucket} cannot be used: {_said(error)}") from error

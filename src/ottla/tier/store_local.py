@@ -12,6 +12,8 @@ import asyncio
 import os
 import secrets
 from contextlib import suppress
+from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,13 +21,12 @@ from ottla.tier.errors import RemoteNotFound, RemoteStorageError, RetriableRemot
 from ottla.tier.store import AlreadyExists, ObjectInfo, ObjectReplaced
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
     from typing import ParamSpec, TypeVar
 
     P = ParamSpec("P")
     T = TypeVar("T")
 
-_CHUNK: Final = 1 << 20
 _TMP_SUFFIX: Final = ".tmp"
 
 
@@ -61,11 +62,23 @@ class LocalStore:
             raise RemoteStorageError(f"{key!r} is no key of an object")
         return self.root.joinpath(*parts)
 
-    async def put_file(self, key: str, path: Path) -> None:
-        await _threaded(self._write, self._path(key), lambda: _pieces(path), create=False)
+    async def put_pieces(self, key: str, pieces: AsyncIterator[bytes]) -> None:
+        path = self._path(key)
+        temporary = _beside(path)
+        file = await _threaded(self._create, temporary)
+        try:
+            async for piece in pieces:
+                await _threaded(_write, file, piece)
+            await _threaded(_sync, file, temporary.replace, path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                temporary.unlink()
+            raise
+        finally:
+            file.close()
 
     async def put_new(self, key: str, data: bytes) -> None:
-        await _threaded(self._write, self._path(key), lambda: iter((data,)), create=True)
+        await _threaded(self._write_new, self._path(key), data)
 
     async def get_range(
         self, key: str, start: int, end: int, *, etag: str | None = None
@@ -86,24 +99,18 @@ class LocalStore:
         for one in await _threaded(_walk, self.root, top):
             yield one
 
-    def _write(self, path: Path, pieces: Callable[[], Iterator[bytes]], *, create: bool) -> None:
-        self._make_directory(path.parent)
-        # A name of its own: who truncates another's file may truncate what it was just linked to.
-        temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{_TMP_SUFFIX}")
-        with temporary.open("wb", buffering=0) as file:
-            for piece in pieces():
-                view = memoryview(piece)
-                while view:
-                    view = view[file.write(view) :]
-            os.fsync(file.fileno())
-        if create:
+    def _write_new(self, path: Path, data: bytes) -> None:
+        temporary = _beside(path)
+        with self._create(temporary) as file:
             try:
-                os.link(temporary, path)
+                _write(file, data)
+                _sync(file, partial(os.link, temporary), path)
             finally:
                 temporary.unlink()
-        else:
-            temporary.replace(path)
-        _sync_directory(path.parent)
+
+    def _create(self, path: Path) -> FileIO:
+        self._make_directory(path.parent)
+        return FileIO(path, "xb")
 
     def _make_directory(self, path: Path) -> None:
         missing = []
@@ -113,6 +120,24 @@ class LocalStore:
         for one in reversed(missing):
             one.mkdir(exist_ok=True)
             _sync_directory(one.parent)
+
+
+def _beside(path: Path) -> Path:
+    """A name of its own: who truncates another's file may truncate what it was just linked to."""
+    return path.with_name(f"{path.name}.{secrets.token_hex(4)}{_TMP_SUFFIX}")
+
+
+def _write(file: FileIO, piece: bytes) -> None:
+    view = memoryview(piece)
+    while view:
+        view = view[file.write(view) :]
+
+
+def _sync(file: FileIO, give_name: Callable[[Path], object], path: Path) -> None:
+    """Give what is written its name, for good."""
+    os.fsync(file.fileno())
+    give_name(path)
+    _sync_directory(path.parent)
 
 
 def _unlink(path: Path) -> None:
@@ -130,12 +155,6 @@ def _walk(root: Path, top: Path) -> list[ObjectInfo]:
             with suppress(FileNotFoundError):
                 found.append(_info(path.relative_to(root).as_posix(), path))
     return sorted(found)
-
-
-def _pieces(path: Path) -> Iterator[bytes]:
-    with path.open("rb", buffering=0) as file:
-        while piece := file.read(_CHUNK):
-            yield piece
 
 
 def _read(path: Path, start: int, end: int | None, etag: str | None) -> memoryview:

@@ -14,8 +14,7 @@ from crc32c import crc32c
 
 from ottla.client.errors import KafkaError
 from ottla.tier.catalogue import Catalogue
-from ottla.tier.codec import decode_event, encode_event
-from ottla.tier.copying import events_of_copy
+from ottla.tier.codec import decode_event
 from ottla.tier.errors import CodecError, CorruptRemoteData, RemoteNotFound, RemoteStorageError
 from ottla.tier.event_log import MetadataEventRecord, PartitionStart
 from ottla.tier.kafka_event_log import (
@@ -23,9 +22,8 @@ from ottla.tier.kafka_event_log import (
     KafkaMetadataEventLog,
     KafkaMetadataEventLogConfig,
 )
-from ottla.tier.layout import LOG_SUFFIX, META_SUFFIX, CustomMetadata
+from ottla.tier.layout import META_SUFFIX, CustomMetadata
 from ottla.tier.placement import metadata_partition_for
-from ottla.tier.reader.sources import ListingSource
 from ottla.tier.segments import SegmentState, TopicIdPartition
 from ottla.wire.error_codes import ErrorCode
 
@@ -188,46 +186,31 @@ async def verify(
 async def _check(
     storage: RemoteStorageManager, one: RemoteLogSegmentMetadata, *, read_all: bool
 ) -> None:
-    key = storage.key(one, LOG_SUFFIX)
-    size = (await storage.store.head(key)).size
-    if size != one.segment_size:
-        raise CorruptRemoteData(f"{key} has {size} bytes, not {one.segment_size}")
+    await checked_size(storage, one)
     sections = await storage.fetch_meta(one)
     if sections.damaged:
         names = ", ".join(sorted(each.value for each in sections.damaged))
         raise CorruptRemoteData(f"{storage.key(one, META_SUFFIX)} is damaged: {names}")
     if not read_all:
         return
-    crc = 0
-    for start in range(0, size, _PIECE):
-        crc = crc32c(await storage.fetch_log_segment(one, start, start + _PIECE - 1), crc)
+    crc = await log_crc(storage, one)
     custom = CustomMetadata.decode(one.custom_metadata)
     if custom is not None and crc != custom.log_crc:
-        raise CorruptRemoteData(f"{key} is damaged: its CRC is {crc:08x}")
+        raise CorruptRemoteData(f"{storage.key(one)} is damaged: its CRC is {crc:08x}")
 
 
-async def unknown_to_catalogue(
-    storage: RemoteStorageManager, folded: Folded, tip: TopicIdPartition, log_start: int
-) -> list[RemoteLogSegmentMetadata]:
-    """Whole segments of the store that the catalogue does not have and the log still needs."""
-    known = {one.id.id for one in folded.segments(tip)}
-    reached = {
-        (one.start_offset, one.end_offset)
-        for one in folded.segments(tip)
-        if one.state is SegmentState.COPY_SEGMENT_FINISHED
-    }
-    found = (await ListingSource(storage).find(tip.topic, tip.partition, tip.topic_id)).segments
-    return [
-        one
-        for one in found
-        if one.id.id not in known
-        and one.end_offset >= log_start
-        and (one.start_offset, one.end_offset) not in reached
-    ]
+async def checked_size(storage: RemoteStorageManager, one: RemoteLogSegmentMetadata) -> int:
+    """Of the segment's `.log`; `RemoteNotFound` or `CorruptRemoteData` if it is not as recorded."""
+    key = storage.key(one)
+    size = (await storage.store.head(key)).size
+    if size != one.segment_size:
+        raise CorruptRemoteData(f"{key} has {size} bytes, not {one.segment_size}")
+    return size
 
 
-async def restore(event_log: MetadataEventLog, one: RemoteLogSegmentMetadata) -> None:
-    """Tell the catalogue of a copy that is done, as a broker would have."""
-    number = metadata_partition_for(*one.tip.identity, event_log.partition_count)
-    for event in events_of_copy(one):
-        await event_log.publish(number, encode_event(event))
+async def log_crc(storage: RemoteStorageManager, one: RemoteLogSegmentMetadata) -> int:
+    """The CRC-32C of the whole `.log`, as it is in the store."""
+    crc = 0
+    for start in range(0, one.segment_size, _PIECE):
+        crc = crc32c(await storage.fetch_log_segment(one, start, start + _PIECE - 1), crc)
+    return crc

@@ -7,20 +7,31 @@ import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 from typer.testing import CliRunner
 
 from ottla.broker.metrics import serve_metrics
+from ottla.broker.tiering_pool import now_ms
 from ottla.cli import app
+from ottla.log.checkpoints import encode_id
 from ottla.testing.embedded import EmbeddedBroker
-from tests.support.tiered_broker import TierPlace, eventually, tier_place
+from ottla.tier.answers import LATEST_TIERED
+from ottla.tier.codec import encode_event
+from ottla.tier.kafka_event_log import KafkaMetadataEventLog, KafkaMetadataEventLogConfig
+from ottla.tier.placement import metadata_partition_for
+from ottla.tier.segments import event_tip
+from tests.support.tiered_broker import TierPlace, consume, eventually, tier_place
+from tests.support.tiering import DELETED, DELETING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from typer.testing import Result
+
+    from ottla.tier.segments import MetadataEvent
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +45,7 @@ def topic(place: TierPlace) -> str:
     """Three segments, the first one remote alone, the second one remote too."""
     name = place.topic(partitions=2)
     place.cold(name)
+    eventually(lambda: place.offset(name, LATEST_TIERED) == 1999, "the second one is copied")
     return name
 
 
@@ -117,6 +129,95 @@ def test_verify_finds_what_is_damaged_or_gone(place: TierPlace, topic: str) -> N
 
 def test_repair_has_nothing_to_do(place: TierPlace, topic: str) -> None:
     assert value(place, "repair", topic, "--dry-run") == []
+
+
+@pytest.fixture
+def broken(place: TierPlace) -> tuple[str, list[bytes]]:
+    """A topic with three segments, two of them remote, to take apart; and its records."""
+    name = place.topic()
+    sent = place.cold(name)
+    eventually(lambda: place.offset(name, LATEST_TIERED) == 1999, "both are copied")
+    return name, sent
+
+
+def cures(place: TierPlace, topic: str, *args: str) -> list[tuple[int, str]]:
+    return [(row["start_offset"], row["cure"]) for row in value(place, "repair", topic, *args)]
+
+
+def objects(place: TierPlace, topic: str, suffix: str) -> list[Path]:
+    return sorted(place.store.glob(f"{topic}-*/0/*{suffix}"))
+
+
+def verified(place: TierPlace, topic: str) -> list[str | None]:
+    return [row["problem"] for row in value(place, "verify", topic, "--read-all")]
+
+
+def test_repair_makes_indexes_again(place: TierPlace, broken: tuple[str, list[bytes]]) -> None:
+    topic, sent = broken
+    first, second = objects(place, topic, ".meta")
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:-3])
+    again = [(0, "make .meta again"), (1000, "make .meta again")]
+    assert cures(place, topic, "--dry-run") == again
+    assert run(place, "verify", topic).exit_code == 1
+    assert cures(place, topic) == again
+    assert cures(place, topic) == []
+    assert verified(place, topic) == [None, None]
+    assert consume(place.broker.bootstrap, topic, len(sent)) == sent
+
+
+def test_repair_puts_back_what_the_catalogue_lost(
+    place: TierPlace, broken: tuple[str, list[bytes]]
+) -> None:
+    topic, sent = broken
+    tip = next(one.tip for one in place.tiering.partitions.values() if one.tip.topic == topic)
+    segments = place.tiering.catalogue.list_remote_log_segments(tip)
+    lost = min(segments, key=lambda one: one.start_offset)
+    # At this time, so that the broker gives the objects their grace.
+    for state in (DELETING, DELETED):
+        publish(place, lost.update(state, broker_id=5, now_ms=now_ms()))
+    eventually(
+        lambda: len(place.tiering.catalogue.list_remote_log_segments(tip)) == 1, "it is forgotten"
+    )
+    # A copy that nobody finished is none to put back.
+    orphan = objects(place, topic, ".log")[0]
+    name = orphan.name.replace(encode_id(lost.id.id), encode_id(uuid4()))
+    orphan.with_name(name).write_bytes(b"the begin")
+    assert cures(place, topic) == [(0, "put back into the catalogue")]
+    assert cures(place, topic) == []
+    assert verified(place, topic) == [None, None]
+    assert consume(place.broker.bootstrap, topic, len(sent)) == sent
+
+
+def publish(place: TierPlace, event: MetadataEvent) -> None:
+    """Tell all readers of the metadata topic something, as no broker would."""
+
+    async def tell() -> None:
+        log = await KafkaMetadataEventLog.open(
+            KafkaMetadataEventLogConfig(
+                place.broker.bootstrap, partition_count=3, replication_factor=1
+            )
+        )
+        tip = event_tip(event)
+        await log.publish(metadata_partition_for(*tip.identity, 3), encode_event(event))
+        await log.close()
+
+    asyncio.run(tell())
+
+
+def test_repair_says_what_is_lost(place: TierPlace, broken: tuple[str, list[bytes]]) -> None:
+    topic, sent = broken
+    first, second = objects(place, topic, ".log")
+    whole = first.read_bytes(), second.read_bytes()
+    first.unlink()
+    second.write_bytes(whole[1][:-1])
+    result = run(place, "repair", topic, "--json")
+    assert [row["cure"] for row in json.loads(result.stdout)] == ["lost", "lost"]
+    assert (result.exit_code, "2 segments are lost" in result.stderr) == (1, True)
+    first.write_bytes(whole[0])
+    second.write_bytes(whole[1])
+    assert cures(place, topic) == []
+    assert consume(place.broker.bootstrap, topic, len(sent)) == sent
 
 
 def test_plan_needs_no_broker(place: TierPlace, topic: str) -> None:

@@ -99,6 +99,23 @@ async def test_a_late_answer_ends_the_connection_for_all() -> None:
         connection.send_unanswered(HEARTBEAT, 4)
 
 
+async def test_who_asks_is_told_once_whatever_comes() -> None:
+    connection, transport = opened()
+    heard: list[Any] = []
+    for within in (60.0, 0.0, 60.0):
+        connection.ask(HEARTBEAT, 4, heard.append, within)
+    given_up = connection.ask(HEARTBEAT, 4, heard.append, 0.0)
+    given_up.cancel()
+    arrive(connection, heartbeat_answer(0, 7))
+    assert [one.error_code for one in heard] == [7]  # as it is read
+    while transport.ended is None:  # noqa: ASYNC110  # the time that is given is no time
+        await asyncio.sleep(0)
+    connection.connection_lost(None)
+    assert [type(one) for one in heard[1:]] == [RequestTimedOut, ConnectionLost, ConnectionLost]
+    with pytest.raises(BrokerUnreachable, match="given up"):
+        connection.ask(HEARTBEAT, 4, heard.append)
+
+
 async def test_a_broken_protocol_ends_the_connection() -> None:
     connection, transport = opened()
     [task] = await ask(connection, 1)

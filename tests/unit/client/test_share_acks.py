@@ -307,6 +307,21 @@ class Model(RuleBasedStateMachine):
         self.states = {at: state for at, state in self.states.items() if at[0] not in self.lost}
 
     @invariant()
+    def heads_are_the_states_themselves(self) -> None:
+        """What a consumer decides about by itself is what is held, in the place where it is."""
+        held = {
+            (number, first + at)
+            for number, (first, states) in self.ledger.heads.items()
+            for at, state in enumerate(states)
+            if state == HELD
+        }
+        assert held == {
+            place
+            for place, state in self.states.items()
+            if state == "held" and place[0] not in self.lost
+        }
+
+    @invariant()
     def counts_agree(self) -> None:
         held = [at for at, state in self.states.items() if state == "held"]
         assert self.ledger.undecided == len([at for at in held if at[0] not in self.lost])

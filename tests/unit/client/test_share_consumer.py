@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ottla.client.errors import KafkaError, RequestTimedOut, UnsupportedApi
+from ottla.client.errors import (
+    BadArgument,
+    ClientClosed,
+    KafkaError,
+    RequestTimedOut,
+    UnsupportedApi,
+)
 from ottla.client.exchange import api_key_of
 from ottla.client.share_consumer import ShareConsumer
-from ottla.client.share_types import UndecodableRecords
+from ottla.client.share_types import Kind, RecordNotHeld, UndecodableRecords
 from ottla.wire.builder import build_batch
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.records import Record
@@ -419,3 +425,45 @@ async def test_a_broker_that_cannot_renew_leaves_the_record_held(broker: Scripte
         assert isinstance(error, UnsupportedApi)
         consumer.acknowledge(record, "accept")
         assert set((await consumer.commit()).values()) == {None}
+
+
+async def test_only_what_was_given_can_be_decided_about(broker: ScriptedBroker) -> None:
+    some = delivered((3, 4), (7, 8), records=batch(3, 4) + batch(7, 8))
+    broker.script(ShareFetchRequest, some, ShareFetchResponse())
+    consumer = consumer_of(broker, ack_mode="explicit")
+    async with consumer:
+        found = await first_records(consumer)
+        for offset in (2, 5, 9, -1):
+            # What is next to a range must not be taken for something in it, from either end.
+            with pytest.raises(RecordNotHeld, match="is not held"):
+                consumer.acknowledge(found[0]._replace(offset=offset))
+        with pytest.raises(BadArgument, match="kind is one of accept, release"):
+            consumer.acknowledge(found[0], "maybe")  # type: ignore[arg-type]
+        for record, kind in zip(found, ("reject", "accept", "release", "accept"), strict=True):
+            consumer.acknowledge(record, "accept")
+            consumer.acknowledge(record, kind)  # type: ignore[arg-type]  # the last word counts
+        await consumer.commit()
+        with pytest.raises(RecordNotHeld, match="is not held"):
+            consumer.acknowledge(found[0])
+    with pytest.raises(ClientClosed):
+        consumer.acknowledge(found[0])
+    [request] = [one for one in broker.asked(ShareAcknowledgeRequest) if acks(one)]
+    assert acks(request) == [
+        (3, 4, [Kind.REJECT, Kind.ACCEPT]),
+        (7, 8, [Kind.RELEASE, Kind.ACCEPT]),
+    ]
+
+
+async def test_nothing_is_said_of_records_while_a_consumer_closes(broker: ScriptedBroker) -> None:
+    broker.script(ShareFetchRequest, delivered((0, 1), records=batch(0, 1)), ShareFetchResponse())
+    consumer = consumer_of(broker, ack_mode="explicit")
+    async with consumer:
+        found = await first_records(consumer)
+        consumer.acknowledge(found[0])
+        closing = asyncio.create_task(consumer.close())
+        await asyncio.sleep(0)
+        with pytest.raises(ClientClosed):
+            consumer.acknowledge(found[1])
+        await closing
+    [request] = broker.asked(ShareAcknowledgeRequest)
+    assert acks(request) == [(0, 0, [Kind.ACCEPT])]

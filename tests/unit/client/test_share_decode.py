@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.client.cluster_view import TopicPartition
 from ottla.client.share_arrow import read_columns
-from ottla.client.share_bulk import read_bulk
+from ottla.client.share_bulk import FEWEST, read_bulk, read_many
 from ottla.client.share_decode import Arrival, BulkLoader, load_bulk, read_records, sound_batches
 from ottla.client.share_delivery import WAITING, Delivery
 from ottla.client.share_types import Kind, ShareRecord, UndecodableRecords
@@ -181,10 +181,17 @@ def test_compiled_code_leaves_what_is_unusual_to_the_other() -> None:
         assert states(one) == {0: Kind.GAP, 1: Kind.GAP}
 
 
+def test_compiled_code_reads_many_alone() -> None:
+    for count, is_many in ((FEWEST - 1, False), (FEWEST, True)):
+        data = build_batch([Record(at, 0, None, b"v") for at in range(count)], base_offset=0)
+        one = arrival(bytes(data), AcquiredRecords(0, count - 1, 1))
+        assert (read_many(one.delivery, sound_batches(one)[0]) is not None) is is_many
+
+
 async def test_compiled_code_is_loaded_when_many_have_come() -> None:
     loader = BulkLoader()
     assert loader.reader is None  # it is being loaded, since this module has it
     async with asyncio.timeout(60):
         while loader.reader is None:  # noqa: ASYNC110  # there is no event to wait for
             await asyncio.sleep(0.01)
-    assert loader.reader is load_bulk() is read_bulk
+    assert loader.reader is load_bulk() is read_many

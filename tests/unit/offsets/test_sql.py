@@ -1,7 +1,4 @@
-"""Positions in the caller's transaction: T74, T75 and T78 of the specification.
-
-asyncpg connections are not supported; see docs/offsets.md.
-"""
+"""Positions in the caller's transaction: T74, T75 and T78 of the specification."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.spark import java
 from ottla.spark.errors import NoJava
-from ottla.spark.session import CHECKPOINT_MANAGER, UNIX_SOCKETS, profile
+from ottla.spark.session import CHECKPOINT_MANAGER, JVM_OPTIONS, UNIX_SOCKETS, profile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,3 +84,11 @@ def test_the_profile_of_remote_checkpoints_keeps_sparks_own_way_of_writing() -> 
     assert profile()[UNIX_SOCKETS] == "true"
     assert CHECKPOINT_MANAGER in profile()
     assert CHECKPOINT_MANAGER not in profile(local_checkpoints=False)
+
+
+@pytest.mark.parametrize(("cores", "serial"), [(2, True), (16, False)])
+def test_on_few_cores_the_collector_has_no_threads_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, cores: int, serial: bool
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    assert ("-XX:+UseSerialGC" in profile()[JVM_OPTIONS].split()) == serial

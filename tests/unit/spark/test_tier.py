@@ -20,7 +20,7 @@ from ottla.spark.errors import BadOption, DataLoss
 from ottla.spark.log_backend import LogBackend
 from ottla.spark.options import Mode, parse_source
 from ottla.spark.pushdown import Bound, clipped
-from ottla.spark.tier_planning import Piece, cut
+from ottla.spark.tier_planning import Piece, cut, packed
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.tier.reader import Split
 from ottla.wire.arrow import batches_to_arrow
@@ -410,6 +410,16 @@ def spoil(path: Path, damage: str) -> None:
         path.write_bytes(content)
     else:
         path.write_bytes(content[:-5])
+
+
+@pytest.mark.parametrize(("least", "tasks"), [(None, 3), (2, 3), (6, 6), (100, 12)])
+def test_pieces_are_packed_into_tasks(least: int | None, tasks: int) -> None:
+    size = tier_planning.TASK_BYTES // 4
+    split = Split("t", 0, "key", None, 0, size, 0, 9)
+    pieces = [Piece("t", None, 0, at * 10, at * 10 + 10, split) for at in range(12)]
+    found = packed(pieces, least)
+    assert len(found) == tasks
+    assert [piece for task in found for piece in task] == pieces
 
 
 def test_tasks_are_small_to_send(tiered: Tiered) -> None:

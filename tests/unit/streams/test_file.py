@@ -35,6 +35,7 @@ from ottla.streams import (
     Reset,
     Streamer,
     connect,
+    pump,
 )
 from ottla.streams.errors import (
     CommitNotAllowed,
@@ -50,12 +51,13 @@ from ottla.streams.errors import (
     StreamEnded,
     TruncatedFile,
 )
+from ottla.streams.ss import inotify, watch
 from ottla.streams.ss.encoder import Encoder, Entry
 from ottla.streams.ss.format import HEADER_SIZE, Header
 from ottla.streams.ss.reader import SsReader
 from ottla.streams.ss.survey import find_end
 from ottla.streams.ss.writer import SsWriter
-from ottla.streams.types import Message, Outgoing
+from ottla.streams.types import Message, Outgoing, Receipts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -242,7 +244,7 @@ def test_t48_v7_cut_at_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         found = read_cut(path, size)
         assert [m.seq for m in found] == list(range(len(found)))
         writer = SsWriter(str(path), FileOptions())
-        [receipt] = writer.append([Outgoing("hello", b"new", shard=1)])
+        [receipts] = writer.append([Outgoing("hello", b"new", shard=1)])
         writer.close()
         again = SsReader(str(path))
         both = read_all(again)
@@ -250,7 +252,8 @@ def test_t48_v7_cut_at_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         again.close()
         assert both[:-1] == found
         assert (both[-1].payload, both[-1].seq) == (b"new", len(found) if found else 1)
-        assert receipt.seq == both[-1].seq  # type: ignore[union-attr]  # not refused
+        assert isinstance(receipts, Receipts)
+        assert receipts.nth(0).seq == both[-1].seq
 
 
 def read_cut(path: Path, size: int) -> list[Message]:
@@ -300,21 +303,68 @@ async def test_t49_d12_appending_after_an_end_mark(tmp_path: Path) -> None:
     assert b"EOS" not in path.read_bytes()
 
 
-async def test_t52_lines_of_another_process_arrive(tmp_path: Path) -> None:
+FROM_AFAR = (
+    "import asyncio, sys\n"
+    "from ottla.streams import connect\n"
+    "async def main():\n"
+    "    async with connect('file://' + sys.argv[1]) as s, s.producer('a') as p:\n"
+    "        await (await p.send('from afar'))\n"
+    "asyncio.run(main())\n"
+)
+
+
+def poll_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the reader nor the pump that asks it looks again unless it is told to."""
+    monkeypatch.setattr(watch, "POLL_FIRST", 3600.0)
+    monkeypatch.setattr(pump, "FETCH_WAIT", 3600.0)
+
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the watcher is inotify")
+
+
+@pytest.mark.parametrize("watched", [False, pytest.param(True, marks=LINUX)])
+async def test_t52_lines_of_another_process_arrive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: bool
+) -> None:
+    """With the watcher disabled by polling, and with polling disabled by the watcher."""
+    if watched:
+        poll_never(monkeypatch)
     path = tmp_path / "x.ss"
     await write(path, ["first"])
-    program = (
-        "import asyncio, sys\n"
-        "from ottla.streams import connect\n"
-        "async def main():\n"
-        "    async with connect('file://' + sys.argv[1]) as s, s.producer('a') as p:\n"
-        "        await (await p.send('from afar'))\n"
-        "asyncio.run(main())\n"
-    )
-    async with open_file(path) as streamer, streamer.consumer("a") as consumer:
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(path))
-        assert (await consumer.next(20)).payload == b"from afar"
+    async with open_file(path, watch=watched) as streamer, streamer.consumer("a") as consumer:
+        arriving = asyncio.create_task(consumer.next(120))
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", FROM_AFAR, str(path))
+        assert (await arriving).payload == b"from afar"
         assert await process.wait() == 0
+
+
+async def test_t52_who_is_told_nothing_polls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system without inotify, or one that allows no more of it."""
+    monkeypatch.setattr(inotify, "MASK", 0)
+    path = tmp_path / "x.ss"
+    await write(path, ["first"])
+    assert inotify.watched(str(path)) is None
+    async with open_file(path) as streamer, streamer.consumer("a") as consumer:
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", FROM_AFAR, str(path))
+        assert (await consumer.next(120)).payload == b"from afar"
+        assert await process.wait() == 0
+
+
+@LINUX
+async def test_t52_the_watcher_tells_of_a_file_that_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poll_never(monkeypatch)
+    path = tmp_path / "x.ss"
+    await write(path, ["first"])
+    async with open_file(path) as streamer, streamer.consumer("a") as consumer:
+        ending = asyncio.create_task(consumer.next(120))
+        await asyncio.sleep(0.05)
+        path.unlink()
+        with pytest.raises(StreamEnded):
+            await ending
 
 
 async def test_t53_d13_two_producers_on_one_file(tmp_path: Path) -> None:
@@ -558,9 +608,10 @@ def test_a_shard_that_no_beacon_of_late_tells_of_goes_on(tmp_path: Path) -> None
     writer.append([Outgoing(name, bytes(200)) for name in ["x", "y", "z"] * 10])
     writer.close()
     writer = SsWriter(str(path), options)
-    [receipt] = writer.append([Outgoing("old", b"3")])
+    [receipts] = writer.append([Outgoing("old", b"3")])
     writer.close()
-    assert receipt.seq == 3  # type: ignore[union-attr]  # not refused
+    assert isinstance(receipts, Receipts)
+    assert receipts.nth(0).seq == 3
 
 
 def test_a_failed_write_leaves_a_valid_file(
@@ -584,6 +635,7 @@ def test_a_failed_write_leaves_a_valid_file(
         writer.append([Outgoing("a", b"2")])
     assert path.stat().st_size == size
     monkeypatch.setattr(os, "pwrite", real)
-    [receipt] = writer.append([Outgoing("a", b"3")])
+    [receipts] = writer.append([Outgoing("a", b"3")])
     writer.close()
-    assert receipt.seq == 2  # type: ignore[union-attr]  # not refused
+    assert isinstance(receipts, Receipts)
+    assert receipts.nth(0).seq == 2

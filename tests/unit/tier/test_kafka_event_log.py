@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,19 +13,26 @@ from ottla.client.admin import Admin
 from ottla.client.errors import UnsupportedSecurity
 from ottla.client.security import Security
 from ottla.testing.embedded import EmbeddedBroker
-from ottla.tier.errors import RetriableRemoteError
+from ottla.tier.copier import CopyStep, delete_segment
+from ottla.tier.errors import RemoteNotFound, RetriableRemoteError
 from ottla.tier.event_log import MetadataEventRecord, PartitionStart
 from ottla.tier.kafka_event_log import (
     METADATA_TOPIC,
     KafkaMetadataEventLog,
     KafkaMetadataEventLogConfig,
 )
+from ottla.tier.storage_manager import RemoteStorageManager
+from ottla.tier.store_local import LocalStore
 from ottla.tier.topic_rlmm import TopicBasedRemoteLogMetadataManager
+from tests.support.tier_copies import copy_of
+from tests.support.tier_logs import NOW_MS, make_log, rolled
 from tests.support.tiering import FINISHED, TIP, becomes, segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from ottla.tier.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata
 
 
 @pytest.fixture
@@ -111,6 +119,62 @@ async def test_case_17_no_group_and_a_catalogue_on_the_topic(
     finally:
         await manager.close()
         await log.close()
+
+
+async def test_case_13_two_nodes_share_the_topic_and_an_old_leader_is_fenced(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """The old leader hangs between its uploads and the last event; the new one copies anew."""
+    log = make_log(tmp_path / "log")
+    storage = RemoteStorageManager(LocalStore(tmp_path / "store"), "", "cluster")
+    async with AsyncExitStack() as stack:
+        stack.callback(log.close)
+        old, new = [await manager_on(stack, broker, tmp_path / name) for name in ("old", "new")]
+        late, own = next(rolled(log)), next(rolled(log, first_number=5000))
+        zombie = copy_of(late, old, storage)
+        while zombie.next is not CopyStep.FINISH:
+            await zombie.step()
+        await listed(new, [late.metadata.id])
+        await delete_segment(new, storage, late.metadata, broker_id=6, clock_ms=lambda: NOW_MS)
+        finished = await copy_of(own, new, storage).run()
+        await listed(old, [own.metadata.id])
+        with pytest.raises(RemoteNotFound):
+            await zombie.run()
+        # Had nobody swept it, its copy would stand beside the other and hide nothing.
+        twin = next(rolled(log, first_number=7000))
+        await copy_of(twin, old, storage).run()
+        for manager in (old, new):
+            await listed(manager, [own.metadata.id, twin.metadata.id])
+            found = manager.remote_log_segment_metadata(TIP, 0, finished.start_offset)
+            assert found is not None
+            assert await storage.fetch_log_segment(found, 0) == own.data.log.read_bytes()
+        assert listing(old) == listing(new)
+
+
+async def manager_on(
+    stack: AsyncExitStack, broker: EmbeddedBroker, directory: Path
+) -> TopicBasedRemoteLogMetadataManager:
+    log = await KafkaMetadataEventLog.open(config(broker.bootstrap))
+    stack.push_async_callback(log.close)
+    manager = await TopicBasedRemoteLogMetadataManager.start(log, directory, "cluster")
+    stack.push_async_callback(manager.close)
+    await manager.reconcile_assignment(range(log.partition_count))
+    return manager
+
+
+def listing(
+    manager: TopicBasedRemoteLogMetadataManager,
+) -> dict[RemoteLogSegmentId, RemoteLogSegmentMetadata]:
+    return {one.id: one for one in manager.list_remote_log_segments(TIP)}
+
+
+async def listed(
+    manager: TopicBasedRemoteLogMetadataManager, ids: list[RemoteLogSegmentId]
+) -> None:
+    """Until a manager knows these, which another one has told of."""
+    async with asyncio.timeout(60):
+        while not manager.is_ready(TIP) or set(listing(manager)) != set(ids):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
 
 
 async def test_case_17_security_reaches_the_connections() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import random
 from dataclasses import replace
 from itertools import pairwise
@@ -25,7 +26,9 @@ from ottla.tier.reader import (
     RemoteReader,
     SegmentGone,
     TopicSource,
+    memory,
     read_split,
+    reading,
     rebuild_catalogue,
 )
 from ottla.tier.reader.planning import MissingSegments
@@ -33,6 +36,8 @@ from ottla.tier.storage_manager import RemoteStorageManager
 from ottla.tier.store_local import LocalStore
 from ottla.wire.arrow import batches_to_arrow
 from ottla.wire.batch import iter_batches
+from tests.support.faulty_store import FaultyStore
+from tests.support.tier_copies import put_file
 from tests.support.tier_logs import NOW_MS, make_log, rolled
 from tests.support.tiering import FINISHED, TIP, TOPIC_ID, becomes
 
@@ -101,8 +106,13 @@ async def rows_of(reader: RemoteReader, plan: Plan) -> pa.Table:
     return pa.Table.from_batches(found) if found else pa.table({})
 
 
+@pytest.mark.parametrize("part_bytes", [90, 500, reading.PART_BYTES])
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-async def test_all_rows_are_those_of_the_files(tiered: Tiered, isolation: str) -> None:
+async def test_all_rows_are_those_of_the_files(
+    tiered: Tiered, isolation: str, part_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the bytes of a split are cut: batches are larger than the smallest parts."""
+    monkeypatch.setattr(reading, "PART_BYTES", part_bytes)
     committed = isolation == "read_committed"
     reader = tiered.listing()
     plan = await reader.plan(TIP.topic, TIP.partition, isolation=isolation, split_bytes=1000)  # type: ignore[arg-type]  # one of the two
@@ -198,12 +208,16 @@ async def test_case_58_a_replaced_object_is_refused(tiered: Tiered, tmp_path: Pa
     split = plan.splits[1]
     other = tmp_path / "other"
     other.write_bytes(bytes(await tiered.storage.store.get_tail(split.key, 1 << 20)))
-    await tiered.storage.store.put_file(split.key, other)
+    await put_file(tiered.storage.store, split.key, other)
     with pytest.raises(SegmentGone):
         await read_split(tiered.storage.store, split)
 
 
-async def test_case_58_damaged_or_short_bytes_are_refused(tiered: Tiered, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part_bytes", [500, reading.PART_BYTES])
+async def test_case_58_damaged_or_short_bytes_are_refused(
+    tiered: Tiered, tmp_path: Path, part_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "PART_BYTES", part_bytes)
     plan = await tiered.listing().plan(TIP.topic, TIP.partition, isolation="read_uncommitted")
     split = plan.splits[1]._replace(etag=None)
     data = bytearray(await tiered.storage.store.get_tail(split.key, 1 << 20))
@@ -213,12 +227,38 @@ async def test_case_58_damaged_or_short_bytes_are_refused(tiered: Tiered, tmp_pa
         data[:100] + bytes([data[100] ^ 1]) + data[101:],
         data[:-1],
         data[: -sizes[-1]],
+        # The offset of a batch in the middle, which no CRC covers.
+        data[: sizes[0] + 7] + bytes([data[sizes[0] + 7] ^ 0x40]) + data[sizes[0] + 8 :],
     ):
         other.write_bytes(damaged)
-        await tiered.storage.store.put_file(split.key, other)
+        await put_file(tiered.storage.store, split.key, other)
         for one in (split, split._replace(end=len(damaged))):
             with pytest.raises(CorruptRemoteData):
                 await read_split(tiered.storage.store, one)
+
+
+@pytest.mark.parametrize("part_bytes", [500, reading.PART_BYTES])
+@pytest.mark.parametrize("fault", ["truncating", "corrupting"])
+async def test_bytes_that_come_damaged_once_are_asked_for_again(
+    tiered: Tiered, fault: str, part_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(reading, "PARTS_IN_FLIGHT", 1)  # so that it is the first one
+    plan = await tiered.listing().plan(TIP.topic, TIP.partition, isolation="read_uncommitted")
+    split = plan.splits[1]
+    expected = tiered.local(split.first_offset, split.last_offset + 1, committed=False)
+    store = FaultyStore(tiered.storage.store)
+    setattr(store, fault, True)
+    get_range = store.get_range
+
+    async def once(key: str, start: int, end: int, *, etag: str | None = None) -> memoryview:
+        found = await get_range(key, start, end, etag=etag)
+        store.heal()
+        return found
+
+    monkeypatch.setattr(store, "get_range", once)
+    assert pa.Table.from_batches(await read_split(store, split)) == expected
+    assert store.log_reads == len(reading._parts(split)) + 1
 
 
 async def test_a_transaction_that_ends_after_the_remote_part(tmp_path: Path) -> None:
@@ -301,3 +341,14 @@ def test_case_56_ranges_hold_every_wanted_batch_and_splits_each_once() -> None:
 def test_a_range_without_an_index_is_the_whole() -> None:
     assert byte_range(OffsetIndex(), 0, 5, 9, 77) == ByteRange(0, 77)
     assert cut(OffsetIndex(), ByteRange(0, 77), 10) == [ByteRange(0, 77)]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no mallopt")
+def test_freed_memory_is_kept_unless_the_environment_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in memory.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert memory.keep_freed_memory.__wrapped__()
+    monkeypatch.setenv(memory.VARIABLES[0], "1")
+    assert not memory.keep_freed_memory.__wrapped__()

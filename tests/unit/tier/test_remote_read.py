@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.tier import remote_read
 from ottla.tier.batches import Wanted
 from ottla.tier.errors import (
     CorruptRemoteData,
@@ -18,6 +19,7 @@ from tests.support.tier_copies import (
     Clock,
     cache_on,
     copy_all,
+    put_file,
 )
 from tests.support.tier_logs import rolled
 from tests.support.tiering import TIP
@@ -87,6 +89,26 @@ async def test_case_43_a_consumer_walks_through_all_of_it(
         )  # fmt: skip
 
 
+async def test_wherever_the_bytes_end_there_is_a_batch(
+    log: PartitionLog,
+    storage: RemoteStorageManager,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also inside the first bytes of a batch, which do not say yet how large it is."""
+    monkeypatch.setattr(remote_read, "MIN_WINDOW", 100)
+    catalogue = InMemoryRlmm()
+    await copy_all(log, catalogue, storage)
+    cache = cache_on(tmp_path / "cache", storage, Clock())
+    for offset in (5, 40):
+        for max_bytes in range(1, 400):
+            found = await read_remote(
+                catalogue, storage, cache, TIP, log.epochs.entries,
+                Wanted(offset, max_bytes, 99, True), committed=False, index_interval=0,
+            )  # fmt: skip
+            assert found.next_offset > offset
+
+
 async def test_damaged_batches_are_never_served(
     log: PartitionLog, storage: RemoteStorageManager, tmp_path: Path
 ) -> None:
@@ -98,7 +120,7 @@ async def test_damaged_batches_are_never_served(
     data[80] ^= 1
     path = tmp_path / "damaged"
     path.write_bytes(data)
-    await storage.store.put_file(key, path)
+    await put_file(storage.store, key, path)
     with pytest.raises(CorruptRemoteData):
         await read_remote(
             catalogue, storage, cache_on(tmp_path / "cache", storage, Clock()), TIP,

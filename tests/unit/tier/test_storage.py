@@ -30,10 +30,11 @@ from ottla.tier.layout import (
     topic_id_of,
 )
 from ottla.tier.location import BadLocation, open_store, parse_location
-from ottla.tier.storage_manager import RemoteStorageManager
-from ottla.tier.store import AlreadyExists, ObjectReplaced
+from ottla.tier.storage_manager import LogPieces, RemoteStorageManager
+from ottla.tier.store import PIECE_BYTES, AlreadyExists, ObjectReplaced
 from ottla.tier.store_local import LocalStore
 from tests.support.s3 import minio_program, rsm_config
+from tests.support.tier_copies import put_file
 from tests.support.tier_logs import Rolled, make_log, rolled
 from tests.support.tiering import TIP, TOPIC_ID
 
@@ -120,6 +121,29 @@ async def test_case_59_ranges(store: ObjectStore, tmp_path: Path) -> None:
         await manager.copy_log(longer, data)
 
 
+async def test_a_disk_that_fails_is_not_taken_for_a_store_that_does(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that fails is tried again, with the same file; here that would not help."""
+    path = tmp_path / "large"
+    path.write_bytes(bytes(PIECE_BYTES + 1))
+    read = LogPieces._read
+
+    def fail_later(self: LogPieces) -> bytes:
+        if self.size:
+            raise OSError("bad sector")
+        return read(self)
+
+    monkeypatch.setattr(LogPieces, "_read", fail_later)
+    manager = manager_on(store)
+    metadata, data = first_rolled(tmp_path)
+    for bad in (replace(data, log=path), replace(data, log=tmp_path)):
+        with pytest.raises(RemoteStorageError, match="cannot read") as caught:
+            await manager.copy_log(metadata, bad)
+        assert not isinstance(caught.value, RetriableRemoteError)
+    assert await keys(manager) == []
+
+
 async def test_case_59_deletion_can_be_repeated(store: ObjectStore, tmp_path: Path) -> None:
     manager = manager_on(store)
     metadata, data = first_rolled(tmp_path)
@@ -142,13 +166,13 @@ async def test_case_59_an_object_that_was_replaced(store: ObjectStore, tmp_path:
     key = f"{uuid4()}/x.log"
     path = tmp_path / "file"
     path.write_bytes(b"one")
-    await store.put_file(key, path)
+    await put_file(store, key, path)
     etag = (await store.head(key)).etag
     assert bytes(await store.get_range(key, 0, 3, etag=etag)) == b"one"
     assert bytes(await store.get_tail(key, 2)) == b"ne"
     assert bytes(await store.get_tail(key, 9)) == b"one"
     path.write_bytes(b"two")
-    await store.put_file(key, path)
+    await put_file(store, key, path)
     with pytest.raises(ObjectReplaced):
         await store.get_range(key, 0, 3, etag=etag)
     assert bytes(await store.get_range(key, 0, 3)) == b"two"
@@ -159,7 +183,7 @@ async def test_case_59_more_parts_than_one(store: ObjectStore, tmp_path: Path) -
     content = os.urandom(1 << 20) * 20 + b"end"
     path.write_bytes(content)
     key = f"{uuid4()}/large.log"
-    await store.put_file(key, path)
+    await put_file(store, key, path)
     assert (await store.head(key)).size == len(content)
     assert await store.get_range(key, len(content) - 5, len(content)) == content[-5:]
 
@@ -168,12 +192,13 @@ UPLOAD = """
 import asyncio, resource, sys
 from pathlib import Path
 from ottla.tier.location import open_store, parse_location
+from ottla.tier.storage_manager import LogPieces
 config = dict(pair.split("=", 1) for pair in sys.argv[3:])
 store = open_store(parse_location(config))
 async def main():
-    await store.put_file(sys.argv[2] + "warm", Path(__file__))
+    await store.put_pieces(sys.argv[2] + "warm", LogPieces(Path(__file__)))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    await store.put_file(sys.argv[2] + "large", Path(sys.argv[1]))
+    await store.put_pieces(sys.argv[2] + "large", LogPieces(Path(sys.argv[1])))
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 asyncio.run(main())
 """

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ottla.streams.positions import StoredPositions
     from ottla.streams.producer import Delivery
-    from ottla.streams.types import ConsumerOptions, Outgoing, ProducerOptions
+    from ottla.streams.types import ConsumerOptions, ProducerOptions
 
     T = TypeVar("T")
 
@@ -162,8 +162,8 @@ class FileSink(Sink):
         await self._handle.open()
         self._opened = True
 
-    async def write(self, batch: Sequence[tuple[Outgoing, Delivery]]) -> None:
-        messages = [message for message, _ in batch]
+    async def write(self, batch: Sequence[Delivery]) -> None:
+        messages = [delivery.message for delivery in batch]
         results = await self._handle.run(lambda writer: writer.append(messages))
         self._handle.announce()
         settle_all(batch, results)

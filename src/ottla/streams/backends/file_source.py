@@ -73,7 +73,7 @@ class FileSource(Source):
         return None
 
     async def open(self, host: Host) -> None:
-        self._watch = Watch(self._path, self._file.max_poll)
+        self._watch = Watch(self._path, self._file.max_poll, told=self._file.watch)
         if self._group is not None:
             await self._join(self._group)
             return

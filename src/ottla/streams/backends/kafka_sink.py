@@ -64,9 +64,9 @@ class KafkaSink(Sink):
         )
         self._thread.start()
 
-    async def write(self, batch: Sequence[tuple[Outgoing, Delivery]]) -> None:
-        for message, delivery in batch:
-            while not self._produce(message, delivery):
+    async def write(self, batch: Sequence[Delivery]) -> None:
+        for delivery in batch:
+            while not self._produce(delivery.message, delivery):
                 self._room.clear()
                 await self._room.wait()
 

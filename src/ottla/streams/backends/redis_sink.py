@@ -40,14 +40,15 @@ class RedisSink(Sink):
     async def open(self) -> None:
         """The driver is connected already."""
 
-    async def write(self, batch: Sequence[tuple[Outgoing, Delivery]]) -> None:
+    async def write(self, batch: Sequence[Delivery]) -> None:
         for first in range(0, len(batch), PER_PIPELINE):
             await self._write(batch[first : first + PER_PIPELINE])
 
-    async def _write(self, batch: Sequence[tuple[Outgoing, Delivery]]) -> None:
+    async def _write(self, batch: Sequence[Delivery]) -> None:
         sent: list[tuple[Outgoing, Delivery, int]] = []
         async with self._link.client.pipeline(transaction=False) as pipe:
-            for message, delivery in batch:
+            for delivery in batch:
+                message = delivery.message
                 try:
                     shard, key = self._place(message)
                     fields = self._entries.fields(message)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ottla.streams.base import Host
     from ottla.streams.positions import StoredPositions
     from ottla.streams.producer import Delivery
-    from ottla.streams.types import ConnectOptions, ConsumerOptions, Outgoing, ProducerOptions
+    from ottla.streams.types import ConnectOptions, ConsumerOptions, ProducerOptions
     from ottla.streams.url import StreamUrl
 
 _log = logging.getLogger("ottla.streams")
@@ -292,14 +292,15 @@ class StdioSink(Sink):
     async def open(self) -> None:
         self._open = True
 
-    async def write(self, batch: Sequence[tuple[Outgoing, Delivery]]) -> None:
+    async def write(self, batch: Sequence[Delivery]) -> None:
         if not self._open:
             raise ProducerEnded("the streamer was closed")
         lines: list[bytes] = []
         written: list[tuple[Delivery, Receipt]] = []
         sent = self._hub.sent
         now = time.time_ns()
-        for message, delivery in batch:
+        for delivery in batch:
+            message = delivery.message
             shard = message.shard or 0
             seq = sent.get((message.stream, shard), 0)
             moment = now if message.timestamp_ns is None else message.timestamp_ns

@@ -11,8 +11,7 @@ import fcntl
 import logging
 import os
 import time
-from functools import partial
-from itertools import groupby, repeat
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +28,7 @@ from ottla.streams.ss.crc import crc16_each
 from ottla.streams.ss.encoder import Encoder, Entry
 from ottla.streams.ss.format import HEADER_SIZE, WRITE_UNIT, Header, decode_header
 from ottla.streams.ss.survey import Survey, find_end, last_marker
-from ottla.streams.types import Create, Receipt
+from ottla.streams.types import Create, Receipt, Receipts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ottla.streams")
 
 _RUN = attrgetter("stream", "shard", "timestamp_ns")
-
-_receipt = partial(tuple.__new__, Receipt)
-"""`Receipt._make` without its check, for many at once."""
 
 _FLAGS = {
     Create.NEVER: 0,
@@ -130,11 +126,11 @@ class SsWriter:
         self._write(0, header.encode() + encoder.take())
         return encoder
 
-    def append(self, messages: Sequence[Outgoing]) -> list[Receipt | StreamError]:
-        """Write messages in order; each gets its receipt, or the reason it was not written."""
+    def append(self, messages: Sequence[Outgoing]) -> list[Receipts | StreamError]:
+        """Write messages in order; runs of them get their receipts, the others the reason."""
         start = self._encoder.offset
         now = time.time_ns()
-        results: list[Receipt | StreamError] = []
+        results: list[Receipts | StreamError] = []
         for (stream, shard, given_ns), run in groupby(messages, _RUN):
             time_ms = (now if given_ns is None else given_ns) // 1_000_000
             payloads = [message.payload for message in run]
@@ -148,7 +144,7 @@ class SsWriter:
         shard: int,
         time_ms: int,
         payloads: list[bytes],
-        results: list[Receipt | StreamError],
+        results: list[Receipts | StreamError],
     ) -> None:
         """Messages of one shard and one time: whole stretches between beacons at once."""
         key, time_ns = stream.encode(), time_ms * 1_000_000
@@ -166,8 +162,7 @@ class SsWriter:
                     at += 1
                     continue
                 count = 1
-            sequences = range(seq, seq + count)
-            results += map(_receipt, zip(repeat(stream), repeat(shard), sequences, repeat(time_ns)))
+            results.append(Receipts(Receipt(stream, shard, seq, time_ns), count))
             at += count
             seq += count
 

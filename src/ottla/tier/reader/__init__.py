@@ -8,11 +8,17 @@
 
 No broker takes part. The catalogue is read from the metadata topic (`TopicSource`) or, when no
 broker answers at all, made from a listing of the store (`ListingSource`). A plan's splits are plain
-values that can be sent to other processes; `read_split` needs nothing but the store.
+values that can be sent to other processes; `stream_split` needs nothing but the store.
 """
 
 from ottla.tier.reader.planning import Plan, PlannedSegment, Split
-from ottla.tier.reader.reading import OffsetsExpired, RemoteReader, SegmentGone, read_split
+from ottla.tier.reader.reading import (
+    OffsetsExpired,
+    RemoteReader,
+    SegmentGone,
+    read_split,
+    stream_split,
+)
 from ottla.tier.reader.sources import (
     AmbiguousTopic,
     ListingSource,
@@ -34,4 +40,5 @@ __all__ = [
     "TopicSource",
     "read_split",
     "rebuild_catalogue",
+    "stream_split",
 ]

@@ -9,8 +9,9 @@ that were promised are gone says so with `OffsetsExpired`.
 from __future__ import annotations
 
 import asyncio
-from itertools import chain
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.client.reader_rows import Chunk
 from ottla.client.reader_types import CorruptRecords
@@ -20,16 +21,16 @@ from ottla.log.producer_state import ProducerStates
 from ottla.tier.errors import CorruptRemoteData, RemoteNotFound, RemoteStorageError
 from ottla.tier.layout import Section
 from ottla.tier.ranges import ByteRange, aborted_within, byte_range, cut
+from ottla.tier.reader.memory import keep_freed_memory
 from ottla.tier.reader.planning import Plan, Request, Split, newest, rows, serving_chain
 from ottla.tier.store import ObjectReplaced
 from ottla.tier.timestamps import first_at_or_after
-from ottla.wire.batch import read_batch
+from ottla.wire.batch import LENGTH_OVERHEAD, batch_size_at, iter_batches, read_batch
 from ottla.wire.columns import COLUMNS_WITHOUT_HEADERS
-from ottla.wire.errors import WireError
-from ottla.wire.selection import next_offset
+from ottla.wire.errors import BatchError, WireError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Sequence
     from uuid import UUID
 
     import pyarrow as pa
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 SPLIT_BYTES: Final = 96 * 1024 * 1024  # pieces come out between 64 and 144 MiB, most near this
 REQUESTS_IN_FLIGHT: Final = 16
+PART_BYTES: Final = 8 * 1024 * 1024  # of a split that are asked for at once
+PARTS_IN_FLIGHT: Final = 3  # of one split
 REPLANS: Final = 3  # an object that is gone three times in a row is no coincidence
 
 
@@ -238,48 +241,142 @@ class RemoteReader:
 async def read_split(
     store: ObjectStore, split: Split, *, columns: Sequence[str] = COLUMNS_WITHOUT_HEADERS
 ) -> list[pa.RecordBatch]:
-    """The rows of a split. Damaged bytes are asked for once more, then are `CorruptRemoteData`."""
+    """The rows of a split, all of them at once; see `stream_split`."""
+    return [rows async for rows in stream_split(store, split, columns=columns)]
+
+
+async def stream_split(
+    store: ObjectStore, split: Split, *, columns: Sequence[str] = COLUMNS_WITHOUT_HEADERS
+) -> AsyncIterator[pa.RecordBatch]:
+    """The rows of a split, part by part: the next parts arrive while one is decoded.
+
+    Damaged bytes are asked for once more, then are `CorruptRemoteData`.
+    """
+    keep_freed_memory()
+    waiting = deque(_parts(split))
+    ahead: deque[tuple[ByteRange, asyncio.Task[memoryview]]] = deque()
+    state = _State(None, memoryview(b""))
     try:
-        return await _read_once(store, split, columns)
+        while waiting or ahead:
+            while waiting and len(ahead) < PARTS_IN_FLIGHT:
+                place = waiting.popleft()
+                ahead.append((place, asyncio.create_task(_get(store, split, place))))
+            place, task = ahead.popleft()
+            rows, state = await _decoded(store, split, place, task, state, columns)
+            for one in rows:
+                yield one
+    finally:
+        for _, task in ahead:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in ahead), return_exceptions=True)
+
+
+class _State(NamedTuple):
+    """What one part leaves to the next: the offset reached, and the first bytes of a batch."""
+
+    reached: int | None
+    rest: memoryview
+
+
+def _parts(split: Split) -> list[ByteRange]:
+    """Bytes to ask for at once; the last part may be half as large again."""
+    starts = list(range(split.start, max(split.end - PART_BYTES // 2, split.start + 1), PART_BYTES))
+    return [ByteRange(*pair) for pair in pairwise([*starts, split.end])]
+
+
+async def _get(store: ObjectStore, split: Split, place: ByteRange) -> memoryview:
+    try:
+        data = await store.get_range(split.key, place.start, place.end, etag=split.etag)
+    except (RemoteNotFound, ObjectReplaced) as error:
+        raise SegmentGone(f"{split.key} is not what was planned: {error}") from error
+    if len(data) != place.end - place.start:
+        raise CorruptRemoteData(f"{split.key} ends at {place.start + len(data)}")
+    return data
+
+
+async def _decoded(
+    store: ObjectStore,
+    split: Split,
+    place: ByteRange,
+    arriving: Awaitable[memoryview],
+    state: _State,
+    columns: Sequence[str],
+) -> tuple[list[pa.RecordBatch], _State]:
+    is_last = place.end == split.end
+    try:
+        data = await arriving
+        return await asyncio.to_thread(_rows, split, data, state, columns, is_last)
     except (CorruptRecords, WireError, CorruptRemoteData):
         pass
+    begin = place.start - len(state.rest)
+    data = await _get(store, split, ByteRange(begin, place.end))
+    state = state._replace(rest=memoryview(b""))
     try:
-        return await _read_once(store, split, columns)
+        return await asyncio.to_thread(_rows, split, data, state, columns, is_last)
     except (CorruptRecords, WireError) as error:
         raise CorruptRemoteData(f"{split.key}: {error}") from error
 
 
-async def _read_once(
-    store: ObjectStore, split: Split, columns: Sequence[str]
-) -> list[pa.RecordBatch]:
-    try:
-        data = await store.get_range(split.key, split.start, split.end, etag=split.etag)
-    except (RemoteNotFound, ObjectReplaced) as error:
-        raise SegmentGone(f"{split.key} is not what was planned: {error}") from error
-    if len(data) != split.end - split.start:
-        raise CorruptRemoteData(f"{split.key} ends at {split.start + len(data)}")
-    return await asyncio.to_thread(_rows, split, data, columns)
-
-
-def _rows(split: Split, data: memoryview, columns: Sequence[str]) -> list[pa.RecordBatch]:
+def _rows(
+    split: Split, data: memoryview, state: _State, columns: Sequence[str], is_last: bool
+) -> tuple[list[pa.RecordBatch], _State]:
+    """The rows of the batches that end in this part."""
     from ottla.client.reader_decode import decode
 
-    first = read_batch(data).base_offset
-    following = next_offset(data)
-    assert following is not None  # one batch was read
-    if split.is_first and first > split.first_offset:
-        raise CorruptRemoteData(f"{split.key} has no offset {split.first_offset} at {split.start}")
-    if split.is_last and following <= split.last_offset:
+    blocks, rest = _whole(state.rest, data)
+    if rest and is_last:
+        raise CorruptRemoteData(f"{split.key} has no batch that ends at {split.end}")
+    reached = state.reached
+    found: list[pa.RecordBatch] = []
+    for block in blocks:
+        first, following = _offsets(block, reached, split.key)
+        if reached is None and split.is_first and first > split.first_offset:
+            raise CorruptRemoteData(
+                f"{split.key} has no offset {split.first_offset} at {split.start}"
+            )
+        # Of one producer only those count that end here or later: earlier markers are not in sight.
+        aborted = [(producer, at) for producer, at, marker in split.aborted if marker >= first]
+        wanted = (split.first_offset, split.last_offset + 1)
+        chunk = Chunk(split.topic, split.partition, *wanted, following, block, aborted)
+        found += [rows.select(list(columns)) for rows in decode(chunk, columns, verify_crc=True)]
+        reached = following
+    if is_last and split.is_last and (reached is None or reached <= split.last_offset):
         raise CorruptRemoteData(f"{split.key} has no offset {split.last_offset} at {split.end}")
-    # Of one producer only those count that end here or later: an earlier marker is not in sight.
-    aborted = [(producer, start) for producer, start, marker in split.aborted if marker >= first]
-    chunk = Chunk(
-        split.topic,
-        split.partition,
-        split.first_offset,
-        split.last_offset + 1,
-        following,
-        data,
-        aborted,
-    )
-    return [rows.select(list(columns)) for rows in decode(chunk, columns, verify_crc=True)]
+    return found, _State(reached, rest)
+
+
+def _whole(rest: memoryview, data: memoryview) -> tuple[list[memoryview], memoryview]:
+    """Blocks of whole batches, and the first bytes of one that ends later.
+
+    A batch that began in the part before is put together; nothing else is copied.
+    """
+    blocks = []
+    if rest:
+        joined = memoryview(bytes(rest) + bytes(data[:LENGTH_OVERHEAD]))
+        missing = batch_size_at(joined, 0) - len(rest) if len(joined) >= LENGTH_OVERHEAD else None
+        if missing is None or missing > len(data):
+            return [], memoryview(bytes(rest) + bytes(data))
+        blocks.append(memoryview(bytes(rest) + bytes(data[:missing])))
+        data = data[missing:]
+    end = 0
+    while len(data) - end >= LENGTH_OVERHEAD:
+        size = batch_size_at(data, end)
+        if end + size > len(data):
+            break
+        end += size
+    if end:
+        blocks.append(data[:end])
+    return blocks, data[end:]
+
+
+def _offsets(block: memoryview, reached: int | None, key: str) -> tuple[int, int]:
+    """The first offset, and the one after the last. They must ascend: no CRC covers them."""
+    first = read_batch(block).base_offset
+    following = first if reached is None else reached
+    for batch in iter_batches(block):
+        last = batch.last_offset
+        if not following <= batch.base_offset <= last:
+            expected = f"offsets from {following} on"
+            raise BatchError(expected, f"{batch.base_offset} to {last}", key)
+        following = last + 1
+    return first, following

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.tier.catalogue import Catalogue
 from ottla.tier.codec import decode_event
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from ottla.tier.event_log import MetadataEventLog
     from ottla.tier.storage_manager import RemoteStorageManager
+
+REQUESTS_IN_FLIGHT: Final = 16
 
 
 class AmbiguousTopic(RemoteStorageError):
@@ -46,34 +49,44 @@ class ListingSource:
 
     def __init__(self, storage: RemoteStorageManager) -> None:
         self._storage = storage
+        self._turn = asyncio.Semaphore(REQUESTS_IN_FLIGHT)
 
     async def find(self, topic: str, partition: int, topic_id: UUID | None) -> Found:
-        chosen = topic_id or await self._topic_id(topic)
-        tip = TopicIdPartition(chosen, topic, partition)
-        prefix = partition_prefix(self._storage.prefix, tip)
-        found = [
-            (await self._storage.fetch_manifest(one.key)).metadata
-            async for one in self._storage.store.list(prefix)
-            if one.key.endswith(META_SUFFIX)
-        ]
+        if topic_id is None:
+            topic_id, keys = await self._search(topic, partition)
+        else:
+            prefix = partition_prefix(
+                self._storage.prefix, TopicIdPartition(topic_id, topic, partition)
+            )
+            keys = [one.key async for one in self._storage.store.list(prefix)]
+        tip = TopicIdPartition(topic_id, topic, partition)
+        metas = [key for key in keys if key.endswith(META_SUFFIX)]
+        found = await asyncio.gather(*map(self._segment, metas))
         # Copies of one range: the later one counts, as it does in the topic.
         found.sort(key=lambda one: (one.event_timestamp_ms, one.id.id))
         return Found(tip, found)
 
-    async def _topic_id(self, topic: str) -> UUID:
-        """From the names of the objects. Looks at all of them."""
+    async def _segment(self, key: str) -> RemoteLogSegmentMetadata:
+        async with self._turn:
+            return (await self._storage.fetch_manifest(key)).metadata
+
+    async def _search(self, topic: str, partition: int) -> tuple[UUID, list[str]]:
+        """The topic id and the partition's objects, by their names. Looks at all of them."""
         prefix = self._storage.prefix
-        found = set()
+        found: dict[UUID, list[str]] = {}
         async for one in self._storage.store.list(prefix):
-            candidate = topic_id_of(one.key.removeprefix(prefix).partition("/")[0], topic)
+            directory, _, rest = one.key.removeprefix(prefix).partition("/")
+            candidate = topic_id_of(directory, topic)
             if candidate is not None:
-                found.add(candidate)
+                keys = found.setdefault(candidate, [])
+                if rest.startswith(f"{partition}/"):
+                    keys.append(one.key)
         if not found:
             raise RemoteNotFound(f"the store has nothing of topic {topic!r}")
         if len(found) > 1:
             ids = ", ".join(map(str, sorted(found)))
             raise AmbiguousTopic(f"topic {topic!r} has been {ids}; give the topic_id")
-        return found.pop()
+        return found.popitem()
 
 
 class TopicSource:

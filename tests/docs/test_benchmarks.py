@@ -1,0 +1,55 @@
+"""What holds of every benchmark script: a part that fails is named, and costs its own rows only."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from benchmarks import _harness
+from benchmarks.__main__ import results_page
+from benchmarks._harness import Row, part, report
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+REACHED = Row("reading", "2 s", "3 s", 1.5, (1.4, 1.6), 1.0)
+MISSED = Row("writing", "3 s", "2 s", 0.5, (0.4, 0.6), 1.0)
+
+
+def test_a_part_that_fails_is_skipped_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    def fails() -> list[Row]:
+        raise RuntimeError("the peer is not there\nand more")
+
+    assert part("reading", lambda: [REACHED]) == [REACHED]
+    assert part("writing", fails) == []
+    said = capsys.readouterr()
+    assert said.out == "skipped: writing: the peer is not there\n"
+    assert "RuntimeError: the peer is not there" in said.err
+
+
+def test_only_the_parts_asked_for_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_harness, "ONLY", ["read"])
+    assert part("reading", lambda: [REACHED]) == [REACHED]
+    assert part("writing", lambda: [MISSED]) == []
+
+
+def test_the_page_names_what_was_missed_skipped_and_broken_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BENCHMARKS_DIR", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["benchmarks/client.py"])
+    report("client", [REACHED, MISSED], ())
+    _harness.skipped("sharing", "no peer")
+    runs = {"client": {"why": None, "quick": True}, "tier": {"why": "no disk", "quick": False}}
+    for name, run in runs.items():
+        (tmp_path / f"{name}.run.json").write_text(json.dumps(run))
+    page = results_page(tmp_path)
+    assert "not met: \n\n- writing: 0.50x, at least 1x wanted\n" in page
+    assert "| reading | 2 s | 3 s | 1.50x | 1.40-1.60 | at least 1x | ok |" in page
+    assert "Skipped: sharing: no peer" in page
+    client, tier = page.split("\n## ")[1:]
+    assert "A quick run" in client
+    assert "A quick run" not in tier
+    assert "This script ended with an error: `no disk`" in tier
