@@ -338,7 +338,8 @@ def test_case_50_a_killed_jvm_is_replaced_and_one_ctrl_c_ends_a_run_after_its_ba
         output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     events = events_of(output)
-    assert [one["rows"] for one in events if one["event"] == "progress"] == [100, 50]
+    rows = [one["rows"] for one in events if one["event"] == "progress"]
+    assert rows == [100, 50], output + errors
     [lost] = [one for one in events if one["event"] == "session"]
     assert (lost["state"], lost["pause"]) == ("lost", 1)
     assert events[-1]["state"] == "stopped"

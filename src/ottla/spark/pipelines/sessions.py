@@ -70,9 +70,13 @@ def open_session(
 
 def _hush(spark: SparkSession) -> None:
     """PySpark prints tracebacks when its JVM is gone; the run tells that in a sentence."""
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_py4j)  # which logs with the root logger
     server = spark.sparkContext._accumulatorServer
     server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]  # of this server
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
 
 
 def lives(spark: SparkSession) -> bool:
