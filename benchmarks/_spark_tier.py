@@ -105,17 +105,17 @@ def _scan(
             if number:  # the first round warms up
                 costs[which].append(seconds / counts[which])
                 walls[which].append(wall / counts[which])
-    ours, theirs = (Timing(tuple(one)) for one in costs)
+    ours, theirs = (Timing(tuple(one)) for one in walls)
     row = faster(
         "tier scan, broker stopped, all columns",
         ours,
         theirs,
         1.0,
-        lambda timing: f"{timing.median * 1e6:.2f} CPU us/row",
+        lambda timing: f"{1 / timing.median / 1e6:.2f} M rows/s",
     )
     shown = [
-        f"{text}, {1 / statistics.median(wall) / 1e6:.2f} M rows/s"
-        for text, wall in zip((row.ours, row.peer), walls, strict=True)
+        f"{text}, {statistics.median(cost) * 1e6:.2f} CPU us/row"
+        for text, cost in zip((row.ours, row.peer), costs, strict=True)
     ]
     return Row(row.what, shown[0], shown[1], row.ratio, row.spread, row.target)
 
