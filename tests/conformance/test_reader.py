@@ -383,7 +383,7 @@ async def test_slices_of_rows_and_bytes(
                 assert reader.positions == {0: len(found)}
             assert found == numbered(0, 1000)
     async with ottla.Reader(ottla_broker.bootstrap, ottla_topic, columns=["value"]) as reader:
-        with pytest.raises(ValueError, match="needs all columns"):
+        with pytest.raises(ValueError, match="need all columns"):
             await anext(reader.records())
 
 

@@ -19,7 +19,12 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DEMO = (sys.executable, "-m", "ottla.cli", "demo")
+# Tests that run in the background are deaf to Ctrl-C, and so would be what they start.
+LISTENING = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    "from ottla.cli import main; main()"
+)
+DEMO = (sys.executable, "-c", LISTENING, "demo")
 MARK = "OTTLA_TEST_OF_DEMO"
 ORDERS = 1500
 # What is tested is what comes out, on machines that may be busy; not how soon.
