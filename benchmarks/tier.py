@@ -207,6 +207,8 @@ def consume(bootstrap: str, topic: str, count: int) -> None:
             "group.id": "bench",
             "enable.auto.commit": False,
             "queued.min.messages": count,
+            # A full queue makes the client pause for a second, which punishes the faster side.
+            "queued.max.messages.kbytes": 2_000_000,
         }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
