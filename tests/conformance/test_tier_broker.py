@@ -161,6 +161,18 @@ def test_case_31_a_store_that_refuses_keeps_nothing_and_loses_nothing(place: Tie
     assert consume(place.broker.bootstrap, topic, len(sent)) == sent
 
 
+def test_case_31_a_slow_store_holds_nobody_up(place: TierPlace) -> None:
+    topic = place.topic()
+    place.faults.delay = 2.0
+    sent = place.fill(topic)
+    assert consume(place.broker.bootstrap, topic, len(sent)) == sent
+    sent += place.fill(topic)
+    assert consume(place.broker.bootstrap, topic, len(sent)) == sent
+    place.faults.heal()
+    eventually(lambda: place.offset(topic, EARLIEST_LOCAL) > 0, "copies after all")
+    assert consume(place.broker.bootstrap, topic, len(sent)) == sent
+
+
 def test_case_32_more_custom_metadata_than_allowed(tmp_path: Path) -> None:
     limit = {"remote.log.metadata.custom.metadata.max.bytes": "10"}
     with tier_place(tmp_path, limit) as place:
