@@ -113,7 +113,8 @@ async def test_t73_a_failure_stops_no_other_hook_and_is_logged(
     assert [info.position for info in hook.commits()] == [1, 2]
     assert "no hook for 1" in caplog.text
     assert "no hook for 2" in caplog.text
-    assert "Traceback" in caplog.text
+    # Not the text: PySpark, if tests before this one ran it, has every handler write JSON.
+    assert all(record.exc_info for record in caplog.records)
 
 
 async def test_t73_raise_says_that_the_save_has_happened() -> None:
