@@ -11,7 +11,6 @@ import json
 import os
 import statistics
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from benchmarks._harness import Row, Timing, faster
 from benchmarks._ottla import OttlaProcess
 from ottla import Admin, Producer
+from tests.support.processes import pythons_below, watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,53 +131,18 @@ def _memory(spark: SparkSession, broker: OttlaProcess, live: dict[str, str], rec
     small = {**live, "endingOffsets": f'{{"tiered": {{{end}}}}}'}
     peaks = []
     for options in (small, live):
-        with _Peak() as peak:
+        seen = [0]
+        with watching(lambda: seen.append(_resident_in_all()), 0.1):  # noqa: B023  # of this round
             _noop(spark.read.format("ottla").options(**options).load())
-        peaks.append(peak.most)
+        peaks.append(max(seen))
     shown = [f"{one / MIB:.0f} MiB" for one in peaks]
     ratio = peaks[1] / peaks[0]
     what = f"memory of all workers, {SMALL_PART} times the records"
     return Row(what, shown[1], shown[0], ratio, (ratio, ratio), 1.5, at_most=True)
 
 
-class _Peak:
-    """Looks at the memory of the Python processes below this one's JVM, again and again."""
-
-    def __init__(self) -> None:
-        self.most = 0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> _Peak:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.1):
-            self.most = max(self.most, sum(map(_resident, _workers())))
-
-
-def _workers() -> list[int]:
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(fields[1])
-    found = []
-    for pid in parents:
-        above, depth = pid, 0
-        while above in parents and above != os.getpid():
-            above, depth = parents[above], depth + 1
-        if above == os.getpid() and depth > 1:  # below the JVM, which is the child
-            found.append(pid)
-    return found
+def _resident_in_all() -> int:
+    return sum(map(_resident, pythons_below(os.getpid())))
 
 
 def _resident(pid: int) -> int:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.faults_broker import soak
+from tests.support.processes import descendants
 from tests.support.spark_driver import END, POINTS, STARTED, THERE
 from tests.support.spark_source import fill, new_topic
 
@@ -63,11 +64,11 @@ class Driver:
     def kill(self) -> list[int]:
         """End the driver and its JVM at once; the processes that were theirs."""
         below = descendants(self._process.pid)
-        (java,) = [pid for pid in below if b"pyspark-shell" in _command(pid)]
+        (java,) = [pid for pid, command in below.items() if b"pyspark-shell" in command]
         for pid in (java, self._process.pid):
             os.kill(pid, signal.SIGKILL)
         self._process.wait()
-        return below
+        return list(below)
 
     def finish(self) -> None:
         """Wait for its end."""
@@ -77,25 +78,6 @@ class Driver:
         """Let nothing of it stay behind, whatever the test found."""
         if self._process.poll() is None:
             self.kill()
-
-
-def descendants(pid: int) -> list[int]:
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int(
-                    (entry / "stat").read_text().rpartition(")")[2].split()[1]
-                )
-            except OSError:
-                continue
-    found, looked = [], [pid]
-    while looked:
-        above = looked.pop()
-        below = [one for one, parent in parents.items() if parent == above]
-        found += below
-        looked += below
-    return found
 
 
 def _command(pid: int) -> bytes:

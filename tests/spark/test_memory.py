@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,8 +16,9 @@ import pytest
 
 from ottla.client.producer import Producer
 from ottla.testing.embedded import EmbeddedBroker
+from tests.support.processes import pythons_below, watching
 from tests.support.spark import start
-from tests.support.spark_chaos import SOURCE, descendants
+from tests.support.spark_chaos import SOURCE
 from tests.support.spark_share import BROKER_CONFIG, new_group
 from tests.support.spark_source import new_topic
 
@@ -59,27 +59,15 @@ def fill(broker: EmbeddedBroker, topic: str, count: int) -> None:
 
 
 class Peaks:
-    """The most that a process of each kind has held while the block ran."""
+    """The most that a process of each kind has held."""
 
     def __init__(self) -> None:
         self.most: dict[str, int] = {}
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Peaks:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.2):
-            for pid, command in descendants(os.getpid()).items():
-                if b"java" not in command.split(b"\0")[0]:
-                    kind = "source" if SOURCE in command else "worker"
-                    self.most[kind] = max(self.most.get(kind, 0), peak_of(pid))
+    def look(self) -> None:
+        for pid, command in pythons_below(os.getpid()).items():
+            kind = "source" if SOURCE in command else "worker"
+            self.most[kind] = max(self.most.get(kind, 0), peak_of(pid))
 
 
 def peak_of(pid: int) -> int:
@@ -112,7 +100,8 @@ def test_case_56_memory_is_flat_whatever_the_topics_size(
             locks = {"share_partition_max_record_locks": str(BATCH)}
             options["shareGroup"] = new_group(broker.bootstrap, **locks)
         frame = spark.readStream.format("ottla").options(**options).load()
-        with Peaks() as peaks:
+        peaks = Peaks()
+        with watching(peaks.look, 0.2):
             query = start(frame, tmp_path / str(count), sink="noop", availableNow=True)
             assert query.awaitTermination(PATIENCE)
         rows = sum(one["numInputRows"] for one in query.recentProgress)

@@ -23,8 +23,8 @@ from ottla.sync import Producer
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.faults_broker import soak
 from tests.support.pipelines import run_once
+from tests.support.processes import descendants
 from tests.support.spark import pyspark_warnings
-from tests.support.spark_chaos import descendants
 from tests.support.spark_source import new_topic
 from tests.support.spark_tier import upload_topic
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.spark.pipelines.errors import SessionLost
+from tests.support.processes import descendants
 from tests.support.spark import NO_PAUSE, session
 
 if TYPE_CHECKING:
@@ -100,25 +101,6 @@ class ChaosDriver:
 
     def log(self) -> str:
         return (self.directory / "driver.log").read_text(errors="replace")
-
-
-def descendants(root: int) -> dict[int, bytes]:
-    """The processes below one, with their commands."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                parents[int(entry.name)] = int(fields[1])
-    found: dict[int, bytes] = {}
-    for pid in sorted(parents):
-        above = pid
-        while above in parents and above != root:
-            above = parents[above]
-        if above == root and pid != root:
-            with suppress(OSError):
-                found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes()
-    return found
 
 
 def counting(directory: Path) -> Callable[[DataFrame, int], None]:

