@@ -29,6 +29,15 @@ class Reply(NamedTuple, Generic[ResponseT]):
     response: ResponseT
 
 
+class Marker(NamedTuple):
+    """The end of a producer's transaction in one partition."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+
+
 class Effect:
     """Something to be done outside of the machine; each machine has its own kinds."""
 

@@ -1,0 +1,1 @@
+"""The transaction coordinator: a pure machine over `__transaction_state`."""
