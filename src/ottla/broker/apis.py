@@ -55,6 +55,7 @@ SERVED: dict[int, Served] = {
     25: Served(0, 4, "transactions:add_offsets_to_txn"),
     26: Served(0, 5, "transactions:end_txn"),
     27: Served(1, 1, "transactions:write_txn_markers"),
+    28: Served(0, 5, "offsets:txn_offset_commit"),
     32: Served(1, 4, "configs:describe_configs"),
     33: Served(0, 2, "configs:alter_configs"),
     35: Served(1, 4, "log_dirs:describe_log_dirs"),
