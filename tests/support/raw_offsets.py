@@ -46,10 +46,10 @@ def wait_for(condition: Callable[[], bool]) -> None:
 class RawOffsets:
     """One group and its offset in one partition of a topic, as a connection sees it."""
 
-    def __init__(self, raw: RawClient, topic: str) -> None:
+    def __init__(self, raw: RawClient, topic: str, group: str | None = None) -> None:
         self.raw = raw
         self.topic = topic
-        self.name = f"g-{next(_numbers)}"
+        self.name = group or f"g-{next(_numbers)}"
         found = FindCoordinatorRequest(self.name, 0)
         wait_for(lambda: raw.ask("find_coordinator", 2, found).error_code == 0)
         loading = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
@@ -126,3 +126,8 @@ class RawOffsets:
             assert answer.error_code == 0
             partition = answer.topics[0].partitions[0]
         return partition.error_code, partition.committed_offset
+
+    def wait_for_offset(self, expected: tuple[int, int]) -> None:
+        """The error and the offset once it is stable; a transaction ends before its markers."""
+        wait_for(lambda: self.offset(stable=True)[0] != ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        assert self.offset(stable=True) == expected
