@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -13,6 +13,11 @@ from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.schema.find_coordinator import FindCoordinatorRequest
 from ottla.wire.schema.list_transactions import ListTransactionsRequest
+from ottla.wire.schema.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from ottla.wire.schema.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -397,7 +402,7 @@ def test_describe_and_list(raw: RawClient, topic: str, producer: RawProducer) ->
     assert (fresh.transaction_start_time_ms, list(fresh.topics)) == (-1, [])
     producer.add_until_done(topic, 0)
 
-    def listed(version: int = 2, **filters: object) -> list[tuple[str, str]]:
+    def listed(version: int = 2, **filters: Any) -> list[tuple[str, str]]:
         answer = raw.ask("list_transactions", version, ListTransactionsRequest(**filters))
         assert answer.error_code == 0
         return [
@@ -475,6 +480,55 @@ def test_write_txn_markers(raw: RawClient, topic: str, producer: RawProducer) ->
     assert stale == [ErrorCode.INVALID_PRODUCER_EPOCH]
     # The coordinator still says that the partition is in the transaction.
     assert producer.send(topic).error_code == 0
+
+
+def commit_offset(producer: RawProducer, topic: str, *, version: int) -> int:
+    offset = TxnOffsetCommitRequestPartition(0, 5)
+    request = TxnOffsetCommitRequest(
+        producer.name,
+        "offsets",
+        producer.producer_id,
+        producer.epoch,
+        topics=[TxnOffsetCommitRequestTopic(topic, [offset])],
+    )
+    answer = producer.raw.ask("txn_offset_commit", version, request)
+    code: int = answer.topics[0].partitions[0].error_code
+    return code
+
+
+def find_group_coordinator(raw: RawClient, group: str) -> None:
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+    wait_for(lambda: raw.ask("find_coordinator", 4, request).coordinators[0].error_code == 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)],
+)
+def test_offsets_of_a_group_that_was_not_added(
+    raw: RawClient, topic: str, producer: RawProducer, version: int, code: int
+) -> None:
+    find_group_coordinator(raw, "offsets")
+    assert commit_offset(producer, topic, version=version) == code
+    wait_for(lambda: producer.add_offsets("offsets") == 0)
+    assert commit_offset(producer, topic, version=version) == 0
+    assert producer.end(commit=True).error_code == 0
+    producer.wait_until("CompleteCommit")
+    assert commit_offset(producer, topic, version=version) == code
+
+
+def test_t54_offsets_join_by_themselves(raw: RawClient, topic: str, producer: RawProducer) -> None:
+    find_group_coordinator(raw, "offsets")
+    assert commit_offset(producer, topic, version=5) == 0
+    (found,) = producer.describe().topics
+    assert (found.topic, len(found.partitions)) == ("__consumer_offsets", 1)
+    assert producer.end_and_go_on(commit=True).error_code == 0
+    wait_for(lambda: commit_offset(producer, topic, version=5) == 0)
+    producer.epoch -= 1
+    assert commit_offset(producer, topic, version=5) == ErrorCode.INVALID_PRODUCER_EPOCH
+    producer.producer_id += 100
+    assert commit_offset(producer, topic, version=5) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert commit_offset(producer, topic, version=4) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_offsets_join_the_transaction(raw: RawClient, producer: RawProducer) -> None:

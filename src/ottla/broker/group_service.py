@@ -37,6 +37,7 @@ from ottla.coordination.share.effects import (
 )
 from ottla.coordination.share.group_messages import ForgetTopics, Noted
 from ottla.coordination.share.state_records import ShareKey
+from ottla.log.errors import LogError
 from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.error_codes import ErrorCode
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.broker.node import Node
+    from ottla.broker.partitions import HostedPartition
     from ottla.coordination.groups.messages import ListedGroup, OffsetCommit, Request, Response
     from ottla.coordination.groups.records import Record
     from ottla.coordination.machine import Effect, Marker
@@ -119,6 +121,14 @@ class GroupService:
             },
         )
         return topic.partitions[partition_for(group_id, len(topic.partitions))].leader
+
+    def partition_of(self, group_id: str) -> HostedPartition:
+        """Where the group is kept; NOT_COORDINATOR if that is not here, or cannot be used."""
+        try:
+            index = self._service.index_of(group_id)
+            return self._node.partitions.find(CONSUMER_OFFSETS_TOPIC, index)
+        except LogError as error:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, str(error)) from error
 
     async def ask(self, group_id: str, request: Request, expect: type[ResponseT]) -> ResponseT:
         """The group's coordinator decides; the answer comes when it is committed."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from ottla.broker.admission import admit_offsets
 from ottla.broker.errors import ApiError
 from ottla.coordination.groups import messages as m
 from ottla.coordination.machine import Transactional
@@ -99,7 +100,13 @@ async def txn_offset_commit(
         instance_id=request.group_instance_id,
         transaction=Transactional(request.producer_id, request.producer_epoch),
     )
-    results = await _commit(context, commit) if offsets else {}
+    results: dict[tuple[str, int], int] = {}
+    if offsets:
+        try:
+            await admit_offsets(context, request)
+            results = await _commit(context, commit)
+        except ApiError as error:
+            results = {(offset.topic, offset.partition): error.code for offset in offsets}
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
