@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,6 +52,11 @@ CONFIG: Final = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
 READ_COMMITTED: Final = 1
+NOT_READY: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 _numbers = count(1)
 
@@ -81,9 +87,13 @@ def topic(raw: RawClient) -> str:
     name = f"t-{next(_numbers)}"
     request = CreateTopicsRequest([CreatableTopic(name, 2, 1)], 30_000)
     assert raw.ask("create_topics", 7, request).topics[0].error_code == 0
-    wait_for(lambda: raw.topic(name).error_code == 0 and len(raw.topic(name).partitions) == 2)
-    wait_for(lambda: raw.offset(name, LATEST, partition=1).error_code == 0)
+    for index in (0, 1):
+        wait_for(partial(_is_led, raw, name, index))
     return name
+
+
+def _is_led(raw: RawClient, topic: str, partition: int) -> bool:
+    return raw.offset(topic, LATEST, partition=partition).error_code == 0
 
 
 @pytest.fixture
@@ -491,9 +501,13 @@ def commit_offset(producer: RawProducer, topic: str, *, version: int) -> int:
         producer.epoch,
         topics=[TxnOffsetCommitRequestTopic(topic, [offset])],
     )
-    answer = producer.raw.ask("txn_offset_commit", version, request)
-    code: int = answer.topics[0].partitions[0].error_code
-    return code
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        answer = producer.raw.ask("txn_offset_commit", version, request)
+        code: int = answer.topics[0].partitions[0].error_code
+        if code not in NOT_READY or time.monotonic() > deadline:
+            return code
+        time.sleep(0.02)
 
 
 def find_group_coordinator(raw: RawClient, group: str) -> None:
