@@ -1,4 +1,4 @@
-"""Whether transactional batches and offsets may be appended: KIP-890 against hanging transactions.
+"""Whether transactional batches may be appended: KIP-890's answer to hanging transactions.
 
 A batch that opens a transaction in a partition must be known to the transaction's coordinator, or
 nobody would ever end it. So before the first one the coordinator is asked: from Produce v12 on to
@@ -13,12 +13,12 @@ and succeed in verification, the lowest sequence seen has to come first, or the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.broker.errors import ApiError
 from ottla.coordination.transactions.messages import AddPartitions
 from ottla.log.errors import InvalidTxnState, LogError, OutOfOrderSequence
-from ottla.wire.batch import HEADER_SIZE, NO_SEQUENCE, TRANSACTIONAL, RecordBatch
+from ottla.wire.batch import HEADER_SIZE, TRANSACTIONAL, RecordBatch
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -27,26 +27,16 @@ if TYPE_CHECKING:
     from ottla.broker.context import RequestContext
     from ottla.broker.node import Node
     from ottla.broker.partitions import HostedPartition
+    from ottla.coordination.machine import Transactional
     from ottla.coordination.transactions.messages import Partition
     from ottla.wire.schema.produce import ProduceRequest
-    from ottla.wire.schema.txn_offset_commit import TxnOffsetCommitRequest
 
 FIRST_VERSION_WITH_IDS: Final = 13
+FIRST_VERSION_THAT_ADDS: Final = 12
+FIRST_VERSION_WITH_ABORTABLE: Final = 11
 MAX_VERIFICATIONS: Final = 10_000  # of a partition: ids can be invented; the oldest then asks again
 
-
-class Words(NamedTuple):
-    """What clients of an API understand: from which version on, and what makes them try again."""
-
-    first_that_adds: int
-    first_with_abortable: int
-    try_again: ErrorCode
-
-
-PRODUCE: Final = Words(12, 11, ErrorCode.NOT_ENOUGH_REPLICAS)
-OFFSETS: Final = Words(5, 4, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-# From a node that is not the coordinator, or not yet, a client would take these for its own.
+# Older clients take the coordinator's own words for a reason to give up; this one they retry.
 _TRY_AGAIN: Final = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -84,20 +74,16 @@ class Admission:
         self._prepare(request.transactional_id, request)
 
     def _prepare(self, transactional_id: str, request: ProduceRequest) -> None:
-        adds = self._version >= PRODUCE.first_that_adds
+        adds = self._version >= FIRST_VERSION_THAT_ADDS
         verifies = self._node.settings.verify_transactions
         producers = set()
         for partition, batch in self._batches(request):
             producers.add((batch.producer_id, batch.producer_epoch))
-            if (adds or verifies) and not _is_open(
-                partition, batch.producer_id, batch.producer_epoch
-            ):
+            if (adds or verifies) and not is_open(partition, batch):
                 key = partition.topic, partition.index
                 # With the second version each transaction has an epoch of its own.
                 sequence = 0 if adds else batch.base_sequence
-                self._verifications[key] = _begin(
-                    partition, batch.producer_id, batch.producer_epoch, sequence
-                )
+                self._verifications[key] = begin_verification(partition, batch, sequence)
         if len(producers) > 1:
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING, "A request is of one transactional producer."
@@ -144,76 +130,48 @@ class Admission:
         for partition in self._question.partitions:
             code = codes.get(partition, ErrorCode.NETWORK_EXCEPTION)
             if code != ErrorCode.NONE:
-                self._errors[partition] = _refusal(code, self._version, PRODUCE)
+                self._errors[partition] = _refusal(code, self._version)
 
     def check(self, partition: HostedPartition, batch: RecordBatch) -> None:
         """Raises unless the batch may be appended in this very turn."""
         key = partition.topic, partition.index
         if (error := self._errors.get(key)) is not None:
             raise error
-        if self._question is None or _is_open(partition, batch.producer_id, batch.producer_epoch):
+        if self._question is None or is_open(partition, batch):
             return
         verification = self._verifications.get(key)
-        if not _holds(partition, batch.producer_id, verification):
+        if verification is None or (
+            partition.verifications.get(batch.producer_id) is not verification
+        ):
             raise InvalidTxnState(
                 f"the transaction of producer {batch.producer_id} ended before this batch came"
             )
-        assert verification is not None
         _check_order(partition, batch, verification)
         del partition.verifications[batch.producer_id]
 
 
-async def admit_offsets(context: RequestContext, request: TxnOffsetCommitRequest) -> None:
-    """Raises `ApiError` unless the group's offsets may be appended in this very turn."""
-    node, version = context.node, context.version
-    producer_id, epoch = request.producer_id, request.producer_epoch
-    partition = node.groups.partition_of(request.group_id)
-    adds = version >= OFFSETS.first_that_adds
-    verifies = adds or node.settings.verify_transactions
-    if not verifies or _is_open(partition, producer_id, epoch):
-        return
-    verification = _begin(partition, producer_id, epoch, NO_SEQUENCE)
-    key = partition.topic, partition.index
-    question = AddPartitions(
-        request.transactional_id,
-        producer_id,
-        epoch,
-        frozenset({key}),
-        verify_only=not adds,
-        version_2=adds,
-    )
-    code = (await node.transactions.join(question)).get(key, ErrorCode.NETWORK_EXCEPTION)
-    if code != ErrorCode.NONE:
-        raise _refusal(code, version, OFFSETS)
-    if _is_open(partition, producer_id, epoch):
-        return
-    if not _holds(partition, producer_id, verification):
-        raise ApiError(ErrorCode.INVALID_TXN_STATE)
-    del partition.verifications[producer_id]
-
-
-def _is_open(partition: HostedPartition, producer_id: int, epoch: int) -> bool:
-    """Whether there is something of the producer's transaction in the partition."""
-    producer = partition.log.producer(producer_id)
+def is_open(partition: HostedPartition, batch: RecordBatch | Transactional) -> bool:
+    """Whether the batch goes on with a transaction that has something in the partition."""
+    producer = partition.log.producer(batch.producer_id)
     return (
-        producer is not None and producer.current_txn_first_offset >= 0 and producer.epoch == epoch
+        producer is not None
+        and producer.current_txn_first_offset >= 0
+        and producer.epoch == batch.producer_epoch
     )
 
 
-def _begin(partition: HostedPartition, producer_id: int, epoch: int, sequence: int) -> Verification:
-    known = partition.verifications.get(producer_id)
-    if known is not None and known.epoch == epoch:
+def begin_verification(
+    partition: HostedPartition, batch: RecordBatch | Transactional, sequence: int = 0
+) -> Verification:
+    known = partition.verifications.get(batch.producer_id)
+    if known is not None and known.epoch == batch.producer_epoch:
         known.lowest_sequence = min(known.lowest_sequence, sequence)
         return known
     if len(partition.verifications) >= MAX_VERIFICATIONS:
         del partition.verifications[next(iter(partition.verifications))]
-    begun = partition.verifications[producer_id] = Verification(epoch, sequence)
+    begun = Verification(batch.producer_epoch, sequence)
+    partition.verifications[batch.producer_id] = begun
     return begun
-
-
-def _holds(partition: HostedPartition, producer_id: int, verification: Verification | None) -> bool:
-    """Whether no marker of the producer came since the verification began."""
-    return verification is not None and partition.verifications.get(producer_id) is verification
 
 
 def _check_order(
@@ -228,15 +186,15 @@ def _check_order(
         )
 
 
-def _refusal(code: ErrorCode, version: int, words: Words) -> ApiError:
-    """What the coordinator said, in words that clients of that version act on."""
+def _refusal(code: ErrorCode, version: int) -> ApiError:
+    """What the coordinator said, in words that clients of that version of Produce act on."""
     said = f"The transaction's coordinator said {code.name}."
     if code == ErrorCode.PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
-    elif code == ErrorCode.TRANSACTION_ABORTABLE and version < words.first_with_abortable:
+    elif code == ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_WITH_ABORTABLE:
         code = ErrorCode.INVALID_TXN_STATE
     elif code in _TRY_AGAIN or (
-        code == ErrorCode.CONCURRENT_TRANSACTIONS and version < words.first_that_adds
+        code == ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_VERSION_THAT_ADDS
     ):
-        code = words.try_again
+        code = ErrorCode.NOT_ENOUGH_REPLICAS
     return ApiError(code, said)

@@ -133,12 +133,17 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         return response
 
     async def ask_in(
-        self, index: int, transaction: Transaction, request: RequestT, expect: type[ExpectedT]
+        self,
+        index: int,
+        transaction: Transaction,
+        request: RequestT,
+        expect: type[ExpectedT],
+        admit: Callable[[], None] = lambda: None,
     ) -> ExpectedT:
         """As `ask`, of a partition led here, for what stands in a transaction or ends it."""
         await asyncio.shield(self.load(index))
         try:
-            response = await self._runtime.submit_in(index, transaction, request)
+            response = await self._runtime.submit_in(index, transaction, request, admit)
         except CoordinatorError as error:
             raise ApiError(ErrorCode(error.error_code)) from error
         assert isinstance(response, expect)

@@ -37,18 +37,18 @@ from ottla.coordination.share.effects import (
 )
 from ottla.coordination.share.group_messages import ForgetTopics, Noted
 from ottla.coordination.share.state_records import ShareKey
-from ottla.log.errors import LogError
 from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from uuid import UUID
 
     from ottla.broker.node import Node
     from ottla.broker.partitions import HostedPartition
     from ottla.coordination.groups.messages import ListedGroup, OffsetCommit, Request, Response
     from ottla.coordination.groups.records import Record
-    from ottla.coordination.machine import Effect, Marker
+    from ottla.coordination.machine import Effect, Marker, Transactional
     from ottla.metadata.image import MetadataImage
 
 ResponseT = TypeVar("ResponseT")
@@ -122,24 +122,23 @@ class GroupService:
         )
         return topic.partitions[partition_for(group_id, len(topic.partitions))].leader
 
-    def partition_of(self, group_id: str) -> HostedPartition:
-        """Where the group is kept; NOT_COORDINATOR if that is not here, or cannot be used."""
-        try:
-            index = self._service.index_of(group_id)
-            return self._node.partitions.find(CONSUMER_OFFSETS_TOPIC, index)
-        except LogError as error:
-            raise ApiError(ErrorCode.NOT_COORDINATOR, str(error)) from error
-
     async def ask(self, group_id: str, request: Request, expect: type[ResponseT]) -> ResponseT:
         """The group's coordinator decides; the answer comes when it is committed."""
         return await self._service.ask(group_id, request, expect)
 
-    async def commit(self, request: OffsetCommit) -> OffsetCommitResponse:
-        """Offsets in a transaction count from its end on; a fenced producer is refused."""
-        if request.transaction is None:
-            return await self.ask(request.group_id, request, OffsetCommitResponse)
+    def partition_of(self, group_id: str) -> HostedPartition:
+        """Where the group's coordinator, which is here, keeps its records."""
+        return self._node.partitions.find(CONSUMER_OFFSETS_TOPIC, self._service.index_of(group_id))
+
+    async def commit_in(
+        self, producer: Transactional, request: OffsetCommit, admit: Callable[[], None]
+    ) -> OffsetCommitResponse:
+        """Offsets that count when `end_transaction` says so; a fenced producer is refused.
+
+        `admit` is called when nothing can come between it and the decision any more.
+        """
         index = self._service.index_of(request.group_id)
-        return await self._service.ask_in(index, request.transaction, request, OffsetCommitResponse)
+        return await self._service.ask_in(index, producer, request, OffsetCommitResponse, admit)
 
     async def end_transaction(self, index: int, marker: Marker) -> None:
         """Write the marker to a partition of the offsets topic that is led here, and apply it."""
