@@ -10,6 +10,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from ottla import EmbeddedBroker
 from ottla.broker.transaction_markers import MarkerWriter
+from ottla.broker.transaction_service import TransactionService
+from ottla.coordination.machine import Marker
 from ottla.wire.error_codes import ErrorCode
 from tests.support.raw_client import RawClient
 from tests.support.raw_offsets import RawOffsets, wait_for
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from confluent_kafka import Message
+
+    from ottla.coordination.transactions.messages import AddPartitions, Partition
 
 UNSTABLE: Final = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
@@ -58,6 +62,44 @@ def test_case_51_offsets_follow_after_a_crash_before_the_markers(
         assert offsets.offset(stable=True) == (UNSTABLE, -1)
     with EmbeddedBroker(tmp_path) as broker, RawClient(broker.bootstrap) as raw:
         RawOffsets(raw, "t", before.name).wait_for_offset((0, then))
+
+
+def test_a_marker_that_comes_while_the_coordinator_is_asked(
+    raw: RawClient, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it said counts for the transaction before the marker; the offsets would never end."""
+    producer, offsets = RawProducer(raw), RawOffsets(raw, new_topic())
+    producer.init()
+    ask = TransactionService.join
+
+    async def join_and_mark(
+        service: TransactionService, request: AddPartitions
+    ) -> dict[Partition, ErrorCode]:
+        answer = await ask(service, request)
+        marker = Marker(request.producer_id, request.producer_epoch, 0, commit=False)
+        codes = await service.markers.write(marker, request.partitions)
+        assert set(codes.values()) == {ErrorCode.NONE}
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TransactionService, "join", join_and_mark)
+        assert offsets.commit_in(producer, 1, version=5) == ErrorCode.INVALID_TXN_STATE
+    assert offsets.offset(stable=True) == (0, -1)
+    assert offsets.commit_in(producer, 2, version=5) == 0
+    assert producer.end_and_go_on(commit=True).error_code == 0
+    offsets.wait_for_offset((0, 2))
+
+
+def test_older_producers_are_believed_where_nothing_is_verified() -> None:
+    config = {"transaction.partition.verification.enable": "false"}
+    with EmbeddedBroker(config=config) as broker, RawClient(broker.bootstrap) as raw:
+        broker.create_topic("t")
+        producer, offsets = RawProducer(raw), RawOffsets(raw, "t")
+        producer.init()
+        assert offsets.commit_in(producer, 1, version=4) == 0
+        assert producer.describe().transaction_state == "Empty"
+        assert offsets.commit_in(producer, 2, version=5) == 0
+        assert producer.describe().transaction_state == "Empty", "it had begun here"
 
 
 def consumer(bootstrap: str, group: str, topic: str) -> Consumer:
