@@ -51,6 +51,7 @@ SERVED: dict[int, Served] = {
     21: Served(0, 2, "delete_records:delete_records"),
     22: Served(0, 5, "producer_ids:init_producer_id"),
     23: Served(2, 4, "list_offsets:offset_for_leader_epoch"),
+    28: Served(0, 5, "offsets:txn_offset_commit"),
     32: Served(1, 4, "configs:describe_configs"),
     33: Served(0, 2, "configs:alter_configs"),
     35: Served(1, 4, "log_dirs:describe_log_dirs"),
