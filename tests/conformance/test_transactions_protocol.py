@@ -54,9 +54,7 @@ _numbers = count(1)
 def apache() -> Iterator[str]:
     if (reason := why_no_jvm()) is not None:
         pytest.skip(reason)
-    with ApacheKafka(
-        heap="512m", config=CONFIG, jvm_options=("-XX:TieredStopAtLevel=1",)
-    ) as kafka:
+    with ApacheKafka(heap="512m", config=CONFIG, jvm_options=("-XX:TieredStopAtLevel=1",)) as kafka:
         yield kafka.bootstrap
 
 

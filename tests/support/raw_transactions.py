@@ -139,9 +139,7 @@ class RawProducer:
 
     def request(self, topic: str, batches: dict[int, bytes]) -> ProduceRequest:
         data = [PartitionProduceData(index, records) for index, records in batches.items()]
-        return ProduceRequest(
-            self.name, -1, 10_000, [TopicProduceData(topic, partition_data=data)]
-        )
+        return ProduceRequest(self.name, -1, 10_000, [TopicProduceData(topic, partition_data=data)])
 
     def send(
         self,
