@@ -200,7 +200,7 @@ def _show(one: TransactionDescription) -> None:
         f"timeout {one.timeout_ms / 1000:g} s"
     )
     if one.start_time_ms is not None:
-        typer.echo(f"open since {_time(one.start_time_ms)}")
+        typer.echo(f"began {_time(one.start_time_ms)}")
     if one.partitions:
         rows: list[dict[str, Cell]] = [
             {"topic": key.topic, "partition": key.partition} for key in one.partitions

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 LONGEST_TRANSACTION_MS: Final = 20 * 60 * 1000
 """The default of transaction.max.timeout.ms, and 5 minutes for the coordinator to act on it."""
 
+_NOT_OPEN: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 _WITH_DURATION: Final = 1
 _WITH_PATTERN: Final = 2
 
@@ -85,7 +86,9 @@ class TransactionCalls(OffsetCalls):
                 raise BadArgument(
                     f"no state {unknown}; one is Ongoing, others Empty, CompleteAbort"
                 )
-            return [TransactionListing(*one) for one in answer.transaction_states]
+            found = [TransactionListing(*one) for one in answer.transaction_states]
+            # To brokers one that has not begun has been open since 1970.
+            return [one for one in found if longer_than_ms < 0 or one.state not in _NOT_OPEN]
 
         async def attempt() -> list[TransactionListing]:
             view = await self._client.refresh(())

@@ -205,7 +205,7 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """The last transaction of a transactional id; without a start time none is open."""
+    """The last transaction of a transactional id, and since when; None if there was none yet."""
 
     transactional_id: str
     coordinator_id: int
