@@ -10,9 +10,9 @@ Rules:
   that name neither key nor partition go to one partition of their task's own.
 - Where two tasks have written to one partition after all, the broker's check of sequences refuses
   one of them, or the batch is refused before it is committed.
-- No task is tried twice: its first attempt may have written. A task that Spark repeats without
-  saying so is told by the broker that its batches are there, at offsets below the end that the log
-  had when the task began.
+- No task is tried twice: its first attempt may have written. Where Spark repeats one without saying
+  so, the broker takes its batches for those it has, and answers with their offsets. These are below
+  the end that the log had when the task began, so each answer is compared with that.
 - A batch that the marker knows is not written again, whatever rows it has now.
 """
 
@@ -30,11 +30,11 @@ from pyspark.sql.datasource import (
 )
 
 from ottla.client.cluster_view import TopicPartition
-from ottla.client.errors import KafkaError
+from ottla.client.errors import ClientError, KafkaError
 from ottla.client.transaction_types import FatalTransactionError
 from ottla.spark.background import background
 from ottla.spark.cluster import offsets_at
-from ottla.spark.errors import OwnerRule, TaskRepeated
+from ottla.spark.errors import OwnerRule, SparkError, TaskRepeated
 from ottla.spark.sink import Part, Written, count, divided, make_producer, parcels_of, sent
 from ottla.spark.sink_transaction import (
     Batch,
@@ -192,17 +192,28 @@ def write_once(
             for delivered in sent(producer, parcels):
                 logs.check(delivered)
                 count(delivered, rows)
-        except KafkaError as error:
-            if error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                raise OwnerRule(
-                    f"another task has written there ({error}); {HOW_TO_OWN}"
-                ) from error
-            if isinstance(error, FatalTransactionError):
-                raise batch_lost(of, error) from error
-            raise
+        except ClientError as error:
+            explained = _explained(of, error)
+            if explained is None:
+                raise
+            raise explained from error
         finally:
             background().call(producer.close(0))
     return WrittenOnce(rows, lease, task.batch)
+
+
+def _explained(of: Transactional, error: BaseException | None) -> SparkError | None:
+    """What a refusal of the broker means here; it may be the cause of what was raised."""
+    while error is not None and not isinstance(error, KafkaError):
+        error = error.__cause__
+    if error is None:
+        return None
+    if error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        return OwnerRule(f"another task has written there ({error}); {HOW_TO_OWN}")
+    # A partition that has ended the transaction does not know whose it was.
+    if isinstance(error, FatalTransactionError) or error.code == ErrorCode.INVALID_TXN_STATE:
+        return batch_lost(of, error)
+    return None
 
 
 class Logs:
@@ -234,9 +245,9 @@ class Logs:
         for topic, partition, base_offset, _ in delivered:
             place = TopicPartition(topic, partition)
             if base_offset < self._ends[topic][place]:
-                raise TaskRepeated(
-                    f"rows for {place} were written by an earlier run of this task: the batch is "
-                    "given up, start the query again"
+                raise OwnerRule(
+                    f"{place} had rows of this batch before the task began, from another task or "
+                    f"from an earlier run of this one; {HOW_TO_OWN}"
                 )
 
     def _own(self, topic: str, partitions: int) -> int:

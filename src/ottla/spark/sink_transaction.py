@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.client.cluster import Coordinator
 from ottla.client.cluster_view import TopicPartition
 from ottla.client.errors import KafkaError, check
-from ottla.client.producer_batches import Identity
 from ottla.client.transaction_types import FatalTransactionError, OffsetAndMetadata
 from ottla.client.transactions import TransactionCoordinator
 from ottla.spark.background import background
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ottla.client.cluster import Client
+    from ottla.client.producer_batches import Identity
     from ottla.spark.client_settings import ClientSettings
     from ottla.spark.sink_options import Transactional
 
@@ -153,7 +153,7 @@ def abort(of: Transactional, identity: Identity) -> None:
 def batch_lost(of: Transactional, error: KafkaError) -> BatchLost:
     """The sentence for a transaction that the cluster has taken away."""
     return BatchLost(
-        f"sink {of.sink_id!r} has lost its transaction ({error}): another run of the query has "
-        f"taken over, or the batch took longer than transactionTimeoutMs={of.timeout_ms}; stop "
+        f"sink {of.sink_id!r} has lost its transaction ({error.what}: {error.name}): another run "
+        f"of the query has taken over, or the batch took longer than transactionTimeoutMs={of.timeout_ms}; stop "
         "the other run, or raise the timeout, and start again"
     )
