@@ -18,7 +18,7 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow.compute as pc
@@ -87,7 +87,6 @@ class Task(NamedTuple):
 class WrittenOnce(Written):
     """What one task has written, and in which transaction."""
 
-    rows: dict[TopicPartition, int] = field(default_factory=dict)
     lease: Lease | None = None
     batch: Batch | None = None
 
@@ -108,8 +107,10 @@ class _Leased:
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenOnce:
+        return self._write(iterator, Task.current())
+
+    def _write(self, iterator: Iterator[pa.RecordBatch], task: Task) -> WrittenOnce:
         assert self._lease is not None  # tasks have a writer that was pickled
-        task = Task.current()
         assert self.stream == (task.batch is not None)
         return write_once(iterator, self._options, self._transactional, self._lease, task)
 
@@ -147,7 +148,7 @@ class OnceStreamWriter(_Leased, DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """What no task has told of is aborted by the next run, or by the timeout."""
         for one in messages:
-            if isinstance(one, WrittenOnce) and one.lease is not None and one.rows:
+            if isinstance(one, WrittenOnce) and one.lease is not None:
                 abort(self._transactional, one.lease.identity)
                 return
 

@@ -154,6 +154,7 @@ def batch_lost(of: Transactional, error: KafkaError) -> BatchLost:
     """The sentence for a transaction that the cluster has taken away."""
     return BatchLost(
         f"sink {of.sink_id!r} has lost its transaction ({error.what}: {error.name}): another run "
-        f"of the query has taken over, or the batch took longer than transactionTimeoutMs={of.timeout_ms}; stop "
-        "the other run, or raise the timeout, and start again"
+        "of the query has taken over, or the batch took longer than "
+        f"transactionTimeoutMs={of.timeout_ms}; stop the other run, or raise the timeout, and "
+        "start again"
     )
