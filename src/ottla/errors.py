@@ -43,8 +43,18 @@ from ottla.client.share_types import (
     UndecodableRecords,
     WrongAckMode,
 )
+from ottla.client.transaction_types import (
+    AbortableTransactionError,
+    FatalTransactionError,
+    ProducerFenced,
+    TransactionAborted,
+    TransactionError,
+    TransactionUnresolved,
+    WrongTransactionState,
+)
 
 __all__ = [
+    "AbortableTransactionError",
     "BadArgument",
     "BadBootstrap",
     "BadSetting",
@@ -56,15 +66,20 @@ __all__ = [
     "CorruptRecords",
     "DataLost",
     "EmptyGroupId",
+    "FatalTransactionError",
     "KafkaError",
     "MissingColumn",
     "MissingExtra",
     "NotSubscribed",
     "NothingToReset",
+    "ProducerFenced",
     "RecordNotHeld",
     "RecordTooLarge",
     "RequestTimedOut",
     "TopicRecreated",
+    "TransactionAborted",
+    "TransactionError",
+    "TransactionUnresolved",
     "UnacknowledgedRecords",
     "UndecodableRecords",
     "UnknownTopic",
@@ -72,4 +87,5 @@ __all__ = [
     "UnsupportedSecurity",
     "WrongAckMode",
     "WrongProtocol",
+    "WrongTransactionState",
 ]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.coordinator_log import Note
     from ottla.broker.node import Node
-    from ottla.coordination.machine import Effect, Machine
+    from ottla.coordination.machine import Effect, Machine, Transaction
     from ottla.metadata.image import MetadataImage, Topic
 
 RequestT = TypeVar("RequestT")
@@ -95,9 +95,14 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         if topic is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         index = partition_for(key, len(topic.partitions))
-        if topic.partitions[index].leader != self._node.node_id:
-            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        self.check_leads(index)
         return index
+
+    def check_leads(self, index: int) -> None:
+        """NOT_COORDINATOR for a partition that is not led here, or not at all."""
+        partition = self._node.image.partition(self.topic_name, index)
+        if partition is None or partition.leader != self._node.node_id:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
 
     async def ask(self, key: str, request: RequestT, expect: type[ExpectedT]) -> ExpectedT:
         """The key's coordinator decides; the answer comes when it is committed."""
@@ -122,6 +127,18 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
     async def submit(self, index: int, request: RequestT, expect: type[ExpectedT]) -> ExpectedT:
         try:
             response = await self._runtime.submit(index, request)
+        except CoordinatorError as error:
+            raise ApiError(ErrorCode(error.error_code)) from error
+        assert isinstance(response, expect)
+        return response
+
+    async def ask_in(
+        self, index: int, transaction: Transaction, request: RequestT, expect: type[ExpectedT]
+    ) -> ExpectedT:
+        """As `ask`, of a partition led here, for what stands in a transaction or ends it."""
+        await asyncio.shield(self.load(index))
+        try:
+            response = await self._runtime.submit_in(index, transaction, request)
         except CoordinatorError as error:
             raise ApiError(ErrorCode(error.error_code)) from error
         assert isinstance(response, expect)

@@ -18,10 +18,13 @@ from ottla.broker.regex import matching_topics
 from ottla.coordination.groups.config import GroupConfig, ShareSettings
 from ottla.coordination.groups.coordinator import GroupCoordinator
 from ottla.coordination.groups.messages import (
+    EndTransaction,
     ForgetOffsets,
     ForgetOffsetsResponse,
     ListGroups,
     ListGroupsResponse,
+    OffsetCommitResponse,
+    TransactionEnded,
 )
 from ottla.coordination.groups.partitioner import partition_for
 from ottla.coordination.groups.topics import Topic, TopicsImage
@@ -41,9 +44,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.broker.node import Node
-    from ottla.coordination.groups.messages import ListedGroup, Request, Response
+    from ottla.coordination.groups.messages import ListedGroup, OffsetCommit, Request, Response
     from ottla.coordination.groups.records import Record
-    from ottla.coordination.machine import Effect
+    from ottla.coordination.machine import Effect, Marker
     from ottla.metadata.image import MetadataImage
 
 ResponseT = TypeVar("ResponseT")
@@ -120,6 +123,18 @@ class GroupService:
     async def ask(self, group_id: str, request: Request, expect: type[ResponseT]) -> ResponseT:
         """The group's coordinator decides; the answer comes when it is committed."""
         return await self._service.ask(group_id, request, expect)
+
+    async def commit(self, request: OffsetCommit) -> OffsetCommitResponse:
+        """Offsets in a transaction count from its end on; a fenced producer is refused."""
+        if request.transaction is None:
+            return await self.ask(request.group_id, request, OffsetCommitResponse)
+        index = self._service.index_of(request.group_id)
+        return await self._service.ask_in(index, request.transaction, request, OffsetCommitResponse)
+
+    async def end_transaction(self, index: int, marker: Marker) -> None:
+        """Write the marker to a partition of the offsets topic that is led here, and apply it."""
+        self._service.check_leads(index)
+        await self._service.ask_in(index, marker, EndTransaction(marker), TransactionEnded)
 
     async def list_groups(self, request: ListGroups) -> list[ListedGroup]:
         """The groups of all partitions that have any."""

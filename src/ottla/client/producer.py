@@ -36,7 +36,8 @@ from ottla.client.producer_types import (
     record_bound,
 )
 from ottla.client.security import PLAINTEXT, Security
-from ottla.client.transaction_shell import Transaction, Transactions
+from ottla.client.transaction import Transaction
+from ottla.client.transaction_shell import Transactions
 from ottla.client.transaction_types import WrongTransactionState
 from ottla.client.turns import Turns
 from ottla.wire.batch import HEADER_SIZE
@@ -244,11 +245,9 @@ class Producer:
         They are committed at its end, and aborted if an exception leaves it. The first one fences
         every other producer with the same `transactional_id`.
 
-        >>> from ottla import Producer
-        >>> async with Producer("127.0.0.1:9092", transactional_id="billing-1") as producer:
-        ...     async with producer.transaction():
-        ...         await producer.send("orders", b"paid")
-        ...         await producer.send("invoices", b"42 EUR")
+            async with producer.transaction() as transaction:
+                await producer.send("invoices", b"42 EUR")
+                await transaction.send_offsets("billing", {TopicPartition("orders", 0): 3})
         """
         if self._transactions is None:
             raise WrongTransactionState(

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.client.errors import ClientError, KafkaError
 from ottla.client.transaction_state import Phase, TransactionState
@@ -25,7 +25,6 @@ from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
-    from types import TracebackType
 
     from ottla.client.cluster import Client
     from ottla.client.cluster_view import TopicPartition
@@ -202,44 +201,6 @@ class Transactions:
         await asyncio.gather(*others, return_exceptions=True)
         if self._state.is_known and self._state.phase is not Phase.OVER:
             await self._coordinator.end(self._identity, commit=commit)
-
-
-class Transaction:
-    """A block whose records and offsets are written together or not at all.
-
-    Left in peace it commits, left by an exception it aborts and lets the exception go on.
-    """
-
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
-        self._ticket = 0
-
-    async def __aenter__(self) -> Self:
-        self._ticket = await self._transactions.begin()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:
-            await self._transactions.commit()
-        else:
-            await self._transactions.abort()
-
-    async def send_offsets(
-        self,
-        group: str | ConsumerGroupMetadata,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
-    ) -> None:
-        """Commit offsets of a consumer group, when and if the transaction commits.
-
-        An offset is that of the next record to read. Given a member (`ConsumerGroupMetadata`)
-        rather than the name of a group, they are refused once it is no longer a member.
-        """
-        await self._transactions.send_offsets(self._ticket, group, offsets)
 
 
 def _of_a_batch(error: ClientError) -> ClientError:

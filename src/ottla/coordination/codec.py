@@ -104,12 +104,17 @@ class Reader:
     def blob(self) -> bytes:
         return self._required(self.nullable_blob(), "bytes")
 
-    def array(self, read: Callable[[], T]) -> tuple[T, ...]:
+    def nullable_array(self, read: Callable[[], T]) -> tuple[T, ...] | None:
         size = self.uvarint() - 1 if self.flexible else self.int32()
+        if size == -1:
+            return None
         left = len(self._data) - self._pos
         if not 0 <= size <= left:  # no element is smaller than one byte
             raise MalformedRecord(f"at most {left} elements", size, self._where)
         return tuple(read() for _ in range(size))
+
+    def array(self, read: Callable[[], T]) -> tuple[T, ...]:
+        return self._required(self.nullable_array(read), "an array")
 
     def tags(self) -> dict[int, Reader]:
         """The tagged section: a reader per tag; callers pick those they know."""
@@ -179,9 +184,10 @@ class Writer:
         self._out += value or b""
         return self
 
-    def array(self, values: Iterable[T], write: Callable[[T], object]) -> Writer:
-        items = tuple(values)
-        self.uvarint(len(items) + 1) if self.flexible else self.int32(len(items))
+    def array(self, values: Iterable[T] | None, write: Callable[[T], object]) -> Writer:
+        items = () if values is None else tuple(values)
+        size = -1 if values is None else len(items)
+        self.uvarint(size + 1) if self.flexible else self.int32(size)
         for item in items:
             write(item)
         return self

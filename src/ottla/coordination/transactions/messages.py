@@ -99,12 +99,13 @@ class EndTransactionResponse:
 
 @dataclass(frozen=True, slots=True)
 class MarkersWritten:
-    """All partitions of `WriteMarkers` have theirs."""
+    """All partitions of `markers` have theirs.
 
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    commit: bool
+    It has to be the very object that asked for them: one from before a reload may equal what a
+    later transaction of the same producer asks for, and must not end that one.
+    """
+
+    markers: WriteMarkers
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,372 @@
+"""The transaction coordinator: who may write under a transactional id, and how it ends.
+
+Rules:
+
+- One producer at a time: the identity (producer id, epoch) that was given out last. Another id gets
+  49, another epoch 90.
+- InitProducerId gives out the next identity. With the identity a producer has, only the present
+  one may ask, or the one before it as long as the present one is unused: it did not hear.
+- InitProducerId during a transaction, and a transaction older than its timeout, abort it under an
+  epoch that nobody was given, so that its producer is fenced. Whoever asked tries again (51).
+- An end is decided when Prepare* is committed, and answered then. Until all markers are written
+  (Complete*) the id is busy: 51 to all that may ask at all, 48 to who wants the opposite.
+- The markers are asked for once; again only after a reload, by a tick. A report counts only for
+  the request that is open. Where there is no partition to mark, the transaction completes at once.
+- EndTxn may be repeated: in the first version with the same epoch; in the second with the epoch
+  before, which gets the identity that it missed. A fenced producer cannot repeat (see `state`).
+- An id without a transaction and unused for `id_expiration_ms` is forgotten.
+
+Volatile: the identity before the present one, the markers that are asked for, and the deadlines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ottla.coordination.machine import Decision
+from ottla.coordination.timers import Timers
+from ottla.coordination.transactions.messages import (
+    NO_PRODUCER_ID,
+    AddPartitions,
+    AddPartitionsResponse,
+    DescribeTransaction,
+    EndTransaction,
+    EndTransactionResponse,
+    InitProducerId,
+    InitProducerIdResponse,
+    ListedTransaction,
+    ListTransactions,
+    ListTransactionsResponse,
+    MarkersWritten,
+    Noted,
+    TransactionDescription,
+    TransactionState,
+    WriteMarkers,
+)
+from ottla.coordination.transactions.records import TransactionRecord, decode
+from ottla.coordination.transactions.state import (
+    FIRST_VERSION,
+    PREPARED,
+    VERSION_2,
+    Identity,
+    bumped,
+    completed,
+    current,
+    fenced,
+    initialized,
+    is_commit,
+    is_repeated_end,
+    joined,
+    prepared,
+    prepared_version_2,
+    stored,
+)
+from ottla.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.coordination.machine import Token
+    from ottla.coordination.transactions.messages import Request, Response
+    from ottla.coordination.transactions.records import Transaction
+
+_Decision: TypeAlias = "Decision[TransactionRecord, Response]"
+
+MAX_ID_BYTES: Final = 2**15 - 1
+"""A key has an int16 for the length; requests may announce more."""
+
+IDS_PER_TICK: Final = 128
+"""A decision is one append; after a long stop every id may be due, and they need not all fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionConfig:
+    """Each field is followed by Kafka's name for it."""
+
+    max_timeout_ms: int = 900_000
+    """transaction.max.timeout.ms"""
+    id_expiration_ms: int = 604_800_000
+    """transactional.id.expiration.ms"""
+
+
+class Refused(Exception):
+    """A request that changes nothing."""
+
+    def __init__(self, error: ErrorCode) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class TransactionCoordinator:
+    """What the runtime drives for one partition of `__transaction_state`."""
+
+    def __init__(self, config: TransactionConfig) -> None:
+        self.config = config
+        self.transactions: dict[str, Transaction] = {}
+        self._before: dict[str, Identity] = {}
+        self._markers: dict[str, WriteMarkers] = {}
+        # Apart, because a deadline that moves to an earlier time leaves its old entry behind.
+        self._open: Timers[str] = Timers()
+        self._idle: Timers[str] = Timers()
+        self._handlers: dict[type, tuple[Callable[..., Response], Callable[..., Response]]] = {
+            InitProducerId: (self._init, InitProducerIdResponse),
+            AddPartitions: (self._add, AddPartitionsResponse),
+            EndTransaction: (self._end, EndTransactionResponse),
+            MarkersWritten: (self._written, Noted),
+            DescribeTransaction: (self._describe, TransactionDescription),
+            ListTransactions: (self._list, ListTransactionsResponse),
+        }
+
+    # What the runtime drives
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        if (record := decode(key, value)) is not None:
+            self.apply(record)
+
+    def loaded(self, now_ms: int) -> None:
+        for transactional_id, txn in self.transactions.items():
+            if txn.state in PREPARED:
+                self._open.set(transactional_id, now_ms)
+            else:
+                self._arm(transactional_id)
+
+    def decide(self, request: Request, token: Token, now_ms: int) -> _Decision:
+        decision: _Decision = Decision()
+        handler, answer = self._handlers[type(request)]
+        try:
+            response = handler(request, now_ms, decision)
+        except Refused as refusal:
+            response = answer(refusal.error)
+        decision.reply(token, response)
+        return decision
+
+    def tick(self, now_ms: int) -> _Decision:
+        decision: _Decision = Decision()
+        for _ in range(IDS_PER_TICK):
+            transactional_id = self._open.pop_due(now_ms) or self._idle.pop_due(now_ms)
+            if transactional_id is None:
+                break
+            txn = self.transactions[transactional_id]
+            if txn.state in PREPARED:
+                self._mark(transactional_id, decision, now_ms)
+            elif txn.state is TransactionState.ONGOING:
+                self._fence(transactional_id, decision, now_ms)
+            else:
+                self._emit(transactional_id, None, decision)
+        return decision
+
+    def next_deadline(self) -> int | None:
+        deadlines = (self._open.next_deadline(), self._idle.next_deadline())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
+        return record.encode()
+
+    def apply(self, record: TransactionRecord) -> None:
+        transactional_id, txn = record
+        if txn is None:
+            self.transactions.pop(transactional_id, None)
+        else:
+            self.transactions[transactional_id] = txn
+
+    # Steps that all requests take
+
+    def _emit(
+        self,
+        transactional_id: str,
+        txn: Transaction | None,
+        decision: _Decision,
+        before: Identity | None = None,
+    ) -> None:
+        """`before` is the identity that may still ask for the one this step gives out."""
+        record = TransactionRecord(transactional_id, txn)
+        self.apply(record)
+        decision.records.append(record)
+        self._markers.pop(transactional_id, None)
+        if before is None:
+            self._before.pop(transactional_id, None)
+        else:
+            self._before[transactional_id] = before
+        self._arm(transactional_id)
+
+    def _arm(self, transactional_id: str) -> None:
+        self._open.cancel(transactional_id)
+        self._idle.cancel(transactional_id)
+        txn = self.transactions.get(transactional_id)
+        if txn is None or txn.state in PREPARED:
+            return
+        if txn.state is TransactionState.ONGOING:
+            self._open.set(transactional_id, txn.start_ms + txn.timeout_ms)
+        else:
+            self._idle.set(transactional_id, txn.last_update_ms + self.config.id_expiration_ms)
+
+    def _fence(self, transactional_id: str, decision: _Decision, now_ms: int) -> None:
+        txn = fenced(self.transactions[transactional_id], now_ms)
+        self._emit(transactional_id, txn, decision)
+        self._mark(transactional_id, decision, now_ms)
+
+    def _mark(self, transactional_id: str, decision: _Decision, now_ms: int) -> None:
+        """The end is decided; have it written wherever the transaction was."""
+        txn = self.transactions[transactional_id]
+        if not txn.partitions:
+            self._complete(transactional_id, decision, now_ms)
+            return
+        producer_id, epoch = stored(txn)
+        markers = WriteMarkers(transactional_id, producer_id, epoch, is_commit(txn), txn.partitions)
+        self._markers[transactional_id] = markers
+        decision.effects.append(markers)
+
+    def _complete(self, transactional_id: str, decision: _Decision, now_ms: int) -> None:
+        txn = completed(self.transactions[transactional_id], now_ms)
+        self._emit(transactional_id, txn, decision, self._before.get(transactional_id))
+
+    def _known(self, transactional_id: str) -> Transaction:
+        if not transactional_id:
+            raise Refused(ErrorCode.INVALID_REQUEST)
+        if (txn := self.transactions.get(transactional_id)) is None:
+            raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return txn
+
+    # InitProducerId
+
+    def _init(self, request: InitProducerId, now_ms: int, decision: _Decision) -> Response:
+        transactional_id = request.transactional_id
+        if not 0 < len(transactional_id.encode()) <= MAX_ID_BYTES:
+            raise Refused(ErrorCode.INVALID_REQUEST)
+        if not 0 < request.timeout_ms <= self.config.max_timeout_ms:
+            raise Refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        if (txn := self.transactions.get(transactional_id)) is None:
+            return self._give(request, Identity(request.fresh_producer_id, 0), now_ms, decision)
+        asked = _asked(request) if request.producer_id != NO_PRODUCER_ID else None
+        before = self._before.get(transactional_id)
+        if asked not in (None, current(txn), before):
+            raise Refused(ErrorCode.PRODUCER_FENCED)
+        if txn.state in PREPARED:
+            raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if txn.state is TransactionState.ONGOING:
+            self._fence(transactional_id, decision, now_ms)
+            return InitProducerIdResponse(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if asked is not None and asked == before:
+            return self._give(request, current(txn), now_ms, decision, asked)
+        identity = bumped(txn, request.fresh_producer_id)
+        return self._give(request, identity, now_ms, decision, asked)
+
+    def _give(
+        self,
+        request: InitProducerId,
+        identity: Identity,
+        now_ms: int,
+        decision: _Decision,
+        before: Identity | None = None,
+    ) -> Response:
+        old = self.transactions.get(request.transactional_id)
+        txn = initialized(old, identity, request.timeout_ms, now_ms)
+        self._emit(request.transactional_id, txn, decision, before)
+        return InitProducerIdResponse(ErrorCode.NONE, *identity)
+
+    # AddPartitionsToTxn, AddOffsetsToTxn and the leaders' own questions
+
+    def _add(self, request: AddPartitions, now_ms: int, decision: _Decision) -> Response:
+        txn = self._known(request.transactional_id)
+        _check(txn, _asked(request))
+        if txn.state in PREPARED:
+            raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+        missing = request.partitions - txn.partitions
+        if request.verify_only:
+            return AddPartitionsResponse(ErrorCode.NONE, missing)
+        if missing or txn.state is not TransactionState.ONGOING:
+            version = VERSION_2 if request.version_2 else FIRST_VERSION
+            joining = joined(txn, request.partitions, version, now_ms)
+            self._emit(request.transactional_id, joining, decision)
+        return AddPartitionsResponse(ErrorCode.NONE)
+
+    # EndTxn
+
+    def _end(self, request: EndTransaction, now_ms: int, decision: _Decision) -> Response:
+        txn = self._known(request.transactional_id)
+        if request.version_2:
+            return self._end_version_2(request, txn, now_ms, decision)
+        asked = _asked(request)
+        _check(txn, asked)
+        if txn.state is TransactionState.ONGOING:
+            ending = prepared(txn, request.commit, now_ms)
+            self._emit(request.transactional_id, ending, decision)
+            self._mark(request.transactional_id, decision, now_ms)
+        else:
+            _check_repeated(txn, request.commit)
+        return EndTransactionResponse(ErrorCode.NONE, *asked)
+
+    def _end_version_2(
+        self, request: EndTransaction, txn: Transaction, now_ms: int, decision: _Decision
+    ) -> Response:
+        asked = _asked(request)
+        if is_repeated_end(txn, asked):
+            _check_repeated(txn, request.commit)
+            return EndTransactionResponse(ErrorCode.NONE, *current(txn))
+        _check(txn, asked)
+        if txn.state in PREPARED:
+            raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if request.commit and txn.state is not TransactionState.ONGOING:
+            raise Refused(ErrorCode.INVALID_TXN_STATE)
+        ending = prepared_version_2(txn, request.commit, request.fresh_producer_id, now_ms)
+        self._emit(request.transactional_id, ending, decision, asked)
+        self._mark(request.transactional_id, decision, now_ms)
+        return EndTransactionResponse(ErrorCode.NONE, *current(ending))
+
+    def _written(self, request: MarkersWritten, now_ms: int, decision: _Decision) -> Response:
+        transactional_id = request.markers.transactional_id
+        if self._markers.get(transactional_id) is request.markers:
+            self._complete(transactional_id, decision, now_ms)
+        return Noted()
+
+    # What is asked from outside of transactions
+
+    def _describe(
+        self, request: DescribeTransaction, _now_ms: int, _decision: _Decision
+    ) -> Response:
+        if not request.transactional_id:
+            raise Refused(ErrorCode.INVALID_REQUEST)
+        if (txn := self.transactions.get(request.transactional_id)) is None:
+            raise Refused(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return TransactionDescription(
+            ErrorCode.NONE,
+            txn.state,
+            txn.timeout_ms,
+            txn.start_ms,
+            txn.producer_id,
+            txn.producer_epoch,
+            txn.partitions,
+        )
+
+    def _list(self, request: ListTransactions, now_ms: int, _decision: _Decision) -> Response:
+        longer_than_ms = request.running_longer_than_ms
+        return ListTransactionsResponse(
+            [
+                ListedTransaction(transactional_id, txn.producer_id, txn.state)
+                for transactional_id, txn in self.transactions.items()
+                if (not request.states or txn.state in request.states)
+                and (not request.producer_ids or txn.producer_id in request.producer_ids)
+                and (longer_than_ms < 0 or now_ms - txn.start_ms > longer_than_ms)
+            ]
+        )
+
+
+def _asked(request: InitProducerId | AddPartitions | EndTransaction) -> Identity:
+    return Identity(request.producer_id, request.producer_epoch)
+
+
+def _check(txn: Transaction, asked: Identity) -> None:
+    producer_id, epoch = current(txn)
+    if asked.producer_id != producer_id:
+        raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if asked.epoch != epoch:
+        raise Refused(ErrorCode.PRODUCER_FENCED)
+
+
+def _check_repeated(txn: Transaction, commit: bool) -> None:
+    """Whether the transaction has ended as this EndTxn, not the first one, wants it."""
+    if txn.state is TransactionState.EMPTY or is_commit(txn) != commit:
+        raise Refused(ErrorCode.INVALID_TXN_STATE)
+    if txn.state in PREPARED:
+        raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
