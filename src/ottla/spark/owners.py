@@ -70,11 +70,12 @@ def partition_count(settings: ClientSettings, name: str) -> int:
 def _partition_column(frame: DataFrame, partitions: int) -> Column:
     """The partition of each row, a number even where it has neither key nor value."""
     from pyspark.sql import functions as f
-    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+    from pyspark.sql.pandas.functions import arrow_udf
 
     names = [name for name in ("key", "value") if name in frame.columns]
     text = f.coalesce(*(f.col(name).cast("binary") for name in names), f.lit(b""))
-    hashed = arrow_udf(key_hashes, "int", ArrowUDFType.SCALAR)(text) % f.lit(partitions)
+    hashes = arrow_udf(key_hashes, "int")  # type: ignore[call-overload]  # hints say the rest
+    hashed = hashes(text) % f.lit(partitions)
     return f.coalesce(f.col(PARTITION), hashed) if PARTITION in frame.columns else hashed
 
 
