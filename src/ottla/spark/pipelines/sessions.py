@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.spark.errors import NoJava
 from ottla.spark.pipelines.errors import EnvironmentProblem, SessionLost
+from ottla.spark.pipelines.graph import SPECULATION
+from ottla.spark.pipelines.model import EXACTLY_ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,8 +36,8 @@ def open_session(
     settings = pipeline.settings
     if master is None and remote is None:
         master, remote = settings.master, settings.remote
-    exactly = any(one.delivery == "exactly-once" for one in pipeline.definition.flows.values())
-    config = {**({"spark.speculation": "false"} if exactly else {}), **settings.spark}
+    exactly = any(one.delivery == EXACTLY_ONCE for one in pipeline.definition.flows.values())
+    config = {**({SPECULATION: "false"} if exactly else {}), **settings.spark}
     from ottla.spark.session import register
 
     try:
