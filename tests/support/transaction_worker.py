@@ -72,10 +72,7 @@ class Worker:
 
     def _rewind(self) -> None:
         self._consumer.assign(
-            [
-                TopicPartition(at.topic, at.partition, max(0, at.offset))
-                for at in self._committed()
-            ]
+            [TopicPartition(at.topic, at.partition, max(0, at.offset)) for at in self._committed()]
         )
 
     def _committed(self) -> list[TopicPartition]:
