@@ -8,6 +8,7 @@ from ottla.coordination.groups.config import GroupConfig
 from ottla.coordination.groups.consumer import InvalidRegularExpression
 from ottla.coordination.groups.coordinator import GroupCoordinator
 from ottla.coordination.groups.messages import (
+    EndTransaction,
     Heartbeat,
     HeartbeatResponse,
     JoinGroup,
@@ -21,12 +22,13 @@ from ottla.coordination.groups.messages import (
     SyncGroup,
     SyncGroupResponse,
 )
+from ottla.coordination.machine import Batch, Marker
 
 if TYPE_CHECKING:
     from ottla.coordination.groups.messages import Request, Response
     from ottla.coordination.groups.records import Record
     from ottla.coordination.groups.topics import TopicsImage
-    from ottla.coordination.machine import Decision, Effect
+    from ottla.coordination.machine import Decision, Effect, Transaction
     from ottla.wire.error_codes import ErrorCode
 
 ResponseT = TypeVar("ResponseT")
@@ -44,14 +46,21 @@ def resolve_prefix(regex: str, topics: TopicsImage) -> frozenset[str]:
     return frozenset(name for name in topics.topics_by_name if name.startswith(prefix))
 
 
+def transaction_of(request: Request) -> Transaction | None:
+    """What the broker tells the runtime besides the request."""
+    if isinstance(request, EndTransaction):
+        return request.marker
+    return request.transaction if isinstance(request, OffsetCommit) else None
+
+
 class Driver:
-    """One coordinator at a time of its own; `log` is what it has emitted, as bytes."""
+    """One coordinator at a time of its own; `batches` are what it has emitted, as bytes."""
 
     def __init__(self, config: GroupConfig | None = None) -> None:
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
-        self.machine = self._loaded(())
         self.now = 0
-        self.log: list[tuple[bytes, bytes | None]] = []
+        self.batches: list[Batch] = []
+        self.machine = self.replayed()
         self.records: list[Record] = []
         self.effects: list[Effect] = []
         self.answers: dict[int, Response] = {}
@@ -60,18 +69,24 @@ class Driver:
     def _machine(self) -> GroupCoordinator:
         return GroupCoordinator(self.config, resolve_prefix)
 
-    def _loaded(
-        self, log: list[tuple[bytes, bytes | None]] | tuple[()], now: int = 0
-    ) -> GroupCoordinator:
-        machine = self._machine()
-        for key, value in log:
-            machine.replay(key, value)
-        machine.loaded(now)
-        return machine
+    @property
+    def log(self) -> list[tuple[bytes, bytes | None]]:
+        """All records, in a transaction or not."""
+        return [record for batch in self.batches for record in batch.records]
 
     def replayed(self) -> GroupCoordinator:
         """What a restart at this moment would come up with."""
-        return self._loaded(self.log, self.now)
+        machine = self._machine()
+        for records, transaction in self.batches:
+            if isinstance(transaction, Marker):
+                machine.replay_marker(transaction)
+            for key, value in records:
+                if transaction is None:
+                    machine.replay(key, value)
+                else:
+                    machine.replay_transactional(transaction.producer_id, key, value)
+        machine.loaded(self.now)
+        return machine
 
     def restart(self) -> None:
         self.machine = self.replayed()
@@ -81,7 +96,7 @@ class Driver:
         """Hands in a request and returns its token; the answer may come later."""
         token = self._next_token
         self._next_token += 1
-        self._take(self.machine.decide(request, token, self.now))
+        self._take(self.machine.decide(request, token, self.now), transaction_of(request))
         return token
 
     def ask(self, request: Request, kind: type[ResponseT]) -> ResponseT:
@@ -101,13 +116,17 @@ class Driver:
             self._take(self.machine.tick(self.now))
         self.now = end
 
-    def _take(self, decision: Decision[Record, Response]) -> None:
+    def _take(
+        self, decision: Decision[Record, Response], transaction: Transaction | None = None
+    ) -> None:
         for token, response in decision.replies:
             assert token not in self.answers, "a request was answered twice"
             self.answers[token] = response
         self.records += decision.records
         self.effects += decision.effects
-        self.log += [self.machine.encode(record) for record in decision.records]
+        encoded = [self.machine.encode(record) for record in decision.records]
+        if encoded or isinstance(transaction, Marker):
+            self.batches.append(Batch(encoded, transaction))
 
     # The classic protocol in short
 

@@ -8,7 +8,8 @@ from ottla.coordination.groups.classic_state import ClassicGroup, State
 from ottla.coordination.share.group_state import ShareGroup
 
 if TYPE_CHECKING:
-    from ottla.coordination.groups.coordinator import Group, GroupCoordinator
+    from ottla.coordination.groups.coordinator import GroupCoordinator
+    from ottla.coordination.groups.kinds import Group
 
 
 def durable(machine: GroupCoordinator) -> dict[str, object]:
@@ -18,7 +19,11 @@ def durable(machine: GroupCoordinator) -> dict[str, object]:
         for group_id, group in machine.groups.items()
         if group.stored is not None
     }
-    return {"groups": groups, "offsets": machine.offsets.groups}
+    pending = {
+        group_id: {partition: list(values.items()) for partition, values in partitions.items()}
+        for group_id, partitions in machine.offsets.pending.groups.items()
+    }
+    return {"groups": groups, "offsets": machine.offsets.groups, "pending": pending}
 
 
 def _durable_group(group: Group) -> object:

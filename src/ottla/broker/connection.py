@@ -27,7 +27,7 @@ from ottla.wire.frames import CHUNK_BYTES, FrameParser
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from ottla.broker.context import Peer
+    from ottla.broker.context import Parked, Peer
     from ottla.broker.dispatch import Dispatcher
     from ottla.wire.writers import Parts
 
@@ -60,8 +60,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_began = 0.0
         self._turn_comes = False
         # What was asked and not answered yet, in order; the gate is the one that holds the rest.
-        self._pending: deque[Parts | asyncio.Future[Parts | None]] = deque()
-        self._gate: asyncio.Future[Parts | None] | None = None
+        self._pending: deque[Parts | asyncio.Future[Parked]] = deque()
+        self._gate: asyncio.Future[Parked] | None = None
         self._error: WireError | None = None  # why the connection closes when all is answered
         self._writable = True
         self._transport: asyncio.Transport | None = None
@@ -187,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turn_comes = False
         self._serve()
 
-    def _park(self, answer: Awaitable[Parts | None] | Pipelined[Parts | None]) -> None:
+    def _park(self, answer: Awaitable[Parked] | Pipelined[Parked]) -> None:
         if isinstance(answer, Pipelined):
             parked = asyncio.ensure_future(answer.answer)
         else:
@@ -195,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending.append(parked)
         parked.add_done_callback(self._unpark)
 
-    def _unpark(self, parked: asyncio.Future[Parts | None]) -> None:
+    def _unpark(self, parked: asyncio.Future[Parked]) -> None:
         if parked is self._gate:
             self._gate = None
         if self._transport is None or parked.cancelled():
@@ -206,6 +206,12 @@ class Connection(asyncio.BufferedProtocol):
                 logger.error("request failed; closing the connection", exc_info=error)
             self.close()
             return
+        result = parked.result()
+        if isinstance(result, Pipelined):
+            # In its place among the answers, but the gate is open.
+            following = asyncio.ensure_future(result.answer)
+            self._pending[self._pending.index(parked)] = following
+            following.add_done_callback(self._unpark)
         self.last_active = self._loop.time()
         self._collect()
         self._serve()
@@ -217,7 +223,10 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(first, list):
                 answer = first
             elif first.done() and not first.cancelled() and first.exception() is None:
-                answer = first.result() or []
+                result = first.result()
+                if isinstance(result, Pipelined):
+                    return  # its own callback is about to replace it
+                answer = result or []
             else:
                 return
             self._pending.popleft()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from ottla.broker.node import Node
+    from ottla.wire.writers import Parts
 
 
 T = TypeVar("T")
@@ -22,6 +23,10 @@ class Pipelined(NamedTuple, Generic[T]):
     """
 
     answer: Awaitable[T]
+
+
+Parked: TypeAlias = "Parts | Pipelined[Parked] | None"
+"""What waiting for an answer ends in: the answer, none at all, or a wait that holds nobody."""
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.coordinator_log import Note
     from ottla.broker.node import Node
-    from ottla.coordination.machine import Effect, Machine
+    from ottla.coordination.machine import Effect, Machine, Transaction
     from ottla.metadata.image import MetadataImage, Topic
 
 RequestT = TypeVar("RequestT")
@@ -122,6 +122,23 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
     async def submit(self, index: int, request: RequestT, expect: type[ExpectedT]) -> ExpectedT:
         try:
             response = await self._runtime.submit(index, request)
+        except CoordinatorError as error:
+            raise ApiError(ErrorCode(error.error_code)) from error
+        assert isinstance(response, expect)
+        return response
+
+    async def ask_in(
+        self,
+        index: int,
+        transaction: Transaction,
+        request: RequestT,
+        expect: type[ExpectedT],
+        admit: Callable[[], None] = lambda: None,
+    ) -> ExpectedT:
+        """As `ask`, of a partition led here, for what stands in a transaction or ends it."""
+        await asyncio.shield(self.load(index))
+        try:
+            response = await self._runtime.submit_in(index, transaction, request, admit)
         except CoordinatorError as error:
             raise ApiError(ErrorCode(error.error_code)) from error
         assert isinstance(response, expect)

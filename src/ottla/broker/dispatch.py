@@ -1,7 +1,8 @@
 """From a frame to the handler that answers it, and from its result to bytes.
 
 A handler is a plain function of context and request. It returns the response; an awaitable of it
-when it has to wait (`Pipelined` when that need not hold what comes after); or None when the client
+when it has to wait (`Pipelined` when that need not hold what comes after, which an awaitable may
+also turn into); or None when the client
 wants no answer (Produce with acks=0). Unknown keys and versions outside the served range raise,
 and the connection closes, as Kafka does; only ApiVersions answers every version, so that clients
 can find common ground.
@@ -9,6 +10,7 @@ can find common ground.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import struct
 from collections import Counter
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from ottla.broker.connection import Connection
-    from ottla.broker.context import Peer
+    from ottla.broker.context import Parked, Peer
     from ottla.broker.node import Node
     from ottla.wire.writers import Parts
 
@@ -71,7 +73,7 @@ class Dispatcher:
 
     def dispatch(
         self, frame: memoryview, peer: Peer
-    ) -> Parts | Awaitable[Parts | None] | Pipelined[Parts | None] | None:
+    ) -> Parts | Awaitable[Parked] | Pipelined[Parked] | None:
         """The answer to one request as parts, or what to await for it."""
         if len(frame) < _START.size:
             raise MalformedMessage("a whole header", f"{len(frame)} bytes", "request header")
@@ -99,10 +101,14 @@ class Dispatcher:
 
     async def _later(
         self, api_key: int, version: int, correlation_id: int, response: Awaitable[Any]
-    ) -> Parts | None:
+    ) -> Parked:
         body = await response
         if body is None:
             return None
+        if isinstance(body, Pipelined):
+            # A task of its own: the connection may be gone before it can be waited for there.
+            answer = self._later(api_key, version, correlation_id, body.answer)
+            return Pipelined(asyncio.ensure_future(answer))
         return response_parts(api_key, version, correlation_id, body)
 
     def _unsupported_api_versions(self, peer: Peer, correlation_id: int) -> Parts:

@@ -31,7 +31,11 @@ from ottla.log.errors import LogError
 from ottla.metadata.changes import RegisterBroker, SetBrokerFenced, SetFeature, apply
 from ottla.metadata.errors import ChangeRefused, StoreError
 from ottla.metadata.image import Endpoint
-from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
+from ottla.metadata.names import (
+    CONSUMER_OFFSETS_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from ottla.metadata.sqlite_store import MEMORY, SqliteMetadataStore
 from ottla.wire.error_codes import ErrorCode
 
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     from ottla.broker.share_settings import ShareGroupConfigs
     from ottla.broker.tiering import Tiering
     from ottla.broker.tiering_reads import RemoteReads
+    from ottla.broker.transaction_service import TransactionService
     from ottla.metadata.broker_config import BrokerConfig
     from ottla.metadata.changes import Change
     from ottla.metadata.image import Broker, MetadataImage
@@ -56,7 +61,12 @@ if TYPE_CHECKING:
 
 # Syncs overlap on a disk; more threads than this only queue there.
 BLOCKING_THREADS: Final = 4
-FEATURES: Final = {"metadata.version": 25, "group.version": 1, "share.version": 1}
+FEATURES: Final = {
+    "metadata.version": 25,
+    "group.version": 1,
+    "transaction.version": 2,
+    "share.version": 1,
+}
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -126,6 +136,8 @@ class Node:
                 node.groups.start()
             if node.data.partitions_on_disk(SHARE_GROUP_STATE_TOPIC):
                 node.persister.coordinators.start()
+            if node.data.partitions_on_disk(TRANSACTION_STATE_TOPIC):
+                node.transactions.start()
             node.jobs.start()
             for server in node.servers:
                 await server.start_serving()
@@ -152,6 +164,8 @@ class Node:
             self._fence()
         if "shares" in vars(self):
             await self.shares.close()
+        if "transactions" in vars(self):
+            await self.transactions.close()
         if "groups" in vars(self):
             await self.groups.close()
         if "persister" in vars(self):
@@ -178,6 +192,13 @@ class Node:
         from ottla.broker.persister import Persister
 
         return Persister(self)
+
+    @cached_property
+    def transactions(self) -> TransactionService:
+        """The transaction coordinators; loaded where a transactional id is used."""
+        from ottla.broker.transaction_service import TransactionService
+
+        return TransactionService(self)
 
     @cached_property
     def shares(self) -> LedSharePartitions:
@@ -361,6 +382,8 @@ class Node:
         # Coordinators let go before the logs they append to are closed.
         if moved and "persister" in vars(self):
             self.persister.coordinators.leaders_changed(after)
+        if moved and "transactions" in vars(self):
+            self.transactions.leaders_changed(after)
         if moved and "groups" in vars(self):
             self.groups.topics_changed(after)
         self.partitions.image_changed(before, after)

@@ -22,6 +22,7 @@ from ottla.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ottla.broker.admission import Verification
     from ottla.broker.node import Node
     from ottla.log.partition import PartitionLog
     from ottla.metadata.image import MetadataImage, Topic
@@ -47,6 +48,7 @@ class HostedPartition:
         "log",
         "topic",
         "topic_id",
+        "verifications",
         "waiters",
     )
 
@@ -59,6 +61,8 @@ class HostedPartition:
         self.gone = False  # deleted, or led by another node now: the log is closed
         self.waiters: set[Callable[[], None]] = set()
         self.dirty_since: float | None = None
+        # What is being found out about transactions that have nothing here yet, by producer id.
+        self.verifications: dict[int, Verification] = {}
 
     def __repr__(self) -> str:
         return f"<{self.topic}-{self.index}>"

@@ -31,6 +31,7 @@ class Settings(NamedTuple):
     max_connections_per_ip: int
     idle_ms: int
     group_flush: bool
+    verify_transactions: bool
     listeners: tuple[Listener, ...]
     advertised: dict[str, Listener]
 
@@ -47,6 +48,7 @@ class Settings(NamedTuple):
             max_connections_per_ip=config.get_int("max.connections.per.ip"),
             idle_ms=config.get_int("connections.max.idle.ms"),
             group_flush=config.get_str("ottla.flush.mode") == "group",
+            verify_transactions=config.get_bool("transaction.partition.verification.enable"),
             listeners=tuple(map(Listener.parse, config.get_list("listeners"))),
             advertised={listener.name: listener for listener in advertised},
         )

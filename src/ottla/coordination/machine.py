@@ -6,6 +6,9 @@ Rules every machine keeps:
   later step of one decision sees the earlier ones. Durable state changes in no other way.
 - Volatile state (sessions, deadlines, requests that wait) is what a restart forgets.
 - A request may be parked: its decision has no reply for its token. A later decision replies.
+- A request may stand in a producer's transaction: what is decided on it is written as a batch of
+  that transaction, and counts when the marker says so. Only the log knows whether a producer has
+  been fenced, so the runtime asks it before the machine hears of such a request.
 - What a machine wants done elsewhere goes out as an effect, after the records are committed; what
   became of it comes back as a request. An effect may be lost, by a restart or a failed append.
 - Time comes in as an argument; a tick at `next_deadline()` is a decision like any other.
@@ -14,7 +17,18 @@ Rules every machine keeps:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Generic,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    runtime_checkable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Token: TypeAlias = int
 """Names one request to its machine, so that a reply can find its way back later."""
@@ -29,6 +43,13 @@ class Reply(NamedTuple, Generic[ResponseT]):
     response: ResponseT
 
 
+class Transactional(NamedTuple):
+    """The producer in whose transaction something stands."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 class Marker(NamedTuple):
     """The end of a producer's transaction in one partition."""
 
@@ -36,6 +57,16 @@ class Marker(NamedTuple):
     producer_epoch: int
     coordinator_epoch: int
     commit: bool
+
+
+Transaction: TypeAlias = Transactional | Marker
+
+
+class Batch(NamedTuple):
+    """What the log takes and gives back whole: records, or a marker alone."""
+
+    records: Sequence[tuple[bytes, bytes | None]]
+    transaction: Transaction | None = None
 
 
 class Effect:
@@ -74,3 +105,14 @@ class Machine(Protocol[RequestT_contra, RecordT, ResponseT]):
     def next_deadline(self) -> int | None: ...
 
     def encode(self, record: RecordT) -> tuple[bytes, bytes | None]: ...
+
+
+@runtime_checkable
+class TransactionalMachine(Protocol):
+    """What a machine has besides when its topic carries transactions; others never see them."""
+
+    def replay_transactional(self, producer_id: int, key: bytes, value: bytes | None) -> None:
+        """Folds one record in that counts if the producer's next marker is a commit."""
+
+    def replay_marker(self, marker: Marker) -> None:
+        """Folds the end of a transaction in."""

@@ -5,9 +5,12 @@ The only module of this room that knows an event loop. Rules:
 - A partition is loaded by replay before it decides anything; until then `CoordinatorLoading`, and
   `NotCoordinator` for a partition that is not hosted here.
 - Everything decided while an append is under way, or within one turn of the loop, goes into the
-  next append: one batch, one commit, up to `MAX_BATCH_BYTES`. One decision is never split.
+  next append: one batch, one commit, up to `MAX_BATCH_BYTES`. One decision is never split. What
+  stands in a transaction, and each marker, is a batch of its own in the same append.
 - An answer leaves when every record it could have been decided on is committed, so also the answer
   to a read.
+- A request in a transaction is refused by the log, as `Refused`, or decided. For the log to know,
+  all that was decided for that producer before must be written: one waits for the other.
 - Effects leave with the answers, to whoever was given to the runtime to perform them.
 - A failed append, or a machine that raises, makes the state in memory worthless: every waiting
   request fails with `NotCoordinator` (clients look the coordinator up again), and the partition
@@ -20,12 +23,14 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+
+from ottla.coordination.machine import Batch, Marker, TransactionalMachine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from ottla.coordination.machine import Decision, Effect, Machine, Reply, Token
+    from ottla.coordination.machine import Decision, Effect, Machine, Reply, Token, Transaction
 
 RequestT = TypeVar("RequestT")
 RecordT = TypeVar("RecordT")
@@ -40,13 +45,14 @@ MAX_BATCH_BYTES = 512 * 1024
 class CoordinatorLog(Protocol):
     """The internal topic, as the runtime sees it."""
 
-    def append(
-        self, partition: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
-    ) -> Awaitable[object]:
-        """Writes one batch; done when it is committed."""
+    def check(self, partition: int, transaction: Transaction) -> None:
+        """Raises `Refused` for a producer or a coordinator that has been fenced."""
 
-    def replay(self, partition: int) -> AsyncIterator[Sequence[tuple[bytes, bytes | None]]]:
-        """All records of the partition in order, some at a time."""
+    def append(self, partition: int, batches: Sequence[Batch], now_ms: int) -> Awaitable[object]:
+        """Writes the batches in order; done when all are committed."""
+
+    def replay(self, partition: int) -> AsyncIterator[Sequence[Batch]]:
+        """All batches of the partition in order, some at a time."""
 
 
 class CoordinatorError(Exception):
@@ -61,6 +67,14 @@ class CoordinatorLoading(CoordinatorError):
     error_code = 14
 
 
+class Refused(CoordinatorError):
+    """The log would not take it; nothing was decided."""
+
+    def __init__(self, error_code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.error_code = error_code
+
+
 class NotCoordinator(CoordinatorError):
     """The partition is not hosted here, or was just lost; the client looks it up again."""
 
@@ -69,6 +83,18 @@ class NotCoordinator(CoordinatorError):
 
 def _no_effects(effect: Effect) -> None:
     raise TypeError(f"nobody performs {effect!r}")
+
+
+class _Decided(NamedTuple, Generic[RecordT, ResponseT]):
+    """A decision that waits for its append."""
+
+    decision: Decision[RecordT, ResponseT]
+    transaction: Transaction | None
+
+    @property
+    def is_written(self) -> bool:
+        """Whether there is anything to append."""
+        return bool(self.decision.records) or isinstance(self.transaction, Marker)
 
 
 class _Partition(Generic[RequestT, RecordT, ResponseT]):
@@ -91,7 +117,8 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         self._perform = perform
         self._tokens = itertools.count()
         self._waiting: dict[Token, asyncio.Future[ResponseT]] = {}
-        self._decided: deque[Decision[RecordT, ResponseT]] = deque()
+        self._decided: deque[_Decided[RecordT, ResponseT]] = deque()
+        self._unwritten: dict[int, asyncio.Future[None]] = {}  # by producer id, until appended
         self._writer: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0
@@ -99,20 +126,47 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         self.loading = True
 
     async def load(self) -> None:
-        async for records in self._log.replay(self.index):
-            for key, value in records:
-                self._machine.replay(key, value)
+        async for batches in self._log.replay(self.index):
+            for batch in batches:
+                self._replay(batch)
         self._machine.loaded(self._clock())
         self.loading = False
         if not self._closed:
             self._arm()
 
-    def submit(self, request: RequestT) -> asyncio.Future[ResponseT]:
+    def _replay(self, batch: Batch) -> None:
+        machine = self._machine
+        records, transaction = batch
+        if transaction is None:
+            for key, value in records:
+                machine.replay(key, value)
+        elif not isinstance(machine, TransactionalMachine):
+            return
+        elif isinstance(transaction, Marker):
+            machine.replay_marker(transaction)
+        else:
+            for key, value in records:
+                machine.replay_transactional(transaction.producer_id, key, value)
+
+    def submit(
+        self, request: RequestT, transaction: Transaction | None = None
+    ) -> asyncio.Future[ResponseT]:
         token = next(self._tokens)
         future: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
         self._waiting[token] = future
-        self._run(lambda now_ms: self._machine.decide(request, token, now_ms))
+        self._run(lambda now_ms: self._machine.decide(request, token, now_ms), transaction)
         return future
+
+    async def submit_in(
+        self, transaction: Transaction, request: RequestT, admit: Callable[[], None]
+    ) -> ResponseT:
+        while (unwritten := self._unwritten.get(transaction.producer_id)) is not None:
+            await asyncio.wait([unwritten])
+        if self._closed:
+            raise NotCoordinator
+        admit()
+        self._log.check(self.index, transaction)
+        return await self.submit(request, transaction)
 
     def close(self) -> asyncio.Task[None] | None:
         """Stops; whoever waits is sent to look for the coordinator elsewhere.
@@ -123,26 +177,35 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         if self._timer is not None:
             self._timer.cancel()
         self._decided.clear()
+        self._let_go(tuple(self._unwritten))
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
                 future.set_exception(NotCoordinator())
         return self._writer
 
-    def _run(self, step: Callable[[int], Decision[RecordT, ResponseT]]) -> None:
+    def _run(
+        self,
+        step: Callable[[int], Decision[RecordT, ResponseT]],
+        transaction: Transaction | None = None,
+    ) -> None:
         try:
             decision = step(self._clock())
         except Exception:
             logger.exception("coordinator partition %d failed to decide", self.index)
             self._on_lost(self.index)
         else:
-            self._take(decision)
+            self._take(_Decided(decision, transaction))
 
-    def _take(self, decision: Decision[RecordT, ResponseT]) -> None:
-        if self._writer is None and not decision.records:
+    def _take(self, decided: _Decided[RecordT, ResponseT]) -> None:
+        decision, transaction = decided
+        if self._writer is None and not decided.is_written:
             self._answer(decision.replies, decision.effects)
         else:
-            self._decided.append(decision)
+            self._decided.append(decided)
+            if transaction is not None and decided.is_written:
+                written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._unwritten[transaction.producer_id] = written
             if self._writer is None:
                 self._writer = asyncio.create_task(self._write())
         self._arm()
@@ -151,9 +214,10 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         """Appends until nothing is left; each round takes all that came in meanwhile."""
         try:
             while self._decided:
-                records, replies, effects = self._next_batch()
-                if records:
-                    await self._log.append(self.index, records, self._clock())
+                batches, replies, effects = self._next_append()
+                if batches:
+                    await self._log.append(self.index, batches, self._clock())
+                    self._let_go([b.transaction.producer_id for b in batches if b.transaction])
                 self._answer(replies, effects)
         except Exception:
             logger.exception("append to coordinator partition %d failed", self.index)
@@ -162,21 +226,36 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         finally:
             self._writer = None
 
-    def _next_batch(
-        self,
-    ) -> tuple[list[tuple[bytes, bytes | None]], list[Reply[ResponseT]], list[Effect]]:
-        records: list[tuple[bytes, bytes | None]] = []
+    def _next_append(self) -> tuple[list[Batch], list[Reply[ResponseT]], list[Effect]]:
+        batches: list[Batch] = []
+        plain: list[tuple[bytes, bytes | None]] | None = None  # the last batch, while it may grow
         replies: list[Reply[ResponseT]] = []
         effects: list[Effect] = []
         size = 0
         while self._decided and size < MAX_BATCH_BYTES:
-            decision = self._decided.popleft()
+            decided = self._decided.popleft()
+            decision, transaction = decided
             encoded = [self._machine.encode(record) for record in decision.records]
             size += sum(len(key) + len(value or b"") for key, value in encoded)
-            records += encoded
             replies += decision.replies
             effects += decision.effects
-        return records, replies, effects
+            if not decided.is_written:
+                continue
+            if transaction is not None:
+                batches.append(Batch(encoded, transaction))
+                plain = None
+            elif plain is None:
+                batches.append(Batch(encoded))
+                plain = encoded
+            else:
+                plain += encoded
+        return batches, replies, effects
+
+    def _let_go(self, producer_ids: Sequence[int]) -> None:
+        """What was decided for these producers is written, or lost."""
+        for producer_id in producer_ids:
+            if (written := self._unwritten.pop(producer_id, None)) is not None:
+                written.set_result(None)
 
     def _answer(self, replies: Sequence[Reply[ResponseT]], effects: Sequence[Effect]) -> None:
         for token, response in replies:
@@ -237,12 +316,20 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
 
     def submit(self, index: int, request: RequestT) -> asyncio.Future[ResponseT]:
         """Decides at once; the future ends when the answer may leave."""
-        partition = self._partitions.get(index)
-        if partition is None:
-            raise NotCoordinator
-        if partition.loading:
-            raise CoordinatorLoading
-        return partition.submit(request)
+        return self._loaded(index).submit(request)
+
+    async def submit_in(
+        self,
+        index: int,
+        transaction: Transaction,
+        request: RequestT,
+        admit: Callable[[], None] = lambda: None,
+    ) -> ResponseT:
+        """The answer to a request in a transaction, or to its end; `Refused` if it is fenced.
+
+        `admit` is called in the turn in which the request is decided, and may refuse it too.
+        """
+        return await self._loaded(index).submit_in(transaction, request, admit)
 
     async def close(self) -> None:
         """Stops hosting everything; ends when no append is under way."""
@@ -252,6 +339,14 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
             self.unload(index)
         for index in tuple(self._draining):
             await self._drained(index)
+
+    def _loaded(self, index: int) -> _Partition[RequestT, RecordT, ResponseT]:
+        partition = self._partitions.get(index)
+        if partition is None:
+            raise NotCoordinator
+        if partition.loading:
+            raise CoordinatorLoading
+        return partition
 
     def _host(self, index: int) -> _Partition[RequestT, RecordT, ResponseT]:
         partition = _Partition(

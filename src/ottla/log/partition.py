@@ -140,6 +140,10 @@ class PartitionLog(LogState):
             raise self._fail(error) from error
         return results
 
+    def check_coordinator(self, batch: RecordBatch) -> None:
+        """Raise what `append` would refuse a coordinator's batch with, if it would."""
+        self._producers.check(batch, Origin.COORDINATOR)
+
     def _settle(self, batch: RecordBatch, origin: Origin) -> AppendResult | LogError | None:
         """The answer to a batch that is not to be appended."""
         try:

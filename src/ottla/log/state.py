@@ -144,6 +144,10 @@ class LogState:
         """For DescribeProducers; the entries are the log's own, to be read at once."""
         return list(self._producers)
 
+    def producer(self, producer_id: int) -> Producer | None:
+        """What is known of one producer; the log's own entry, to be read at once."""
+        return self._producers.get(producer_id)
+
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
         return self._producers.expire(now_ms, expiration_ms)
 

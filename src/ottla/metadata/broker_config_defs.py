@@ -191,6 +191,8 @@ _PRODUCERS: Final = [
            "Idle time that forgets a transactional id.", AtLeast(1)),
     _fixed("transaction.max.timeout.ms", _INT, 15 * MINUTE_MS, "Longest transaction.",
            AtLeast(1)),
+    _fixed("transaction.partition.verification.enable", _BOOL, "true",
+           "Whether the coordinator is asked before a transaction's first batch in a partition."),
     _fixed("transaction.abort.timed.out.transaction.cleanup.interval.ms", _INT, 10_000,
            "Time between looks for transactions that timed out.", AtLeast(1)),
     _fixed("transaction.remove.expired.transaction.cleanup.interval.ms", _INT, HOUR_MS,

@@ -33,7 +33,7 @@ from tests.support.groups_snapshot import durable, settled
 if TYPE_CHECKING:
     from ottla.coordination.groups.messages import Response
     from ottla.coordination.groups.records import Record
-    from ottla.coordination.machine import Decision
+    from ottla.coordination.machine import Decision, Transaction
 
 protocols = st.sampled_from(
     [
@@ -55,8 +55,10 @@ class WatchedDriver(Driver):
         assert group is None or isinstance(group, ClassicGroup)
         return group
 
-    def _take(self, decision: Decision[Record, Response]) -> None:
-        super()._take(decision)
+    def _take(
+        self, decision: Decision[Record, Response], transaction: Transaction | None = None
+    ) -> None:
+        super()._take(decision, transaction)
         joins = [
             response
             for _, response in decision.replies

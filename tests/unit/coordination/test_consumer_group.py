@@ -34,6 +34,7 @@ from ottla.coordination.groups.messages import (
     OffsetToCommit,
 )
 from ottla.coordination.groups.records import CurrentAssignmentValue, Record, RegexValue
+from ottla.coordination.machine import Batch
 from ottla.wire.error_codes import ErrorCode
 from tests.support.groups_consumer import (
     REBALANCE_MS,
@@ -475,7 +476,8 @@ def test_a_log_that_is_half_compacted_replays_to_the_same_owners() -> None:
 def test_records_without_a_group_are_no_group() -> None:
     driver = Driver()
     for group_id in ("x", "y"):
-        driver.log.append(Record(RegexKey(group_id, "t.*"), RegexValue(("t",), 1, 1)).encode())
+        regex = Record(RegexKey(group_id, "t.*"), RegexValue(("t",), 1, 1))
+        driver.batches.append(Batch([regex.encode()]))
     assert driver.replayed().groups == {}
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ottla.coordination import runtime as runtime_module
-from ottla.coordination.machine import Decision, Token
+from ottla.coordination.machine import Batch, Decision, Token
 from ottla.coordination.runtime import CoordinatorLoading, CoordinatorRuntime, NotCoordinator
 from tests.support.groups_log import MemoryLog, Pair
 
@@ -111,7 +111,7 @@ async def test_a_batch_is_bounded_and_keeps_decisions_whole(
 
 async def test_loading_then_replayed_state() -> None:
     log = MemoryLog()
-    log.batches = [[(b"4", b""), (b"5", b"")], [(b"6", b"")]]
+    log.appends = [[Batch([(b"4", b""), (b"5", b"")])], [Batch([(b"6", b"")])]]
     log.load_gate.clear()
     runtime = CoordinatorRuntime(log, lambda _index: Counter(), Clock())
     with pytest.raises(NotCoordinator):
@@ -176,7 +176,7 @@ async def test_a_reload_waits_for_the_append_under_way() -> None:
 
 async def test_a_failed_load_leaves_the_partition_unhosted() -> None:
     log = MemoryLog()
-    log.batches = [[(b"not a number", b"")]]
+    log.appends = [[Batch([(b"not a number", b"")])]]
     runtime = CoordinatorRuntime(log, lambda _index: Counter(), Clock())
     with pytest.raises(ValueError, match="not a number"):
         await runtime.load(0)
@@ -188,7 +188,7 @@ async def test_a_partition_that_cannot_be_reloaded_is_given_up() -> None:
     log = MemoryLog()
     runtime = await hosted(log)
     log.broken = OSError("disk")
-    log.batches = [[(b"not a number", b"")]]
+    log.appends = [[Batch([(b"not a number", b"")])]]
     with pytest.raises(NotCoordinator):
         await runtime.submit(0, 5)
     for _ in range(5):

@@ -19,6 +19,7 @@ import pytest
 
 from ottla.coordination.groups.config import GroupConfig, ShareSettings
 from ottla.coordination.groups.messages import DeleteGroup
+from ottla.coordination.machine import Batch
 from ottla.coordination.share.effects import DeleteShareState, InitializeShareState
 from ottla.coordination.share.group_messages import (
     AlterShareOffsets,
@@ -133,7 +134,7 @@ def clone(world: ShareWorld) -> ShareWorld:
     for key, value in driver.log:
         latest.pop(key, None)
         latest[key] = value
-    driver.log = list(latest.items())
+    driver.batches = [Batch(list(latest.items()))]
     return copy.deepcopy(world, {id(IMAGE): IMAGE, id(CONFIG): CONFIG})
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from ottla.coordination.groups.coordinator import GroupCoordinator
 from ottla.coordination.groups.messages import DeleteGroup, DeleteGroupResponse
+from ottla.coordination.machine import Batch
 from ottla.coordination.runtime import CoordinatorRuntime, NotCoordinator
 from ottla.coordination.share.effects import (
     DeleteShareState,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from ottla.coordination.groups.messages import Request, Response
     from ottla.coordination.groups.records import Record
-    from ottla.coordination.machine import Effect
+    from ottla.coordination.machine import Effect, Transaction
 
 Pair: TypeAlias = tuple[bytes, bytes | None]
 IMAGE = topics_image(t=1)
@@ -42,14 +43,17 @@ class MemoryLog:
         self.gate.set()
         self.broken = False
 
-    async def append(self, partition: int, records: Sequence[Pair], now_ms: int) -> None:
+    def check(self, partition: int, transaction: Transaction) -> None:
+        raise AssertionError("nothing about share groups is transactional")
+
+    async def append(self, partition: int, batches: Sequence[Batch], now_ms: int) -> None:
         await self.gate.wait()
         if self.broken:
             raise OSError("disk")
-        self.records += records
+        self.records += [record for batch in batches for record in batch.records]
 
-    async def replay(self, partition: int) -> AsyncIterator[Sequence[Pair]]:
-        yield self.records
+    async def replay(self, partition: int) -> AsyncIterator[Sequence[Batch]]:
+        yield [Batch(self.records)]
 
 
 class Shell:

@@ -1,7 +1,7 @@
-"""FindCoordinator (10): which broker coordinates a group.
+"""FindCoordinator (10): which broker coordinates a group, a transaction or a share-partition.
 
-One key up to v3, a list of keys with an answer each from v4. Key types: 0 group; 2 share, from v6,
-whose keys read group:topicId:partition; 1 transaction is not served yet, and refused.
+One key up to v3, a list of keys with an answer each from v4. Key types: 0 group; 1 transaction; 2
+share, from v6, whose keys read group:topicId:partition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.wire.schema.find_coordinator import (
 if TYPE_CHECKING:
     from ottla.broker.context import RequestContext
 
-GROUP, SHARE = 0, 2
+GROUP, TRANSACTION, SHARE = 0, 1, 2
 FIRST_VERSION_WITH_SHARE = 6
 FIRST_VERSION_WITH_LISTS = 4
 
@@ -60,6 +60,8 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> int:
         if not key:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
         return context.node.groups.coordinator_of(key)
+    if key_type == TRANSACTION:
+        return context.node.transactions.coordinator_of(key)
     if key_type == SHARE and context.version >= FIRST_VERSION_WITH_SHARE:
         from ottla.coordination.share.state_records import InvalidShareKey, ShareKey
 
@@ -67,5 +69,5 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> int:
             return context.node.persister.leader_of(ShareKey.parse(key))
         except InvalidShareKey as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
-    text = "Only groups and share-partitions have coordinators in this version."
+    text = f"There are no coordinators of type {key_type} in version {context.version}."
     raise ApiError(ErrorCode.INVALID_REQUEST, text)

@@ -1,9 +1,12 @@
-"""OffsetCommit (8), OffsetFetch (9) and OffsetDelete (47).
+"""OffsetCommit (8), OffsetFetch (9), TxnOffsetCommit (28) and OffsetDelete (47).
 
 - OffsetCommit: topics that do not exist are refused one by one with error 3, the others go to the
   group's coordinator. Null metadata is answered as "", as Kafka does.
+- TxnOffsetCommit: the same inside a producer's transaction. The offsets count when that commits;
+  a producer or a member that has been replaced is refused.
 - OffsetFetch: one group up to v7, several from v8; null topics ask for all the group has. A
-  partition without a committed offset is answered with -1, not with an error.
+  partition without a committed offset is answered with -1, not with an error. Who requires a
+  stable one, from v7 on, is told to ask again (88) while a transaction may replace it.
 - OffsetDelete answers every partition it was asked about.
 """
 
@@ -13,7 +16,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
+from ottla.broker.offset_admission import OffsetAdmission
 from ottla.coordination.groups import messages as m
+from ottla.coordination.machine import Transactional
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.offset_commit import (
     OffsetCommitRequest,
@@ -36,57 +41,48 @@ from ottla.wire.schema.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from ottla.wire.schema.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
     from ottla.broker.context import RequestContext
+    from ottla.wire.schema.offset_commit import OffsetCommitRequestTopic
+    from ottla.wire.schema.txn_offset_commit import TxnOffsetCommitRequestTopic
 
 FIRST_VERSION_WITH_GROUPS = 8
+FIRST_VERSION_WITH_LOADING = 2  # of TxnOffsetCommit; producers before it fail on that word
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def offset_commit(
     context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse:
-    image = context.node.image
-    known = {
-        (topic.name, partition.partition_index)
-        for topic in request.topics
-        for partition in topic.partitions
-        if image.partition(topic.name, partition.partition_index) is not None
-    }
-    offsets = tuple(
-        m.OffsetToCommit(topic.name, *partition)
-        for topic in request.topics
-        for partition in topic.partitions
-        if (topic.name, partition.partition_index) in known
+    offsets = _known_offsets(context, request.topics)
+    commit = m.OffsetCommit(
+        group_id=request.group_id,
+        offsets=offsets,
+        member_id=request.member_id,
+        epoch=request.generation_id_or_member_epoch,
+        instance_id=request.group_instance_id,
+        retention_ms=request.retention_time_ms,
     )
-    results: dict[tuple[str, int], int] = {}
+    results = {}
     if offsets or not request.topics:
-        try:
-            answer = await context.node.groups.ask(
-                request.group_id,
-                m.OffsetCommit(
-                    group_id=request.group_id,
-                    offsets=offsets,
-                    member_id=request.member_id,
-                    epoch=request.generation_id_or_member_epoch,
-                    instance_id=request.group_instance_id,
-                    retention_ms=request.retention_time_ms,
-                ),
-                m.OffsetCommitResponse,
-            )
-            results = {(r.topic, r.partition): r.error for r in answer.partitions}
-        except ApiError as error:
-            results = dict.fromkeys(known, error.code)
+        answer = context.node.groups.ask(request.group_id, commit, m.OffsetCommitResponse)
+        results = await _results(offsets, answer)
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
                 topic.name,
                 partitions=[
                     OffsetCommitResponsePartition(
-                        p.partition_index,
-                        results.get(
-                            (topic.name, p.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                        ),
+                        p.partition_index, results.get((topic.name, p.partition_index), UNKNOWN)
                     )
                     for p in topic.partitions
                 ],
@@ -94,6 +90,85 @@ async def offset_commit(
             for topic in request.topics
         ]
     )
+
+
+async def txn_offset_commit(
+    context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    producer = Transactional(request.producer_id, request.producer_epoch)
+    offsets = _known_offsets(context, request.topics)
+    commit = m.OffsetCommit(
+        group_id=request.group_id,
+        offsets=offsets,
+        member_id=request.member_id,
+        epoch=request.generation_id,
+        instance_id=request.group_instance_id,
+        transaction=producer,
+    )
+    results = await _results(offsets, _commit_in(context, request, producer, commit))
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        p.partition_index, results.get((topic.name, p.partition_index), UNKNOWN)
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _known_offsets(
+    context: RequestContext,
+    topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic],
+) -> tuple[m.OffsetToCommit, ...]:
+    """Those of partitions that exist."""
+    image = context.node.image
+    return tuple(
+        m.OffsetToCommit(topic.name, *partition)
+        for topic in topics
+        for partition in topic.partitions
+        if image.partition(topic.name, partition.partition_index) is not None
+    )
+
+
+async def _commit_in(
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    producer: Transactional,
+    commit: m.OffsetCommit,
+) -> m.OffsetCommitResponse:
+    groups = context.node.groups
+    if not commit.offsets:
+        return m.OffsetCommitResponse(())
+    if not request.group_id:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID)
+    admission = OffsetAdmission(groups.partition_of(request.group_id), producer)
+    try:
+        await admission.verify(context.node, request.transactional_id, context.version)
+        return await groups.commit_in(producer, commit, admission.check)
+    except ApiError as error:
+        if (
+            error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            and context.version < FIRST_VERSION_WITH_LOADING
+        ):
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+        raise
+
+
+async def _results(
+    offsets: Sequence[m.OffsetToCommit], answer: Awaitable[m.OffsetCommitResponse]
+) -> dict[tuple[str, int], int]:
+    """An error code for each partition."""
+    try:
+        partitions = (await answer).partitions
+    except ApiError as error:
+        return {(offset.topic, offset.partition): error.code for offset in offsets}
+    return {(topic, partition): code for topic, partition, code in partitions}
 
 
 async def offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -106,7 +181,13 @@ async def offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> 
                 asked = tuple((t.name, tuple(t.partition_indexes)) for t in topics)
             answer = await _fetch(
                 context,
-                m.OffsetFetch(group.group_id, asked, group.member_id, group.member_epoch),
+                m.OffsetFetch(
+                    group.group_id,
+                    asked,
+                    group.member_id,
+                    group.member_epoch,
+                    request.require_stable,
+                ),
             )
             groups.append(
                 OffsetFetchResponseGroup(
@@ -124,12 +205,14 @@ async def offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> 
     single = None
     if request.topics is not None:
         single = tuple((t.name, tuple(t.partition_indexes)) for t in request.topics)
-    answer = await _fetch(context, m.OffsetFetch(request.group_id, single))
+    answer = await _fetch(
+        context, m.OffsetFetch(request.group_id, single, require_stable=request.require_stable)
+    )
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(
                 name,
-                [OffsetFetchResponsePartition(*o[1:], error_code=answer.error) for o in found],
+                [OffsetFetchResponsePartition(*o[1:]) for o in found],
             )
             for name, found in _by_topic(answer, single).items()
         ],
@@ -154,7 +237,9 @@ def _by_topic(
         found[offset.topic].append(offset)
     if answer.error != ErrorCode.NONE and asked is not None:
         for topic, partitions in asked:
-            found[topic] = [m.FetchedOffset(topic, partition) for partition in partitions]
+            found[topic] = [
+                m.FetchedOffset(topic, partition, error=answer.error) for partition in partitions
+            ]
     return found
 
 

@@ -5,6 +5,9 @@
   that a client sends meanwhile are appended meanwhile, so that one sync serves them all;
   acks=1 when they are written; acks=0 is not answered, and an error closes the connection so that
   the client learns of it.
+- A batch that opens a transaction waits until the transaction's coordinator knows of it, and with
+  it what its connection sends after it (`admission`). Requests without transactional batches, and
+  those that go on with open transactions, wait for nobody.
 - A repeated batch of an idempotent producer is answered with the offsets it got the first time.
 - Topics are named up to v12 and identified by id in v13.
 """
@@ -12,12 +15,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ottla.broker.context import Pipelined
 from ottla.broker.errors import ApiError
 from ottla.log.errors import InvalidRecordError, LogError
 from ottla.log.validate import validate_produce
+from ottla.wire.batch import TRANSACTIONAL
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.errors import MessageError
 from ottla.wire.schema.produce import (
@@ -34,10 +38,14 @@ from ottla.wire.schema.produce import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from ottla.broker.admission import Admission
     from ottla.broker.context import RequestContext
     from ottla.broker.partitions import HostedPartition
 
+Answer: TypeAlias = "ProduceResponse | Pipelined[ProduceResponse] | None"
+
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+ATTRIBUTES_BYTE = 22  # of a batch, the lower one
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_IDS = 13
 
@@ -51,9 +59,10 @@ class AcksNoneFailed(MessageError):
 class Produced:
     """Collects the answers of one request and the partitions it wrote to."""
 
-    def __init__(self, context: RequestContext, acks: int) -> None:
+    def __init__(self, context: RequestContext, acks: int, admission: Admission | None) -> None:
         self.context = context
         self.acks = acks
+        self.admission = admission
         self.now_ms = time.time_ns() // 1_000_000
         self.written: list[HostedPartition] = []
         self.failed: ApiError | LogError | None = None
@@ -90,6 +99,8 @@ class Produced:
             now_ms=self.now_ms,
             zstd_allowed=self.context.version >= FIRST_VERSION_WITH_ZSTD,
         )
+        if self.admission is not None and batch.attributes & TRANSACTIONAL:
+            self.admission.check(partition, batch)
         result = log.append(batch, leader_epoch=partition.leader_epoch, now_ms=self.now_ms)
         # The first sending of a duplicate may be waiting for its sync still.
         if not result.duplicate or result.last_offset >= log.high_watermark:
@@ -105,8 +116,43 @@ class Produced:
 
 def produce(
     context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | Pipelined[ProduceResponse] | None:
-    produced = Produced(context, request.acks)
+) -> ProduceResponse | Awaitable[Answer] | Pipelined[ProduceResponse] | None:
+    if not _is_transactional(request):
+        return _append(context, request, None)
+    from ottla.broker.admission import Admission
+
+    try:
+        admission = Admission(context, request)
+    except ApiError as error:
+        return _refuse_all(request, error)
+    if admission.must_wait:
+        return _append_verified(context, request, admission)
+    return _append(context, request, admission)
+
+
+def _is_transactional(request: ProduceRequest) -> bool:
+    """Whether any batch is part of a transaction; what is no batch is refused later."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if records and len(records) > ATTRIBUTES_BYTE:
+                assert isinstance(records, memoryview)
+                if records[ATTRIBUTES_BYTE] & TRANSACTIONAL:
+                    return True
+    return False
+
+
+async def _append_verified(
+    context: RequestContext, request: ProduceRequest, admission: Admission
+) -> Answer:
+    await admission.verify()
+    return _append(context, request, admission)
+
+
+def _append(
+    context: RequestContext, request: ProduceRequest, admission: Admission | None
+) -> Answer:
+    produced = Produced(context, request.acks, admission)
     response = ProduceResponse([produced.topic(topic) for topic in request.topic_data])
     durable = context.node.appended(produced.written)
     if request.acks == ACKS_NONE:
@@ -116,6 +162,21 @@ def produce(
     if request.acks == ACKS_ALL and durable is not None:
         return Pipelined(_when_durable(response, produced.written, durable))
     return response
+
+
+def _refuse_all(request: ProduceRequest, error: ApiError) -> ProduceResponse | None:
+    if request.acks == ACKS_NONE:
+        raise AcksNoneFailed("batches that can be appended", str(error), "Produce")
+    return ProduceResponse(
+        [
+            TopicProduceResponse(
+                topic.name,
+                topic.topic_id,
+                [_refused(data.index_, error) for data in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
 
 
 async def _when_durable(

@@ -1,8 +1,7 @@
 """InitProducerId (22) and DescribeProducers (61).
 
 A producer without a transactional id gets a fresh id at epoch 0, or, when it names the id it has
-(v3, KIP-360), the next epoch of that. Transactions are not served yet: a transactional id is
-refused with error 35, which clients take as final.
+(v3, KIP-360), the next epoch of that. One with a transactional id is its coordinator's to answer.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from ottla.wire.schema.describe_producers import (
 from ottla.wire.schema.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from ottla.broker.context import RequestContext
 
 MAX_EPOCH: Final = 32767
 NO_PRODUCER: Final = -1
+FIRST_VERSION_WITH_FENCED: Final = 4
 
 
 def init_producer_id(
     context: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse:
+) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
     if request.transactional_id is not None:
-        return InitProducerIdResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION,
-            producer_epoch=NO_PRODUCER,
-        )
+        return _begin_transactional(context, request.transactional_id, request)
     if request.producer_id >= 0 and 0 <= request.producer_epoch < MAX_EPOCH - 1:
         return InitProducerIdResponse(
             producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1
@@ -45,6 +44,33 @@ def init_producer_id(
     except ApiError as error:
         return InitProducerIdResponse(error_code=error.code, producer_epoch=NO_PRODUCER)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+async def _begin_transactional(
+    context: RequestContext, transactional_id: str, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    from ottla.coordination.transactions import messages as m
+
+    node = context.node
+    try:
+        question = m.InitProducerId(
+            transactional_id,
+            request.transaction_timeout_ms,
+            node.next_producer_id(),
+            request.producer_id,
+            request.producer_epoch,
+        )
+        answer = await node.transactions.ask(transactional_id, question, m.InitProducerIdResponse)
+        code = answer.error
+    except ApiError as error:
+        code = error.code
+    if code == ErrorCode.NONE:
+        return InitProducerIdResponse(
+            producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
+        )
+    if code == ErrorCode.PRODUCER_FENCED and context.version < FIRST_VERSION_WITH_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER)
 
 
 def describe_producers(

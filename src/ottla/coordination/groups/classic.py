@@ -259,15 +259,13 @@ def _leave_one(
 
 def check_commit(group: ClassicGroup, request: OffsetCommit, turn: Turn) -> ErrorCode:
     """Whether this member may commit now; a commit is a sign of life."""
-    if not request.member_id and request.instance_id is None and request.epoch < 0:
-        return ErrorCode.UNKNOWN_MEMBER_ID if group.members else ErrorCode.NONE
     error = check_member(group, request.member_id, request.instance_id)
     if error is not ErrorCode.NONE:
         return error
     if request.epoch != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
     group.touch(group.members[request.member_id], turn.now_ms)
-    if group.state is State.COMPLETING_REBALANCE:
+    if group.state is State.COMPLETING_REBALANCE and request.transaction is None:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 

@@ -8,7 +8,8 @@ refused. A share group stays one until it is deleted, and has no committed offse
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ottla.coordination.groups import classic, consumer
 from ottla.coordination.groups.classic_state import ClassicGroup, State
@@ -20,6 +21,7 @@ from ottla.coordination.groups.keys import (
     OffsetKey,
     ShareGroupKey,
 )
+from ottla.coordination.groups.kinds import KIND_NAMES, is_idle, read_topics
 from ottla.coordination.groups.messages import (
     ConsumerHeartbeat,
     DeleteGroup,
@@ -28,8 +30,8 @@ from ottla.coordination.groups.messages import (
     DescribeConsumerGroupResponse,
     DescribeGroup,
     DescribeGroupResponse,
+    EndTransaction,
     ForgetOffsets,
-    ForgetOffsetsResponse,
     Heartbeat,
     HeartbeatResponse,
     JoinGroup,
@@ -41,15 +43,10 @@ from ottla.coordination.groups.messages import (
     ListGroups,
     ListGroupsResponse,
     OffsetCommit,
-    OffsetCommitResponse,
-    OffsetDelete,
-    OffsetDeleteResponse,
-    OffsetFetch,
-    OffsetFetchResponse,
-    PartitionResult,
     SyncGroup,
     SyncGroupResponse,
 )
+from ottla.coordination.groups.offset_requests import OffsetRequests
 from ottla.coordination.groups.offsets import Offsets
 from ottla.coordination.groups.records import ClassicGroupValue, OffsetValue, Record, decode
 from ottla.coordination.groups.turn import Turn
@@ -63,12 +60,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.coordination.groups.config import GroupConfig
+    from ottla.coordination.groups.kinds import Group
     from ottla.coordination.groups.messages import Request, Response
-    from ottla.coordination.machine import Decision, Token
-
-Group: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup
-
-_TYPES = {ClassicGroup: "classic", ConsumerGroup: "consumer", ShareGroup: "share"}
+    from ottla.coordination.machine import Decision, Marker, Token
 
 _EXPIRY = ""
 """The coordinator's own deadline among those of its groups; no group has this id."""
@@ -87,6 +81,7 @@ class GroupCoordinator:
         self.groups: dict[str, Group] = {}
         self._resolve = resolve
         self.offsets = Offsets(config)
+        self.committed = OffsetRequests(self.groups, self.offsets)
         self._timers: Timers[str] = Timers()
         self.shares = ShareRequests(config, self.groups, self._exists, self._share)
         self._handlers: dict[type, Callable[..., None]] = {
@@ -94,15 +89,12 @@ class GroupCoordinator:
             SyncGroup: self._sync,
             Heartbeat: self._heartbeat,
             LeaveGroup: self._leave,
-            OffsetCommit: self._offset_commit,
-            OffsetFetch: self._offset_fetch,
-            OffsetDelete: self._offset_delete,
-            ForgetOffsets: self._forget_offsets,
             DescribeGroup: self._describe,
             ListGroups: self._list,
             DeleteGroup: self._delete,
             ConsumerHeartbeat: self._consumer_heartbeat,
             DescribeConsumerGroup: self._describe_consumer,
+            **self.committed.handlers,
             **self.shares.handlers,
         }
 
@@ -112,6 +104,13 @@ class GroupCoordinator:
         if (record := decode(key, value)) is not None:
             self.apply(record)
 
+    def replay_transactional(self, producer_id: int, key: bytes, value: bytes | None) -> None:
+        if (record := decode(key, value)) is not None:
+            self.apply(record, producer_id)
+
+    def replay_marker(self, marker: Marker) -> None:
+        self.offsets.end_transaction(marker.producer_id, commit=marker.commit)
+
     def loaded(self, now_ms: int) -> None:
         for group_id, group in tuple(self.groups.items()):
             group.restore(now_ms)
@@ -119,9 +118,12 @@ class GroupCoordinator:
         self._timers.set(_EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)
 
     def decide(self, request: Request, token: Token, now_ms: int) -> Decision[Record, Response]:
-        turn = Turn(now_ms, self.apply)
+        apply: Callable[[Record], None] = self.apply
+        if isinstance(request, OffsetCommit) and request.transaction is not None:
+            apply = partial(self.apply, producer_id=request.transaction.producer_id)
+        turn = Turn(now_ms, apply)
         self._handlers[type(request)](request, token, turn)
-        if not isinstance(request, ListGroups | ForgetTopics | ForgetOffsets):
+        if not isinstance(request, ListGroups | ForgetTopics | ForgetOffsets | EndTransaction):
             self._settle(request.group_id)
         return turn.decision
 
@@ -141,11 +143,12 @@ class GroupCoordinator:
     def encode(self, record: Record) -> tuple[bytes, bytes | None]:
         return record.encode()
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: Record, producer_id: int | None = None) -> None:
+        """With `producer_id`, as part of its transaction: only offsets are ever written so."""
         key, value = record
         if isinstance(key, OffsetKey):
             assert value is None or isinstance(value, OffsetValue)
-            self.offsets.apply(key, value)
+            self.offsets.apply(key, value, producer_id)
         elif value is None and isinstance(key, ClassicGroupKey | ConsumerGroupKey | ShareGroupKey):
             self._forget(key.group_id)
         elif isinstance(key, AnyShareKey):
@@ -194,7 +197,7 @@ class GroupCoordinator:
             self._timers.cancel(group_id)
 
     def _exists(self, group_id: str) -> bool:
-        return group_id in self.groups or group_id in self.offsets.groups
+        return group_id in self.groups or self.offsets.has(group_id)
 
     # The classic protocol
 
@@ -265,7 +268,7 @@ class GroupCoordinator:
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return group
-        may_change = group is None or (isinstance(group, ClassicGroup) and self._is_idle(group))
+        may_change = group is None or (isinstance(group, ClassicGroup) and is_idle(group))
         if request.member_epoch != consumer.JOIN or not may_change:
             raise consumer.Refused(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"no consumer group {request.group_id!r}"
@@ -283,62 +286,7 @@ class GroupCoordinator:
         else:
             turn.reply(token, DescribeConsumerGroupResponse(ErrorCode.GROUP_ID_NOT_FOUND))
 
-    # Offsets
-
-    def _offset_commit(self, request: OffsetCommit, token: Token, turn: Turn) -> None:
-        error = self._check_commit(request, turn)
-        if error is ErrorCode.NONE:
-            results = self.offsets.commit(request, turn)
-        else:
-            results = tuple(
-                PartitionResult(item.topic, item.partition, error) for item in request.offsets
-            )
-        turn.reply(token, OffsetCommitResponse(results))
-
-    def _check_commit(self, request: OffsetCommit, turn: Turn) -> ErrorCode:
-        group = self.groups.get(request.group_id)
-        if group is None:
-            return ErrorCode.NONE if request.epoch < 0 else ErrorCode.ILLEGAL_GENERATION
-        if isinstance(group, ClassicGroup):
-            return classic.check_commit(group, request, turn)
-        if isinstance(group, ShareGroup):
-            return ErrorCode.GROUP_ID_NOT_FOUND
-        if request.epoch < 0 and not group.members:
-            return ErrorCode.NONE
-        return consumer.check_epoch(group, request.member_id, request.epoch)
-
-    def _offset_fetch(self, request: OffsetFetch, token: Token, turn: Turn) -> None:
-        group = self.groups.get(request.group_id)
-        error = ErrorCode.NONE
-        if isinstance(group, ShareGroup):
-            error = ErrorCode.GROUP_ID_NOT_FOUND
-        elif isinstance(group, ConsumerGroup) and request.member_id is not None:
-            error = consumer.check_epoch(group, request.member_id, request.epoch)
-        found = self.offsets.fetch(request) if error is ErrorCode.NONE else ()
-        turn.reply(token, OffsetFetchResponse(error, found))
-
-    def _offset_delete(self, request: OffsetDelete, token: Token, turn: Turn) -> None:
-        group = self.groups.get(request.group_id)
-        if isinstance(group, ShareGroup) or not self._exists(request.group_id):
-            turn.reply(token, OffsetDeleteResponse(ErrorCode.GROUP_ID_NOT_FOUND))
-            return
-        read = _read_topics(group)
-        if read is None:
-            turn.reply(token, OffsetDeleteResponse(ErrorCode.NON_EMPTY_GROUP))
-            return
-        results = []
-        for topic, partition in request.partitions:
-            error = ErrorCode.NONE
-            if topic in read:
-                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            else:
-                self.offsets.delete(request.group_id, topic, partition, turn)
-            results.append(PartitionResult(topic, partition, error))
-        turn.reply(token, OffsetDeleteResponse(ErrorCode.NONE, tuple(results)))
-
-    def _forget_offsets(self, request: ForgetOffsets, token: Token, turn: Turn) -> None:
-        self.offsets.delete_topics(request.topics, turn)
-        turn.reply(token, ForgetOffsetsResponse())
+    # Ends
 
     def _expire(self, turn: Turn) -> int:
         """Old offsets go first, then groups with neither members nor offsets.
@@ -347,23 +295,19 @@ class GroupCoordinator:
         A share group stays: it is all that knows where the group's state is. Returns the time to
         the next sweep: short when this one had more to do than one batch holds.
         """
-        for group_id in sorted(self.groups.keys() | self.offsets.groups.keys()):
+        for group_id in sorted(self.groups.keys() | self.offsets.group_ids()):
             group = self.groups.get(group_id)
             if isinstance(group, ShareGroup):
                 continue
             since_ms = 0
             if isinstance(group, ClassicGroup) and not group.members:
                 since_ms = group.state_ms
-            self.offsets.expire(group_id, _read_topics(group), since_ms, turn)
-            if group_id not in self.offsets.groups and self._is_idle(group):
+            self.offsets.expire(group_id, read_topics(group), since_ms, turn)
+            if not self.offsets.has(group_id) and is_idle(group):
                 self._emit_end(group_id, turn)
             if len(turn.decision.records) >= MAX_EXPIRED_PER_TICK:
                 return NEXT_SWEEP_MS
         return self.config.offsets_retention_check_interval_ms
-
-    def _is_idle(self, group: Group | None) -> bool:
-        """No members, and none on the way."""
-        return group is not None and group.timers.next_deadline() is None
 
     # Administration
 
@@ -371,7 +315,7 @@ class GroupCoordinator:
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             answer = classic.describe(group)
-        elif group is None and request.group_id in self.offsets.groups:
+        elif group is None and self.offsets.has(request.group_id):
             answer = DescribeGroupResponse(ErrorCode.NONE, State.EMPTY)
         else:
             answer = DescribeGroupResponse(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -380,7 +324,7 @@ class GroupCoordinator:
     def _list(self, request: ListGroups, token: Token, turn: Turn) -> None:
         states = {state.lower() for state in request.states}
         types = {kind.lower() for kind in request.types}
-        listed = (self._listed(name) for name in self.groups.keys() | self.offsets.groups.keys())
+        listed = (self._listed(name) for name in self.groups.keys() | self.offsets.group_ids())
         chosen = (
             entry
             for entry in listed
@@ -393,7 +337,7 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if group is None:
             return ListedGroup(group_id, "", State.EMPTY, "classic")
-        return ListedGroup(group_id, group.protocol_type, group.state, _TYPES[type(group)])
+        return ListedGroup(group_id, group.protocol_type, group.state, KIND_NAMES[type(group)])
 
     def _delete(self, request: DeleteGroup, token: Token, turn: Turn) -> None:
         group = self.groups.get(request.group_id)
@@ -417,10 +361,3 @@ class GroupCoordinator:
             turn.emit(ClassicGroupKey(group_id), None)
         elif group is not None:
             group.end(turn)
-
-
-def _read_topics(group: ClassicGroup | ConsumerGroup | None) -> frozenset[str] | None:
-    """Topics the group reads now; None when its members do not say."""
-    if isinstance(group, ConsumerGroup):
-        return group.subscribed_topics()
-    return frozenset() if group is None else classic.subscribed_topics(group)

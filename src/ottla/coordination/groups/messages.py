@@ -14,6 +14,7 @@ from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.coordination.groups.partitions import Partitions
+    from ottla.coordination.machine import Marker, Transactional
 
 UNKNOWN_GENERATION = -1
 NO_OFFSET = -1
@@ -134,7 +135,10 @@ class OffsetToCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommit:
-    """`epoch` is the generation of a classic member or the member epoch of a KIP-848 one."""
+    """`epoch` is the generation of a classic member or the member epoch of a KIP-848 one.
+
+    With `transaction` the offsets count when that ends in a commit (KIP-98, KIP-447).
+    """
 
     group_id: str
     offsets: tuple[OffsetToCommit, ...]
@@ -142,6 +146,11 @@ class OffsetCommit:
     epoch: int = UNKNOWN_GENERATION
     instance_id: str | None = None
     retention_ms: int = -1
+    transaction: Transactional | None = None
+
+    @property
+    def names_nobody(self) -> bool:
+        return not self.member_id and self.instance_id is None and self.epoch < 0
 
 
 class PartitionResult(NamedTuple):
@@ -157,12 +166,16 @@ class OffsetCommitResponse:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetch:
-    """`topics` None asks for everything the group has."""
+    """`topics` None asks for everything the group has.
+
+    `require_stable` does not take an offset for an answer that an open transaction may replace.
+    """
 
     group_id: str
     topics: tuple[tuple[str, tuple[int, ...]], ...] | None
     member_id: str | None = None
     epoch: int = -1
+    require_stable: bool = False
 
 
 class FetchedOffset(NamedTuple):
@@ -171,6 +184,7 @@ class FetchedOffset(NamedTuple):
     offset: int = NO_OFFSET
     leader_epoch: int = -1
     metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +214,18 @@ class ForgetOffsets:
 
 @dataclass(frozen=True, slots=True)
 class ForgetOffsetsResponse:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransaction:
+    """What a producer has committed in its transaction, for any group, counts now or never."""
+
+    marker: Marker
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnded:
     pass
 
 
@@ -336,6 +362,7 @@ Request: TypeAlias = (
     | OffsetFetch
     | OffsetDelete
     | ForgetOffsets
+    | EndTransaction
     | DescribeGroup
     | ListGroups
     | DeleteGroup
@@ -353,6 +380,7 @@ Response: TypeAlias = (
     | OffsetFetchResponse
     | OffsetDeleteResponse
     | ForgetOffsetsResponse
+    | TransactionEnded
     | DescribeGroupResponse
     | ListGroupsResponse
     | DeleteGroupResponse

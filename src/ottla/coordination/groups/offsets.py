@@ -4,7 +4,8 @@ Rules: metadata longer than the limit is refused for that partition alone (12); 
 from then on, as in Kafka. An offset expires `offsets_retention_ms` after the later of its commit
 and the moment given by its group (when it became Empty), unless the group still reads the topic; a
 commit that brought its own retention time expires by that alone. Deletion and expiry are
-tombstones.
+tombstones. While a transaction has an offset pending for a partition, that of the partition does
+not expire, and who asks for a stable one is told to ask again (88).
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.coordination.groups.keys import OffsetKey
 from ottla.coordination.groups.messages import FetchedOffset, PartitionResult
+from ottla.coordination.groups.pending import PendingOffsets
 from ottla.coordination.groups.records import OffsetValue
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ottla.coordination.groups.config import GroupConfig
     from ottla.coordination.groups.messages import OffsetCommit, OffsetFetch, OffsetToCommit
     from ottla.coordination.groups.turn import Turn
@@ -30,11 +34,33 @@ class Offsets:
     def __init__(self, config: GroupConfig) -> None:
         self._config = config
         self.groups: dict[str, dict[tuple[str, int], OffsetValue]] = {}
+        self.pending = PendingOffsets()
 
-    def apply(self, key: OffsetKey, value: OffsetValue | None) -> None:
-        if value is not None:
-            self.groups.setdefault(key.group_id, {})[key.topic, key.partition] = value
-        elif (offsets := self.groups.get(key.group_id)) is not None:
+    def has(self, group_id: str) -> bool:
+        return group_id in self.groups or group_id in self.pending.groups
+
+    def group_ids(self) -> set[str]:
+        return self.groups.keys() | self.pending.groups.keys()
+
+    def apply(self, key: OffsetKey, value: OffsetValue | None, producer_id: int | None) -> None:
+        if value is None:
+            self.pending.drop(key)
+            self._remove(key)
+        elif producer_id is None:
+            self.pending.overtake(key)
+            self._put(key, value)
+        else:
+            self.pending.add(producer_id, key, value)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        for key, value in self.pending.end(producer_id, commit=commit):
+            self._put(key, value)
+
+    def _put(self, key: OffsetKey, value: OffsetValue) -> None:
+        self.groups.setdefault(key.group_id, {})[key.topic, key.partition] = value
+
+    def _remove(self, key: OffsetKey) -> None:
+        if (offsets := self.groups.get(key.group_id)) is not None:
             offsets.pop((key.topic, key.partition), None)
             if not offsets:
                 del self.groups[key.group_id]
@@ -65,35 +91,47 @@ class Offsets:
             wanted = sorted(stored)
         else:
             wanted = [(topic, index) for topic, indexes in request.topics for index in indexes]
+        unstable = self._unstable(request.group_id) if request.require_stable else ()
         return tuple(
-            FetchedOffset(*pair)
+            FetchedOffset(*pair, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            if pair in unstable
+            else FetchedOffset(*pair)
             if (value := stored.get(pair)) is None
             else FetchedOffset(*pair, value.offset, value.leader_epoch, value.metadata)
             for pair in wanted
         )
 
+    def _unstable(self, group_id: str) -> Collection[tuple[str, int]]:
+        return self.pending.groups.get(group_id, {}).keys()
+
+    def partitions_of(self, group_id: str) -> list[tuple[str, int]]:
+        """Those with an offset, be it a pending one."""
+        return sorted({*self.groups.get(group_id, ()), *self._unstable(group_id)})
+
     def delete(self, group_id: str, topic: str, partition: int, turn: Turn) -> None:
-        if (topic, partition) in self.groups.get(group_id, {}):
+        stored = self.groups.get(group_id, {})
+        if (topic, partition) in stored or (topic, partition) in self._unstable(group_id):
             turn.emit(OffsetKey(group_id, topic, partition), None)
 
     def delete_topics(self, topics: frozenset[str], turn: Turn) -> None:
-        for group_id, offsets in tuple(self.groups.items()):
-            for topic, partition in tuple(offsets):
+        for group_id in sorted(self.group_ids()):
+            for topic, partition in self.partitions_of(group_id):
                 if topic in topics:
                     turn.emit(OffsetKey(group_id, topic, partition), None)
 
     def delete_all(self, group_id: str, turn: Turn) -> None:
-        for topic, partition in sorted(self.groups.get(group_id, {})):
+        for topic, partition in self.partitions_of(group_id):
             turn.emit(OffsetKey(group_id, topic, partition), None)
 
     def expire(
         self, group_id: str, read_topics: frozenset[str] | None, since_ms: int, turn: Turn
     ) -> None:
         """`read_topics` are kept (None keeps all); no offset is older than `since_ms`."""
+        unstable = self._unstable(group_id)
         for (topic, partition), value in sorted(
             self.groups.get(group_id, {}).items(), key=lambda item: item[0]
         ):
-            if read_topics is None or topic in read_topics:
+            if read_topics is None or topic in read_topics or (topic, partition) in unstable:
                 continue
             if value.expire_ms != -1:
                 expires = value.expire_ms

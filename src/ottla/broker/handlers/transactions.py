@@ -1,0 +1,286 @@
+"""AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26), WriteTxnMarkers (27),
+DescribeTransactions (65) and ListTransactions (66).
+
+- AddPartitionsToTxn is a client's request up to v3. From v4 on leaders of partitions ask it, for
+  many transactions at once; their question may be whether partitions are in it already.
+- All partitions of a transaction join it or none: where one does not exist (3), the others are not
+  attempted (55).
+- A producer that was replaced is told so with 90, and with 47 where its version of the request came
+  before that code.
+- WriteTxnMarkers is asked by coordinators on other nodes, and by administrators to end what no
+  coordinator knows of. Its answer says of each partition what became of it.
+- ListTransactions matches patterns of ids (v2) with RE2, the whole id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.errors import ApiError
+from ottla.broker.regex import compile_pattern
+from ottla.broker.transaction_service import outcome
+from ottla.coordination.groups.consumer import InvalidRegularExpression
+from ottla.coordination.groups.partitioner import partition_for
+from ottla.coordination.machine import Marker
+from ottla.coordination.transactions import messages as m
+from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ottla.wire.schema.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from ottla.wire.schema.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+from ottla.wire.schema.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.wire.schema.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from ottla.wire.schema.list_transactions import TransactionState as ListedState
+from ottla.wire.schema.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ottla.broker.context import RequestContext
+    from ottla.broker.node import Node
+
+FIRST_VERSION_OF_BROKERS: Final = 4
+FIRST_VERSION_WITH_FENCED: Final = 2
+FIRST_VERSION_2_OF_END: Final = 5
+STATES: Final = {state.label: state for state in m.TransactionState}
+
+
+async def add_partitions_to_txn(
+    context: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    if context.version >= FIRST_VERSION_OF_BROKERS:
+        codes = await asyncio.gather(
+            *(_join(context, transaction) for transaction in request.transactions)
+        )
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(transaction.transactional_id, _joined(results))
+                for transaction, results in zip(request.transactions, codes, strict=True)
+            ]
+        )
+    transaction = AddPartitionsToTxnTransaction(
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=_joined(await _join(context, transaction))
+    )
+
+
+async def _join(
+    context: RequestContext, asked: AddPartitionsToTxnTransaction
+) -> dict[m.Partition, ErrorCode]:
+    partitions = frozenset(
+        (topic.name, index) for topic in asked.topics for index in topic.partitions
+    )
+    unknown = {partition for partition in partitions if not _exists(context.node, partition)}
+    if unknown:
+        return {
+            partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if partition in unknown
+            else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for partition in partitions
+        }
+    question = m.AddPartitions(
+        asked.transactional_id,
+        asked.producer_id,
+        asked.producer_epoch,
+        partitions,
+        asked.verify_only,
+        version_2=context.version >= FIRST_VERSION_OF_BROKERS and not asked.verify_only,
+    )
+    try:
+        answer = await context.node.transactions.add_partitions(question)
+    except ApiError as error:
+        return dict.fromkeys(partitions, error.code)
+    return {
+        partition: _fenced(code, context.version)
+        for partition, code in outcome(question, answer).items()
+    }
+
+
+def _fenced(code: ErrorCode, version: int) -> ErrorCode:
+    if code == ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
+
+
+def _exists(node: Node, partition: m.Partition) -> bool:
+    name, index = partition
+    topic = node.image.topic(name)
+    return topic is not None and 0 <= index < len(topic.partitions)
+
+
+def _joined(codes: Mapping[m.Partition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            topic,
+            [AddPartitionsToTxnPartitionResult(index, codes[topic, index]) for index in indexes],
+        )
+        for topic, indexes in _by_topic(codes).items()
+    ]
+
+
+def _by_topic(partitions: Iterable[m.Partition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        topics.setdefault(topic, []).append(index)
+    return topics
+
+
+async def add_offsets_to_txn(
+    context: RequestContext, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse:
+    """The partition of `__consumer_offsets` that has the group joins the transaction."""
+    node = context.node
+    try:
+        node.groups.coordinator_of(request.group_id)  # makes the topic if need be
+        count = len(node.image.topics_by_name[CONSUMER_OFFSETS_TOPIC].partitions)
+        question = m.AddPartitions(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            frozenset({(CONSUMER_OFFSETS_TOPIC, partition_for(request.group_id, count))}),
+        )
+        code = (await node.transactions.add_partitions(question)).error
+    except ApiError as error:
+        code = error.code
+    return AddOffsetsToTxnResponse(error_code=_fenced(code, context.version))
+
+
+async def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+    node = context.node
+    version_2 = context.version >= FIRST_VERSION_2_OF_END
+    try:
+        question = m.EndTransaction(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            request.committed,
+            version_2,
+            node.next_producer_id() if version_2 else m.NO_PRODUCER_ID,
+        )
+        answer = await node.transactions.ask(
+            request.transactional_id, question, m.EndTransactionResponse
+        )
+    except ApiError as error:
+        return EndTxnResponse(error_code=error.code)
+    if answer.error != ErrorCode.NONE:
+        code = _fenced(answer.error, context.version)
+        return EndTxnResponse(error_code=code)
+    return EndTxnResponse(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
+
+
+async def write_txn_markers(
+    context: RequestContext, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        await asyncio.gather(*(_write_markers(context.node, marker) for marker in request.markers))
+    )
+
+
+async def _write_markers(node: Node, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
+    marker = Marker(
+        asked.producer_id,
+        asked.producer_epoch,
+        asked.coordinator_epoch,
+        asked.transaction_result,
+    )
+    partitions = [
+        (topic.name, index) for topic in asked.topics for index in topic.partition_indexes
+    ]
+    codes = await node.transactions.markers.write_here(marker, partitions)
+    return WritableTxnMarkerResult(
+        asked.producer_id,
+        [
+            WritableTxnMarkerTopicResult(
+                topic,
+                [WritableTxnMarkerPartitionResult(index, codes[topic, index]) for index in indexes],
+            )
+            for topic, indexes in _by_topic(codes).items()
+        ],
+    )
+
+
+async def describe_transactions(
+    context: RequestContext, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            await _describe(context.node, name) for name in request.transactional_ids
+        ]
+    )
+
+
+async def _describe(node: Node, name: str) -> TransactionState:
+    try:
+        found = await node.transactions.ask(
+            name, m.DescribeTransaction(name), m.TransactionDescription
+        )
+    except ApiError as error:
+        return TransactionState(error.code, name)
+    if found.error != ErrorCode.NONE:
+        return TransactionState(found.error, name)
+    return TransactionState(
+        ErrorCode.NONE,
+        name,
+        found.state.label,
+        found.timeout_ms,
+        found.start_ms,
+        found.producer_id,
+        found.producer_epoch,
+        [TopicData(topic, indexes) for topic, indexes in _by_topic(found.partitions).items()],
+    )
+
+
+async def list_transactions(
+    context: RequestContext, request: ListTransactionsRequest
+) -> ListTransactionsResponse:
+    unknown = [name for name in request.state_filters if name not in STATES]
+    states = frozenset(STATES[name] for name in request.state_filters if name in STATES)
+    if request.state_filters and not states:
+        return ListTransactionsResponse(unknown_state_filters=unknown)
+    question = m.ListTransactions(
+        states, frozenset(request.producer_id_filters), request.duration_filter
+    )
+    try:
+        pattern = request.transactional_id_pattern
+        matches = compile_pattern(pattern).fullmatch if pattern else bool
+        found = await context.node.transactions.list_transactions(question)
+    except InvalidRegularExpression:
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    except ApiError as error:
+        return ListTransactionsResponse(error_code=error.code)
+    return ListTransactionsResponse(
+        unknown_state_filters=unknown,
+        transaction_states=[
+            ListedState(name, producer_id, state.label)
+            for name, producer_id, state in found
+            if matches(name)
+        ],
+    )

@@ -1,0 +1,75 @@
+"""Offsets that were committed inside transactions which are still open.
+
+They are kept by partition, and there by producer in the order in which they were written. That
+order decides, as it does in the log: an offset that was written after a pending one, by anybody,
+overtakes it, even when it is the first to count. What is overtaken still makes the partition
+unstable until its transaction ends. A tombstone ends pending offsets too: what is deleted does not
+come back with a commit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ottla.coordination.groups.keys import OffsetKey
+    from ottla.coordination.groups.records import OffsetValue
+
+Partition: TypeAlias = tuple[str, int]
+
+
+class PendingOffsets:
+    """Those of one partition of `__consumer_offsets`; nothing is kept that nobody waits for."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, dict[Partition, dict[int, OffsetValue | None]]] = {}
+        """The newest value of each producer that has one, oldest first; None: overtaken."""
+        self._producers: dict[int, set[OffsetKey]] = {}
+
+    def add(self, producer_id: int, key: OffsetKey, value: OffsetValue) -> None:
+        partitions = self.groups.setdefault(key.group_id, {})
+        values = partitions.setdefault((key.topic, key.partition), {})
+        values.pop(producer_id, None)
+        values[producer_id] = value
+        self._producers.setdefault(producer_id, set()).add(key)
+
+    def overtake(self, key: OffsetKey) -> None:
+        """An offset that counts at once has been written."""
+        values = self._values(key)
+        for producer_id in values:
+            values[producer_id] = None
+
+    def drop(self, key: OffsetKey) -> None:
+        for producer_id in tuple(self._values(key)):
+            self._remove(producer_id, key)
+
+    def end(self, producer_id: int, *, commit: bool) -> Iterator[tuple[OffsetKey, OffsetValue]]:
+        """The transaction is over; what counts from now on."""
+        for key in tuple(self._producers.get(producer_id, ())):
+            values = self._values(key)
+            value = values[producer_id]
+            if commit and value is not None:
+                for older in values:
+                    if older == producer_id:
+                        break
+                    values[older] = None
+                yield key, value
+            self._remove(producer_id, key)
+
+    def _values(self, key: OffsetKey) -> dict[int, OffsetValue | None]:
+        return self.groups.get(key.group_id, {}).get((key.topic, key.partition), {})
+
+    def _remove(self, producer_id: int, key: OffsetKey) -> None:
+        partitions = self.groups[key.group_id]
+        values = partitions[key.topic, key.partition]
+        del values[producer_id]
+        if not values:
+            del partitions[key.topic, key.partition]
+        if not partitions:
+            del self.groups[key.group_id]
+        keys = self._producers[producer_id]
+        keys.remove(key)
+        if not keys:
+            del self._producers[producer_id]
