@@ -115,16 +115,25 @@ class Transactions:
     async def begin(self) -> int:
         """Open a transaction, and get or renew the identity for it where that is needed."""
         async with self._beginning:
-            if self._ending is not None:
-                await asyncio.shield(self._ending)
-            self._state.refuse_to_begin()
-            if self._state.wants_identity:
-                identity = await self._coordinator.init(self._timeout_ms, self._state.identity)
-                self._state.initialised(identity)
-                self._sender.records.restart(identity)
-            self._sender.refuse_if_closed()
+            await self._initialise()
             self._state.begin()
             return self._state.ticket()
+
+    async def initialise(self) -> None:
+        """Get the identity now, and so fence other producers; a guest has it."""
+        async with self._beginning:
+            if self._state.wants_identity:
+                await self._initialise()
+
+    async def _initialise(self) -> None:
+        if self._ending is not None:
+            await asyncio.shield(self._ending)
+        self._state.refuse_to_begin()
+        if self._state.wants_identity:
+            identity = await self._coordinator.init(self._timeout_ms, self._state.identity)
+            self._state.initialised(identity)
+            self._sender.records.restart(identity)
+        self._sender.refuse_if_closed()
 
     async def send_offsets(
         self,

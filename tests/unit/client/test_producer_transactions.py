@@ -505,6 +505,17 @@ async def test_close_ends_in_time_without_a_coordinator(cluster: Cluster) -> Non
     await cluster.coordinator.until_left()
 
 
+async def test_to_connect_is_to_fence(cluster: Cluster) -> None:
+    async with cluster.producer() as producer:
+        await producer.connect()
+        assert cluster.story() == ["I"]
+        async with producer.transaction():
+            await producer.connect()
+    async with cluster.producer(identity=Identity(40, 2)) as guest:
+        await guest.connect()
+    assert cluster.story() == ["I"]
+
+
 async def test_guests_use_the_identity_they_were_given(cluster: Cluster) -> None:
     async with cluster.producer(identity=Identity(40, 2)) as guest:
         await guest.send("one", b"a")
