@@ -318,7 +318,6 @@ class Producer:
 
     async def _topic(self, name: str) -> Topic:
         """The topic, created where that is allowed."""
-        self._sender.refuse_if_closed()
         if name not in self._client.view.topics:
             # In turns, so that calls for a topic that is not known yet keep their order.
             turns = self._turns.setdefault(name, Turns())
