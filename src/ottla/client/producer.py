@@ -140,8 +140,14 @@ class Producer:
         await self.close()
 
     async def connect(self) -> None:
-        """Reach a broker now, in one attempt. Calls do this themselves, and are more patient."""
+        """Reach a broker now, in one attempt. Calls do this themselves, and are more patient.
+
+        With a `transactional_id`, also fence every other producer that has it; when this returns,
+        what they had open has ended.
+        """
         await self._client.connection_to("any")
+        if self._transactions is not None:
+            await self._transactions.initialise()
 
     async def send(
         self,
@@ -245,9 +251,12 @@ class Producer:
         They are committed at its end, and aborted if an exception leaves it. The first one fences
         every other producer with the same `transactional_id`.
 
-            async with producer.transaction() as transaction:
-                await producer.send("invoices", b"42 EUR")
-                await transaction.send_offsets("billing", {TopicPartition("orders", 0): 3})
+        >>> from ottla import Producer
+        >>> from ottla import TopicPartition
+        >>> async with Producer("127.0.0.1:9092", transactional_id="billing-1") as producer:
+        ...     async with producer.transaction() as transaction:
+        ...         sent = await producer.send("invoices", b"42 EUR")
+        ...         await transaction.send_offsets("billing", {TopicPartition("orders", 0): 3})
         """
         if self._transactions is None:
             raise WrongTransactionState(
@@ -309,7 +318,6 @@ class Producer:
 
     async def _topic(self, name: str) -> Topic:
         """The topic, created where that is allowed."""
-        self._sender.refuse_if_closed()
         if name not in self._client.view.topics:
             # In turns, so that calls for a topic that is not known yet keep their order.
             turns = self._turns.setdefault(name, Turns())

@@ -82,7 +82,11 @@ class Producer(Twin[AsyncProducer]):
         )
 
     def connect(self) -> None:
-        """Reach a broker now, in one attempt. Calls do this themselves, and are more patient."""
+        """Reach a broker now, in one attempt. Calls do this themselves, and are more patient.
+
+        With a `transactional_id`, also fence every other producer that has it; when this returns,
+        what they had open has ended.
+        """
         self._run(self._async.connect())
 
     def send(
@@ -167,9 +171,12 @@ class Producer(Twin[AsyncProducer]):
         They are committed at its end, and aborted if an exception leaves it. The first one fences
         every other producer with the same `transactional_id`.
 
-            with producer.transaction() as transaction:
-                producer.send("invoices", b"42 EUR")
-                transaction.send_offsets("billing", {TopicPartition("orders", 0): 3})
+        >>> from ottla.sync import Producer
+        >>> from ottla import TopicPartition
+        >>> with Producer("127.0.0.1:9092", transactional_id="billing-1") as producer:
+        ...     with producer.transaction() as transaction:
+        ...         sent = producer.send("invoices", b"42 EUR")
+        ...         transaction.send_offsets("billing", {TopicPartition("orders", 0): 3})
         """
         return Transaction._of(self._call(self._async.transaction))
 
