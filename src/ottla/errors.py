@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 from ottla.client.admin_resets import NothingToReset
+from ottla.client.admin_transactions import NoSuchTransaction
 from ottla.client.bootstrap import BadBootstrap
 from ottla.client.errors import (
     BadArgument,
@@ -70,6 +71,7 @@ __all__ = [
     "KafkaError",
     "MissingColumn",
     "MissingExtra",
+    "NoSuchTransaction",
     "NotSubscribed",
     "NothingToReset",
     "ProducerFenced",

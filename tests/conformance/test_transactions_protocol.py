@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -13,6 +14,11 @@ from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.schema.find_coordinator import FindCoordinatorRequest
 from ottla.wire.schema.list_transactions import ListTransactionsRequest
+from ottla.wire.schema.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from ottla.wire.schema.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -46,6 +52,11 @@ CONFIG: Final = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
 READ_COMMITTED: Final = 1
+NOT_READY: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 _numbers = count(1)
 
@@ -76,9 +87,13 @@ def topic(raw: RawClient) -> str:
     name = f"t-{next(_numbers)}"
     request = CreateTopicsRequest([CreatableTopic(name, 2, 1)], 30_000)
     assert raw.ask("create_topics", 7, request).topics[0].error_code == 0
-    wait_for(lambda: raw.topic(name).error_code == 0 and len(raw.topic(name).partitions) == 2)
-    wait_for(lambda: raw.offset(name, LATEST, partition=1).error_code == 0)
+    for index in (0, 1):
+        wait_for(partial(_is_led, raw, name, index))
     return name
+
+
+def _is_led(raw: RawClient, topic: str, partition: int) -> bool:
+    return raw.offset(topic, LATEST, partition=partition).error_code == 0
 
 
 @pytest.fixture
@@ -101,10 +116,14 @@ def committed(raw: RawClient, topic: str, partition: int = 0) -> int:
 
 
 def test_find_coordinator(raw: RawClient) -> None:
+    """Of any id, an empty one too, which no other request accepts."""
     request = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=["a", ""])
-    named, empty = raw.ask("find_coordinator", 4, request).coordinators
-    assert (named.key, named.error_code) in (("a", 0), ("a", 15))
-    assert empty.error_code == ErrorCode.INVALID_REQUEST
+
+    def found() -> list[tuple[str, int]]:
+        answer = raw.ask("find_coordinator", 4, request)
+        return [(each.key, each.error_code) for each in answer.coordinators]
+
+    wait_for(lambda: found() == [("a", 0), ("", 0)])
 
 
 @pytest.mark.parametrize(("timeout_ms", "code"), [(0, 50), (-1, 50), (100_001, 50), (100_000, 0)])
@@ -371,11 +390,11 @@ def test_t54_the_first_batch_has_the_first_sequence(
 
 
 def test_questions_of_brokers(raw: RawClient, topic: str, producer: RawProducer) -> None:
-    abortable, wrong = ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE
+    abortable = ErrorCode.TRANSACTION_ABORTABLE
     assert producer.ask_as_broker(topic, 0, verify_only=True) == [abortable]
     assert producer.ask_as_broker(topic, 0, verify_only=False) == [0]
     assert producer.ask_as_broker(topic, 0, 1, verify_only=True) == [0, abortable]
-    assert producer.ask_as_broker(topic, 0, 1, verify_only=True, version=4) == [0, wrong]
+    assert producer.ask_as_broker(topic, 0, 1, verify_only=True, version=4) == [0, abortable]
     producer.epoch += 1
     assert producer.ask_as_broker(topic, 0, verify_only=True) == [ErrorCode.PRODUCER_FENCED]
 
@@ -393,7 +412,7 @@ def test_describe_and_list(raw: RawClient, topic: str, producer: RawProducer) ->
     assert (fresh.transaction_start_time_ms, list(fresh.topics)) == (-1, [])
     producer.add_until_done(topic, 0)
 
-    def listed(version: int = 2, **filters: object) -> list[tuple[str, str]]:
+    def listed(version: int = 2, **filters: Any) -> list[tuple[str, str]]:
         answer = raw.ask("list_transactions", version, ListTransactionsRequest(**filters))
         assert answer.error_code == 0
         return [
@@ -456,9 +475,11 @@ def markers(
 
 
 def test_write_txn_markers(raw: RawClient, topic: str, producer: RawProducer) -> None:
+    producer.init()
     producer.add_until_done(topic, 0)
     producer.send(topic)
     pid, epoch = producer.producer_id, producer.epoch
+    assert epoch == 1
     assert markers(raw, pid, epoch, 100, {topic: 0, "no-such-topic": 0}) == [
         0,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -469,6 +490,59 @@ def test_write_txn_markers(raw: RawClient, topic: str, producer: RawProducer) ->
     assert stale == [ErrorCode.INVALID_PRODUCER_EPOCH]
     # The coordinator still says that the partition is in the transaction.
     assert producer.send(topic).error_code == 0
+
+
+def commit_offset(producer: RawProducer, topic: str, *, version: int) -> int:
+    offset = TxnOffsetCommitRequestPartition(0, 5)
+    request = TxnOffsetCommitRequest(
+        producer.name,
+        "offsets",
+        producer.producer_id,
+        producer.epoch,
+        topics=[TxnOffsetCommitRequestTopic(topic, [offset])],
+    )
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        answer = producer.raw.ask("txn_offset_commit", version, request)
+        code: int = answer.topics[0].partitions[0].error_code
+        if code not in NOT_READY or time.monotonic() > deadline:
+            return code
+        time.sleep(0.02)
+
+
+def find_group_coordinator(raw: RawClient, group: str) -> None:
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+    wait_for(lambda: raw.ask("find_coordinator", 4, request).coordinators[0].error_code == 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)],
+)
+def test_offsets_of_a_group_that_was_not_added(
+    raw: RawClient, topic: str, producer: RawProducer, version: int, code: int
+) -> None:
+    find_group_coordinator(raw, "offsets")
+    assert commit_offset(producer, topic, version=version) == code
+    wait_for(lambda: producer.add_offsets("offsets") == 0)
+    assert commit_offset(producer, topic, version=version) == 0
+    assert producer.end(commit=True).error_code == 0
+    producer.wait_until("CompleteCommit")
+    assert commit_offset(producer, topic, version=version) == code
+
+
+def test_t54_offsets_join_by_themselves(raw: RawClient, topic: str, producer: RawProducer) -> None:
+    find_group_coordinator(raw, "offsets")
+    assert commit_offset(producer, topic, version=5) == 0
+    (found,) = producer.describe().topics
+    assert (found.topic, len(found.partitions)) == ("__consumer_offsets", 1)
+    assert producer.end_and_go_on(commit=True).error_code == 0
+    wait_for(lambda: commit_offset(producer, topic, version=5) == 0)
+    producer.epoch -= 1
+    assert commit_offset(producer, topic, version=5) == ErrorCode.INVALID_PRODUCER_EPOCH
+    producer.producer_id += 100
+    assert commit_offset(producer, topic, version=5) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert commit_offset(producer, topic, version=4) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_offsets_join_the_transaction(raw: RawClient, producer: RawProducer) -> None:

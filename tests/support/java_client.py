@@ -76,6 +76,16 @@ class JavaClient:
         answers = self._call(["consume", topic, str(count), str(int(idle * 1000))], config)
         return [_delivery(answer) for answer in answers]
 
+    def copy(self, topic: str, to: str, count: int, *, group: str, transactional_id: str) -> None:
+        """Copy `count` records in transactions that take the group's offsets along."""
+        config = {
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "producer.transactional.id": transactional_id,
+        }
+        self._call(["copy", topic, to, str(count)], config)
+
     def seek(self, topic: str, timestamp: int) -> list[Delivery]:
         """The first record of each partition that is not older than `timestamp`, where any is."""
         return [_delivery(answer) for answer in self._call(["seek", topic, str(timestamp)], None)]

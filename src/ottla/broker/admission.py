@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ottla.broker.context import RequestContext
     from ottla.broker.node import Node
     from ottla.broker.partitions import HostedPartition
+    from ottla.coordination.machine import Transactional
     from ottla.coordination.transactions.messages import Partition
     from ottla.wire.schema.produce import ProduceRequest
 
@@ -78,11 +79,11 @@ class Admission:
         producers = set()
         for partition, batch in self._batches(request):
             producers.add((batch.producer_id, batch.producer_epoch))
-            if (adds or verifies) and not _is_open(partition, batch):
+            if (adds or verifies) and not is_open(partition, batch):
                 key = partition.topic, partition.index
                 # With the second version each transaction has an epoch of its own.
                 sequence = 0 if adds else batch.base_sequence
-                self._verifications[key] = _begin(partition, batch, sequence)
+                self._verifications[key] = begin_verification(partition, batch, sequence)
         if len(producers) > 1:
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING, "A request is of one transactional producer."
@@ -136,7 +137,7 @@ class Admission:
         key = partition.topic, partition.index
         if (error := self._errors.get(key)) is not None:
             raise error
-        if self._question is None or _is_open(partition, batch):
+        if self._question is None or is_open(partition, batch):
             return
         verification = self._verifications.get(key)
         if verification is None or (
@@ -149,7 +150,7 @@ class Admission:
         del partition.verifications[batch.producer_id]
 
 
-def _is_open(partition: HostedPartition, batch: RecordBatch) -> bool:
+def is_open(partition: HostedPartition, batch: RecordBatch | Transactional) -> bool:
     """Whether the batch goes on with a transaction that has something in the partition."""
     producer = partition.log.producer(batch.producer_id)
     return (
@@ -159,7 +160,9 @@ def _is_open(partition: HostedPartition, batch: RecordBatch) -> bool:
     )
 
 
-def _begin(partition: HostedPartition, batch: RecordBatch, sequence: int) -> Verification:
+def begin_verification(
+    partition: HostedPartition, batch: RecordBatch | Transactional, sequence: int = 0
+) -> Verification:
     known = partition.verifications.get(batch.producer_id)
     if known is not None and known.epoch == batch.producer_epoch:
         known.lowest_sequence = min(known.lowest_sequence, sequence)

@@ -47,6 +47,10 @@ class InternalTopicLog:
 
     async def append(self, partition: int, batches: Sequence[Batch], now_ms: int) -> None:
         hosted = self._node.partitions.find(self._topic, partition)
+        for batch in batches:
+            if isinstance(batch.transaction, Marker):
+                # In time: the runtime decides nothing for this producer until this is written.
+                hosted.verifications.pop(batch.transaction.producer_id, None)
         results = hosted.log.append_many(
             [_built(batch, now_ms) for batch in batches],
             leader_epoch=hosted.leader_epoch,

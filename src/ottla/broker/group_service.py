@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.broker.coordinator_service import CoordinatorService
 from ottla.broker.errors import ApiError
@@ -41,15 +41,18 @@ from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from uuid import UUID
 
     from ottla.broker.node import Node
+    from ottla.broker.partitions import HostedPartition
     from ottla.coordination.groups.messages import ListedGroup, OffsetCommit, Request, Response
     from ottla.coordination.groups.records import Record
-    from ottla.coordination.machine import Effect, Marker
+    from ottla.coordination.machine import Effect, Marker, Transactional
     from ottla.metadata.image import MetadataImage
 
 ResponseT = TypeVar("ResponseT")
+_NOT_NOW: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
 logger = logging.getLogger(__name__)
 
 
@@ -124,17 +127,36 @@ class GroupService:
         """The group's coordinator decides; the answer comes when it is committed."""
         return await self._service.ask(group_id, request, expect)
 
-    async def commit(self, request: OffsetCommit) -> OffsetCommitResponse:
-        """Offsets in a transaction count from its end on; a fenced producer is refused."""
-        if request.transaction is None:
-            return await self.ask(request.group_id, request, OffsetCommitResponse)
+    def partition_of(self, group_id: str) -> HostedPartition:
+        """Where the group's coordinator, which is here, keeps its records."""
+        return self._node.partitions.find(CONSUMER_OFFSETS_TOPIC, self._service.index_of(group_id))
+
+    async def commit_in(
+        self, producer: Transactional, request: OffsetCommit, admit: Callable[[], None]
+    ) -> OffsetCommitResponse:
+        """Offsets that count when `end_transaction` says so; a fenced producer is refused.
+
+        `admit` is called when nothing can come between it and the decision any more.
+        """
         index = self._service.index_of(request.group_id)
-        return await self._service.ask_in(index, request.transaction, request, OffsetCommitResponse)
+        return await self._service.ask_in(index, producer, request, OffsetCommitResponse, admit)
 
     async def end_transaction(self, index: int, marker: Marker) -> None:
-        """Write the marker to a partition of the offsets topic that is led here, and apply it."""
-        self._service.check_leads(index)
-        await self._service.ask_in(index, marker, EndTransaction(marker), TransactionEnded)
+        """Write the marker to a partition of the offsets topic that is led here, and apply it.
+
+        Who writes markers knows partitions, not coordinators: one that cannot answer is no leader.
+        """
+        partition = self._node.image.partition(CONSUMER_OFFSETS_TOPIC, index)
+        if partition is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if partition.leader != self._node.node_id:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        try:
+            await self._service.ask_in(index, marker, EndTransaction(marker), TransactionEnded)
+        except ApiError as error:
+            if error.code in _NOT_NOW:
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from error
+            raise
 
     async def list_groups(self, request: ListGroups) -> list[ListedGroup]:
         """The groups of all partitions that have any."""

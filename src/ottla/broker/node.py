@@ -61,7 +61,12 @@ if TYPE_CHECKING:
 
 # Syncs overlap on a disk; more threads than this only queue there.
 BLOCKING_THREADS: Final = 4
-FEATURES: Final = {"metadata.version": 25, "group.version": 1, "share.version": 1}
+FEATURES: Final = {
+    "metadata.version": 25,
+    "group.version": 1,
+    "transaction.version": 2,
+    "share.version": 1,
+}
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

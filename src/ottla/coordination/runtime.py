@@ -157,11 +157,14 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         self._run(lambda now_ms: self._machine.decide(request, token, now_ms), transaction)
         return future
 
-    async def submit_in(self, transaction: Transaction, request: RequestT) -> ResponseT:
+    async def submit_in(
+        self, transaction: Transaction, request: RequestT, admit: Callable[[], None]
+    ) -> ResponseT:
         while (unwritten := self._unwritten.get(transaction.producer_id)) is not None:
             await asyncio.wait([unwritten])
         if self._closed:
             raise NotCoordinator
+        admit()
         self._log.check(self.index, transaction)
         return await self.submit(request, transaction)
 
@@ -315,9 +318,18 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
         """Decides at once; the future ends when the answer may leave."""
         return self._loaded(index).submit(request)
 
-    async def submit_in(self, index: int, transaction: Transaction, request: RequestT) -> ResponseT:
-        """The answer to a request in a transaction, or to its end; `Refused` if it is fenced."""
-        return await self._loaded(index).submit_in(transaction, request)
+    async def submit_in(
+        self,
+        index: int,
+        transaction: Transaction,
+        request: RequestT,
+        admit: Callable[[], None] = lambda: None,
+    ) -> ResponseT:
+        """The answer to a request in a transaction, or to its end; `Refused` if it is fenced.
+
+        `admit` is called in the turn in which the request is decided, and may refuse it too.
+        """
+        return await self._loaded(index).submit_in(transaction, request, admit)
 
     async def close(self) -> None:
         """Stops hosting everything; ends when no append is under way."""

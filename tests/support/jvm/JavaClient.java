@@ -35,6 +35,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * Apache Kafka's own clients, for tests. Records travel as JSON lines, bytes in Base64.
  *
  *   produce TOPIC none|commit|abort CONFIG...         records on stdin, where they landed on stdout
+ *   copy TOPIC TO COUNT CONFIG...                     COUNT records, one transaction for each poll
  *   consume TOPIC COUNT IDLE_MS CONFIG...             with group.id subscribes, else reads it all
  *   seek TOPIC TIMESTAMP CONFIG...                    one record of each partition, from that time on
  *   share-consume TOPIC COUNT IDLE_MS TYPE CONFIG...  acknowledges each record with TYPE
@@ -50,6 +51,7 @@ public final class JavaClient {
         String topic = args[1];
         switch (args[0]) {
             case "produce" -> produce(topic, args[2], config(args, 3));
+            case "copy" -> copy(topic, args[2], Integer.parseInt(args[3]), config(args, 4));
             case "consume" -> consume(topic, count(args), idle(args), config(args, 4));
             case "seek" -> seek(topic, Long.parseLong(args[2]), config(args, 3));
             case "share-consume" ->
@@ -99,6 +101,32 @@ public final class JavaClient {
             RecordMetadata at = one.get();
             OUT.println(JSON.createObjectNode()
                 .put("partition", at.partition()).put("offset", at.offset()).put("timestamp", at.timestamp()));
+        }
+    }
+
+    /** The producer's settings are those that begin with "producer."; the rest is the consumer's. */
+    private static void copy(String topic, String to, int count, Properties config) {
+        Properties sending = new Properties();
+        sending.put("bootstrap.servers", config.get("bootstrap.servers"));
+        config.stringPropertyNames().stream().filter(name -> name.startsWith("producer.")).forEach(name ->
+            sending.put(name.substring("producer.".length()), config.remove(name)));
+        config.put("enable.auto.commit", "false");
+        ByteArraySerializer plain = new ByteArraySerializer();
+        ByteArrayDeserializer read = new ByteArrayDeserializer();
+        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(sending, plain, plain);
+                KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(config, read, read)) {
+            producer.initTransactions();
+            consumer.subscribe(List.of(topic));
+            for (int seen = 0; seen < count;) {
+                ConsumerRecords<byte[], byte[]> records = consumer.poll(POLL);
+                if (!records.isEmpty()) {
+                    producer.beginTransaction();
+                    records.forEach(record -> producer.send(new ProducerRecord<>(to, record.value())));
+                    producer.sendOffsetsToTransaction(records.nextOffsets(), consumer.groupMetadata());
+                    producer.commitTransaction();
+                    seen += records.count();
+                }
+            }
         }
     }
 

@@ -2,8 +2,9 @@
 
 - Versions above ours are answered in v0 with error 35 (the dispatcher calls `unsupported_version`).
 - v3+ carries the client's name and version, which must look like names: they end up in metrics.
-- Features: `group.version` says that the KIP-848 protocol works; `transaction.version` stays out
-  until transactions do, since the Java producer changes its ways on seeing it.
+- Features: `group.version` says that the KIP-848 protocol works; `transaction.version` 2, that
+  Produce and TxnOffsetCommit add their partitions to the transaction, on which the Java producer
+  relies from then on.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
     from ottla.broker.context import RequestContext
 
 SOFTWARE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
-SUPPORTED_FEATURES = {"metadata.version": (7, 25), "group.version": (0, 1), "share.version": (0, 1)}
+SUPPORTED_FEATURES = {
+    "metadata.version": (7, 25),
+    "group.version": (0, 1),
+    "transaction.version": (0, 2),
+    "share.version": (0, 1),
+}
 
 
 def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:

@@ -61,8 +61,6 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> int:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
         return context.node.groups.coordinator_of(key)
     if key_type == TRANSACTION:
-        if not key:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "The transactional id is empty.")
         return context.node.transactions.coordinator_of(key)
     if key_type == SHARE and context.version >= FIRST_VERSION_WITH_SHARE:
         from ottla.coordination.share.state_records import InvalidShareKey, ShareKey

@@ -16,6 +16,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
+from ottla.broker.offset_admission import OffsetAdmission
 from ottla.coordination.groups import messages as m
 from ottla.coordination.machine import Transactional
 from ottla.wire.error_codes import ErrorCode
@@ -48,13 +49,14 @@ from ottla.wire.schema.txn_offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from ottla.broker.context import RequestContext
     from ottla.wire.schema.offset_commit import OffsetCommitRequestTopic
     from ottla.wire.schema.txn_offset_commit import TxnOffsetCommitRequestTopic
 
 FIRST_VERSION_WITH_GROUPS = 8
+FIRST_VERSION_WITH_LOADING = 2  # of TxnOffsetCommit; producers before it fail on that word
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -70,7 +72,10 @@ async def offset_commit(
         instance_id=request.group_instance_id,
         retention_ms=request.retention_time_ms,
     )
-    results = await _commit(context, commit) if offsets or not request.topics else {}
+    results = {}
+    if offsets or not request.topics:
+        answer = context.node.groups.ask(request.group_id, commit, m.OffsetCommitResponse)
+        results = await _results(offsets, answer)
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -90,6 +95,7 @@ async def offset_commit(
 async def txn_offset_commit(
     context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
+    producer = Transactional(request.producer_id, request.producer_epoch)
     offsets = _known_offsets(context, request.topics)
     commit = m.OffsetCommit(
         group_id=request.group_id,
@@ -97,9 +103,9 @@ async def txn_offset_commit(
         member_id=request.member_id,
         epoch=request.generation_id,
         instance_id=request.group_instance_id,
-        transaction=Transactional(request.producer_id, request.producer_epoch),
+        transaction=producer,
     )
-    results = await _commit(context, commit) if offsets else {}
+    results = await _results(offsets, _commit_in(context, request, producer, commit))
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -130,13 +136,39 @@ def _known_offsets(
     )
 
 
-async def _commit(context: RequestContext, commit: m.OffsetCommit) -> dict[tuple[str, int], int]:
-    """An error code for each partition of the commit."""
+async def _commit_in(
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    producer: Transactional,
+    commit: m.OffsetCommit,
+) -> m.OffsetCommitResponse:
+    groups = context.node.groups
+    if not commit.offsets:
+        return m.OffsetCommitResponse(())
+    if not request.group_id:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID)
+    admission = OffsetAdmission(groups.partition_of(request.group_id), producer)
     try:
-        answer = await context.node.groups.commit(commit)
+        await admission.verify(context.node, request.transactional_id, context.version)
+        return await groups.commit_in(producer, commit, admission.check)
     except ApiError as error:
-        return {(offset.topic, offset.partition): error.code for offset in commit.offsets}
-    return {(topic, partition): code for topic, partition, code in answer.partitions}
+        if (
+            error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            and context.version < FIRST_VERSION_WITH_LOADING
+        ):
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+        raise
+
+
+async def _results(
+    offsets: Sequence[m.OffsetToCommit], answer: Awaitable[m.OffsetCommitResponse]
+) -> dict[tuple[str, int], int]:
+    """An error code for each partition."""
+    try:
+        partitions = (await answer).partitions
+    except ApiError as error:
+        return {(offset.topic, offset.partition): error.code for offset in offsets}
+    return {(topic, partition): code for topic, partition, code in partitions}
 
 
 async def offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:

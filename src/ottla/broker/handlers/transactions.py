@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from ottla.broker.node import Node
 
 FIRST_VERSION_OF_BROKERS: Final = 4
-FIRST_VERSION_WITH_ABORTABLE: Final = 5
 FIRST_VERSION_WITH_FENCED: Final = 2
 FIRST_VERSION_2_OF_END: Final = 5
 STATES: Final = {state.label: state for state in m.TransactionState}
@@ -120,19 +119,13 @@ async def _join(
     except ApiError as error:
         return dict.fromkeys(partitions, error.code)
     return {
-        partition: _join_error(code, context.version)
+        partition: _fenced(code, context.version)
         for partition, code in outcome(question, answer).items()
     }
 
 
-def _join_error(code: ErrorCode, version: int) -> ErrorCode:
-    if code == ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_WITH_ABORTABLE:
-        return ErrorCode.INVALID_TXN_STATE
-    return _fenced(code, version, FIRST_VERSION_WITH_FENCED)
-
-
-def _fenced(code: ErrorCode, version: int, first_version: int) -> ErrorCode:
-    if code == ErrorCode.PRODUCER_FENCED and version < first_version:
+def _fenced(code: ErrorCode, version: int) -> ErrorCode:
+    if code == ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
 
@@ -177,9 +170,7 @@ async def add_offsets_to_txn(
         code = (await node.transactions.add_partitions(question)).error
     except ApiError as error:
         code = error.code
-    return AddOffsetsToTxnResponse(
-        error_code=_fenced(code, context.version, FIRST_VERSION_WITH_FENCED)
-    )
+    return AddOffsetsToTxnResponse(error_code=_fenced(code, context.version))
 
 
 async def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
@@ -200,7 +191,7 @@ async def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResp
     except ApiError as error:
         return EndTxnResponse(error_code=error.code)
     if answer.error != ErrorCode.NONE:
-        code = _fenced(answer.error, context.version, FIRST_VERSION_WITH_FENCED)
+        code = _fenced(answer.error, context.version)
         return EndTxnResponse(error_code=code)
     return EndTxnResponse(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
 

@@ -71,8 +71,10 @@ def open_session(
 
 
 def _hush(spark: SparkSession) -> None:
-    """PySpark prints tracebacks when its JVM is gone; the run tells that in a sentence."""
+    """PySpark prints tracebacks when its JVM is gone, and Py4J those of batches that fail in a
+    function of Python; the run tells both in a sentence."""
     logging.getLogger().addFilter(_is_not_py4j)  # which logs with the root logger
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # and with those below this one
     server = spark.sparkContext._accumulatorServer
     server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]  # of this server
 

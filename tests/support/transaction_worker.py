@@ -1,0 +1,92 @@
+"""Reads numbers, writes each to two partitions and goes on, all in transactions: to be killed.
+
+Run as a module: BOOTSTRAP SOURCE SINK NAME SEED END END. NAME is its group and transactional id. It
+says a line for each transaction that it has committed, and ends with status 0 when the group is at
+the END of both partitions of SOURCE. Now and then it aborts a transaction and does it again.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+PATIENCE: Final = 60.0
+POLL_SECONDS: Final = 0.2
+LARGEST: Final = 6  # records in a transaction
+ABORTS: Final = 0.1
+GAVE_UP: Final = 3  # the status of one that another has replaced, or that cannot go on
+
+
+class Worker:
+    def __init__(self, bootstrap: str, source: str, sink: str, name: str, seed: int) -> None:
+        settings = {"bootstrap.servers": bootstrap, "log_level": 0}
+        self._source, self._sink = source, sink
+        self._chance = random.Random(seed)
+        self._producer = Producer(
+            {**settings, "transactional.id": name, "transaction.timeout.ms": 30_000}
+        )
+        self._consumer = Consumer(
+            {
+                **settings,
+                "group.id": name,
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+            }
+        )
+
+    def run(self, ends: list[int]) -> None:
+        self._producer.init_transactions(PATIENCE)
+        self._rewind()
+        while [max(0, at.offset) for at in self._committed()] != ends:
+            messages = self._consumer.consume(self._chance.randint(1, LARGEST), POLL_SECONDS)
+            if not messages:
+                continue
+            self._producer.begin_transaction()
+            try:
+                for message in messages:
+                    if message.error() is not None:
+                        raise KafkaException(message.error())
+                    for partition in (0, 1):
+                        self._producer.produce(self._sink, message.value(), partition=partition)
+                self._producer.send_offsets_to_transaction(
+                    self._consumer.position(self._consumer.assignment()),
+                    self._consumer.consumer_group_metadata(),
+                    PATIENCE,
+                )
+                if self._chance.random() < ABORTS:
+                    self._again()
+                else:
+                    self._producer.commit_transaction(PATIENCE)
+                    print(len(messages), flush=True)
+            except KafkaException as error:
+                if error.args[0].fatal():
+                    raise
+                self._again()
+
+    def _again(self) -> None:
+        self._producer.abort_transaction(PATIENCE)
+        self._rewind()
+
+    def _rewind(self) -> None:
+        self._consumer.assign(
+            [TopicPartition(at.topic, at.partition, max(0, at.offset)) for at in self._committed()]
+        )
+
+    def _committed(self) -> list[TopicPartition]:
+        asked = [TopicPartition(self._source, partition) for partition in (0, 1)]
+        return self._consumer.committed(asked, PATIENCE)
+
+
+def main(bootstrap: str, source: str, sink: str, name: str, seed: str, *ends: str) -> None:
+    try:
+        Worker(bootstrap, source, sink, name, int(seed)).run([int(end) for end in ends])
+    except KafkaException as error:
+        print(f"given up: {error}", file=sys.stderr)
+        sys.exit(GAVE_UP)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
