@@ -4,9 +4,11 @@
 
 Peers of the lock-file store are loops without locks, checks or checksums: one that replaces a file
 with one fsync (a temporary file, synced and renamed, which a power cut may undo), and one that also
-syncs the directory, so that the file is kept. The peer of the SQLite store is the
-same transaction without the position; beside it, one whose caller updates a number by hand shows
-what of the difference is SQLite's own (one more page to log) and what is the store's.
+syncs the directory, so that the file is kept. The peer of the SQLite store is the same transaction
+without the position, for a batch of a hundred rows, as a consumer commits them. Transactions of one
+row are shown beside it: on a disk that syncs in a tenth of a millisecond the statement that moves
+the position, written by hand for the same table, costs nearly as much as the target allows, so
+there the store is held against that statement.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ import sqlite3
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks._harness import Row, Timing, faster, report, take_turns
 from ottla.offsets import OffsetKey, SyncLockFileOffsetStore, SyncSqliteOffsetStore
+from ottla.offsets.sql import DEFAULT_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,8 +112,9 @@ def sqlite_rows(directory: Path) -> list[Row]:
     for size in (1, 100):
         timings = take_turns(*sqlite_sides(directory / f"business-{size}.db", size), rounds=ROUNDS)
         mine = timings[0]
-        peers = zip(("without", "with an UPDATE by hand"), timings[1:], strict=True)
-        for name, theirs in peers:
+        targets = (None, 1.15) if size == 1 else (1.15, None)
+        peers = ("without", "with the same UPDATE by hand")
+        for name, theirs, target in zip(peers, timings[1:], targets, strict=True):
             overheads = [a / b for a, b in zip(mine.seconds, theirs.seconds, strict=True)]
             rows.append(
                 Row(
@@ -119,7 +124,7 @@ def sqlite_rows(directory: Path) -> list[Row]:
                     # Of turns next to each other: what the disk does to both cancels out.
                     statistics.median(overheads),
                     (min(overheads), max(overheads)),
-                    1.15,
+                    target,
                     at_most=True,
                 )
             )
@@ -127,7 +132,7 @@ def sqlite_rows(directory: Path) -> list[Row]:
 
 
 def sqlite_sides(path: Path, size: int) -> list[Callable[[], None]]:
-    """The same work with the position, without, and with a position that the caller updates.
+    """The same work with the position, without, and with a position of the caller's own updating.
 
     All on one connection in WAL mode, durable.
     """
@@ -135,14 +140,17 @@ def sqlite_sides(path: Path, size: int) -> list[Callable[[], None]]:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("CREATE TABLE business (id INTEGER PRIMARY KEY, value BLOB)")
-    connection.execute("CREATE TABLE by_hand (id INTEGER PRIMARY KEY, position INTEGER)")
-    connection.execute("INSERT INTO by_hand VALUES (1, 0)")
     store = SyncSqliteOffsetStore()
     store.create_table(connection)
     key = OffsetKey("group", "orders")
+    with store.transaction(connection) as first:
+        first.save(OffsetKey("by hand", "orders"), 0)
     values = [(os.urandom(100),) for _ in range(size)]
     insert = "INSERT INTO business (value) VALUES (?)"
-    update = "UPDATE by_hand SET position = ? WHERE id = 1"
+    update = (
+        f"UPDATE {DEFAULT_TABLE} SET position = ?, updated_ms = ? WHERE consumer = 'by hand' "
+        "AND stream = 'orders' AND shard = 0 AND position = ?"
+    )
     position: int | None = None
     updated = 0
 
@@ -166,8 +174,10 @@ def sqlite_sides(path: Path, size: int) -> list[Callable[[], None]]:
         for _ in range(TRANSACTIONS):
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany(insert, values)
-            updated += size
-            connection.execute(update, (updated,))
+            following = updated + size
+            now = time.time_ns() // 1_000_000
+            connection.execute(update, (f"{following:039}", now, f"{updated:039}"))
+            updated = following
             connection.execute("COMMIT")
 
     return [with_position, without, by_hand]

@@ -23,12 +23,14 @@ from ottla.client.admin import Admin
 from ottla.client.producer import Producer
 from ottla.client.reader import Reader
 from ottla.client.share_consumer import ShareConsumer
+from ottla.client.transaction import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 SYNC = Path(__file__).parent.parent / "src" / "ottla" / "sync"
-CLASSES: tuple[type, ...] = (Admin, Producer, Reader, ShareConsumer)
+CLASSES: tuple[type, ...] = (Admin, Producer, Reader, ShareConsumer, Transaction)
+HOMES = {cls.__name__: cls.__module__.rpartition(".")[2] for cls in CLASSES}
 
 # What a twin has from its base class, and what its iteration is called.
 INHERITED = {"__aenter__", "__aexit__"}
@@ -161,6 +163,8 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     elif returns.startswith("AsyncIterator["):
         returns = returns.removeprefix("Async")
         body = f"return self._each(self._async.{node.name}({given}))"
+    elif returns in HOMES:
+        body = f"return {returns}._of(self._call(self._async.{node.name}))"
     elif isinstance(node, ast.AsyncFunctionDef):
         body = f"return self._run(self._async.{node.name}({given}))"
     elif given:
@@ -230,6 +234,8 @@ def _collect(names: Names, module: str, node: ast.FunctionDef | ast.AsyncFunctio
         for found in ast.walk(annotation) if annotation is not None else ():
             if isinstance(found, ast.Name) and found.id == "AsyncIterator":
                 names.add(module, ast.Name("Iterator"), runtime=False)
+            elif isinstance(found, ast.Name) and found.id in HOMES:
+                names.needed_at_runtime(f"from ottla.sync.{HOMES[found.id]} import {found.id}")
             elif isinstance(found, ast.Name):
                 names.add(module, found, runtime=False)
     for default in [*node.args.defaults, *node.args.kw_defaults]:
@@ -237,7 +243,7 @@ def _collect(names: Names, module: str, node: ast.FunctionDef | ast.AsyncFunctio
 
 
 def sources() -> dict[str, str]:
-    return {f"{cls.__module__.rpartition('.')[2]}.py": module_source(cls) for cls in CLASSES}
+    return {f"{HOMES[cls.__name__]}.py": module_source(cls) for cls in CLASSES}
 
 
 def write(target: Path) -> None:

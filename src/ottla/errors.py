@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 from ottla.client.admin_resets import NothingToReset
+from ottla.client.admin_transactions import NoSuchTransaction
 from ottla.client.bootstrap import BadBootstrap
 from ottla.client.errors import (
     BadArgument,
@@ -43,8 +44,18 @@ from ottla.client.share_types import (
     UndecodableRecords,
     WrongAckMode,
 )
+from ottla.client.transaction_types import (
+    AbortableTransactionError,
+    FatalTransactionError,
+    ProducerFenced,
+    TransactionAborted,
+    TransactionError,
+    TransactionUnresolved,
+    WrongTransactionState,
+)
 
 __all__ = [
+    "AbortableTransactionError",
     "BadArgument",
     "BadBootstrap",
     "BadSetting",
@@ -56,15 +67,21 @@ __all__ = [
     "CorruptRecords",
     "DataLost",
     "EmptyGroupId",
+    "FatalTransactionError",
     "KafkaError",
     "MissingColumn",
     "MissingExtra",
+    "NoSuchTransaction",
     "NotSubscribed",
     "NothingToReset",
+    "ProducerFenced",
     "RecordNotHeld",
     "RecordTooLarge",
     "RequestTimedOut",
     "TopicRecreated",
+    "TransactionAborted",
+    "TransactionError",
+    "TransactionUnresolved",
     "UnacknowledgedRecords",
     "UndecodableRecords",
     "UnknownTopic",
@@ -72,4 +89,5 @@ __all__ = [
     "UnsupportedSecurity",
     "WrongAckMode",
     "WrongProtocol",
+    "WrongTransactionState",
 ]

@@ -16,7 +16,9 @@ from confluent_kafka import AcknowledgeType, Consumer
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.java_tools import JavaTools, kept_tools
 from tests.support.jvm import why_no_jvm
-from tests.support.raw_client import RawClient
+from tests.support.raw_client import RawClient, batches_of
+from tests.support.raw_offsets import RawOffsets
+from tests.support.raw_transactions import RawProducer
 from tests.support.share_member import SHARE_CONFIG
 from tests.support.share_workers import (
     PATIENCE,
@@ -30,8 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FORMATTERS: Final = "org.apache.kafka.tools.consumer."
-TOPIC, SHARERS, READERS = "queue", "sharers", "readers"
-LATEST: Final = -1
+TOPIC, SHARERS, READERS, WORKERS = "queue", "sharers", "readers", "workers"
 CONFIG: Final = {
     **SHARE_CONFIG,
     "offsets.topic.num.partitions": "2",
@@ -50,7 +51,7 @@ def tools() -> Iterator[JavaTools]:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
-    """With the traces of a share group, which ends, and of a classic group."""
+    """With the traces of a share group, which ends, of a classic group, and of transactions."""
     with EmbeddedBroker(config=CONFIG) as broker:
         broker.create_topic(TOPIC)
         produce_numbers(broker.bootstrap, TOPIC, range(5))
@@ -70,7 +71,19 @@ def broker() -> Iterator[EmbeddedBroker]:
             pass
         reader.commit(asynchronous=False)
         reader.close()
+        commit_in_transactions(broker.bootstrap)
         yield broker
+
+
+def commit_in_transactions(bootstrap: str) -> None:
+    """Offset 3 in one that commits, then 4 in one that does not."""
+    with RawClient(bootstrap) as client:
+        offsets, producer = RawOffsets(client, TOPIC, WORKERS), RawProducer(client)
+        producer.init()
+        for offset, commit, state in ((3, True, "CompleteCommit"), (4, False, "CompleteAbort")):
+            offsets.commit_until_done(producer, offset, 5)
+            assert producer.end_and_go_on(commit=commit).error_code == 0
+            producer.wait_until(state)
 
 
 def printed(
@@ -80,11 +93,13 @@ def printed(
     found: list[dict[str, Any]] = []
     with RawClient(broker.bootstrap) as client:
         for index in range(len(client.topic(topic).partitions)):
-            end = client.offset(topic, LATEST, partition=index).offset
-            if end:
+            batches = batches_of(client.fetch_one(topic, 0, partition=index))
+            # Of markers the tool knows nothing; it would wait for them.
+            count = sum(batch.record_count for batch in batches if not batch.is_control)
+            if count:
                 done = tools.run(
                     *("kafka-console-consumer", "--topic", topic, "--partition", str(index)),
-                    *("--offset", "earliest", "--max-messages", str(end)),
+                    *("--offset", "earliest", "--max-messages", str(count)),
                     *("--formatter", FORMATTERS + formatter, "--timeout-ms", "30000"),
                     bootstrap=broker.bootstrap,
                 )
@@ -143,6 +158,8 @@ def test_classic_groups_and_offsets_are_what_kafka_prints(
     [committed, *_] = [one for one in found if one["key"]["data"]["group"] == READERS]
     assert committed["key"]["data"] == {"group": READERS, "topic": TOPIC, "partition": 0}
     assert committed["value"]["data"]["offset"] == 1
+    transactional = [one for one in found if one["key"]["data"]["group"] == WORKERS]
+    assert [one["value"]["data"]["offset"] for one in transactional] == [3, 4]
     found = printed(tools, broker, "__consumer_offsets", "GroupMetadataMessageFormatter")
     generations = [one["value"]["data"] for one in found if one["key"]["data"]["group"] == READERS]
     assert {one["protocolType"] for one in generations} == {"consumer"}

@@ -30,7 +30,7 @@ MODULES = (
     "ottla.sync.share_consumer",
 )
 EXAMPLES = [one for name in MODULES for one in examples_of(import_module(name))]
-PAGES = ("clients", "migrating-clients")
+PAGES = ("clients", "migrating-clients", "transactions")
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda one: one.name)

@@ -49,6 +49,7 @@ class InternalTopicLog:
         hosted = self._node.partitions.find(self._topic, partition)
         for batch in batches:
             if isinstance(batch.transaction, Marker):
+                # In time: the runtime decides nothing for this producer until this is written.
                 hosted.verifications.pop(batch.transaction.producer_id, None)
         results = hosted.log.append_many(
             [_built(batch, now_ms) for batch in batches],

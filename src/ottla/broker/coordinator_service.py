@@ -95,14 +95,9 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         if topic is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         index = partition_for(key, len(topic.partitions))
-        self.check_leads(index)
-        return index
-
-    def check_leads(self, index: int) -> None:
-        """NOT_COORDINATOR for a partition that is not led here, or not at all."""
-        partition = self._node.image.partition(self.topic_name, index)
-        if partition is None or partition.leader != self._node.node_id:
+        if topic.partitions[index].leader != self._node.node_id:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
+        return index
 
     async def ask(self, key: str, request: RequestT, expect: type[ExpectedT]) -> ExpectedT:
         """The key's coordinator decides; the answer comes when it is committed."""

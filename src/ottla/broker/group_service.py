@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.broker.coordinator_service import CoordinatorService
 from ottla.broker.errors import ApiError
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ottla.metadata.image import MetadataImage
 
 ResponseT = TypeVar("ResponseT")
+_NOT_NOW: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
 logger = logging.getLogger(__name__)
 
 
@@ -141,9 +142,21 @@ class GroupService:
         return await self._service.ask_in(index, producer, request, OffsetCommitResponse, admit)
 
     async def end_transaction(self, index: int, marker: Marker) -> None:
-        """Write the marker to a partition of the offsets topic that is led here, and apply it."""
-        self._service.check_leads(index)
-        await self._service.ask_in(index, marker, EndTransaction(marker), TransactionEnded)
+        """Write the marker to a partition of the offsets topic that is led here, and apply it.
+
+        Who writes markers knows partitions, not coordinators: one that cannot answer is no leader.
+        """
+        partition = self._node.image.partition(CONSUMER_OFFSETS_TOPIC, index)
+        if partition is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if partition.leader != self._node.node_id:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        try:
+            await self._service.ask_in(index, marker, EndTransaction(marker), TransactionEnded)
+        except ApiError as error:
+            if error.code in _NOT_NOW:
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from error
+            raise
 
     async def list_groups(self, request: ListGroups) -> list[ListedGroup]:
         """The groups of all partitions that have any."""

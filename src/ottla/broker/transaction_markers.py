@@ -108,9 +108,6 @@ class MarkerWriter:
 
     async def _end_offsets(self, index: int, marker: Marker) -> ErrorCode:
         try:
-            # Now, not when it is appended: what is decided meanwhile comes after the marker.
-            hosted = self._node.partitions.find(CONSUMER_OFFSETS_TOPIC, index)
-            hosted.verifications.pop(marker.producer_id, None)
             await self._node.groups.end_transaction(index, marker)
         except (ApiError, LogError) as error:
             return error.code

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli import file, group, offsets, pipeline, share_group, tier, topic
+from ottla.cli import file, group, offsets, pipeline, share_group, tier, topic, transaction
 from ottla.cli.bench import EXAMPLES as BENCH_EXAMPLES
 from ottla.cli.bench import bench
 from ottla.cli.broker import EXAMPLES as BROKER_EXAMPLES
@@ -58,6 +58,7 @@ app.add_typer(share_group.app, name="share-group")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(offsets.app, name="offsets")
 app.add_typer(tier.app, name="tier")
+app.add_typer(transaction.app, name="transaction")
 
 
 def _print_version(wanted: bool) -> None:

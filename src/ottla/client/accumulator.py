@@ -15,6 +15,8 @@ No sockets, no clock: time comes in as an argument, `Batch`es and `Settled` valu
 - When the broker cannot place the oldest batch (OUT_OF_ORDER_SEQUENCE_NUMBER and the like), it has
   not written it, nor any after it. The seals are broken, and the partition goes on under a fresh
   producer id from sequence 0. (Kafka gives an idempotent producer a fresh id, not a fresh epoch.)
+- In a transaction the identity comes from outside (`restart`) and is never replaced: a batch that
+  the broker cannot place has failed, and with it the transaction.
 - A batch that is not acknowledged by its deadline is given up. One that is under way then keeps its
   place until the answer is there, but nobody waits for it any more.
 - Memory is reserved before records come in, and released when their batch is settled.
@@ -70,6 +72,7 @@ class Limits:
     max_request_size: int
     delivery_timeout: float
     idempotent: bool = True
+    transactional: bool = False
     codec: Codec = Codec.NONE
     level: int | None = None
 
@@ -267,13 +270,19 @@ class Accumulator(Generic[Token]):
             queue.next_sequence = 0
             queue.broken = queue.established = False
         assert queue.identity is not None
-        batch.seal(queue.identity, queue.next_sequence)
+        batch.seal(queue.identity, queue.next_sequence, transactional=self.limits.transactional)
         queue.next_sequence = (queue.next_sequence + batch.count) % _WRAP
 
     def identified(self, identity: Identity) -> None:
         """InitProducerId was answered."""
         self.identity = identity
         self.wants_identity = False
+
+    def restart(self, identity: Identity) -> None:
+        """Count from 0 in every partition, under this identity. Nothing is to be under way."""
+        assert not self._busy
+        self._known.clear()
+        self.identified(identity)
 
     # Outcomes.
 
@@ -302,6 +311,8 @@ class Accumulator(Generic[Token]):
     ) -> Stale | None:
         """What to look up before the batch is sent again, or None if that is pointless."""
         if isinstance(error, KafkaError) and error.code in MISPLACED and self.limits.idempotent:
+            if self.limits.transactional:
+                return None
             if batch is queue.batches[0]:
                 queue.break_seals()
             return Stale.NOTHING

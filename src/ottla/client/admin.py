@@ -1,4 +1,4 @@
-"""The Admin client: topics, configurations, offsets and groups of a cluster.
+"""The Admin client: topics, configurations, offsets, groups and transactions of a cluster.
 
     async with Admin("127.0.0.1:9092") as admin:
         await admin.create_topic("orders", partitions=6)
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from ottla.client.admin_share import ShareGroupCalls
 from ottla.client.admin_topics import TopicCalls
+from ottla.client.admin_transactions import TransactionCalls
 from ottla.client.admin_types import ClusterDescription
 from ottla.client.cluster import API_TIMEOUT, Client
 from ottla.client.connection import REQUEST_TIMEOUT
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-class Admin(TopicCalls, ShareGroupCalls):
+class Admin(TopicCalls, ShareGroupCalls, TransactionCalls):
     """An async context manager; `bootstrap` is "host:port,..." or a sequence of "host:port".
 
     >>> from ottla import Admin

@@ -31,7 +31,7 @@ from ottla.client.errors import (
     kafka_error,
 )
 from ottla.client.exchange import api_key_of
-from ottla.client.retry import RECONNECT, RETRY, Stale, forgets
+from ottla.client.retry import RECONNECT, Stale, delay_after, forgets
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.turns import Turns
 from ottla.wire.error_codes import ErrorCode
@@ -163,7 +163,7 @@ class Client:
                 stale = forgets(error, failures, repeatable=repeatable)
                 if stale is None:
                     raise
-                delay = RETRY.delay(failures, self._random())
+                delay = delay_after(error, failures, self._random())
                 if now() + delay >= deadline:
                     raise
                 last = str(error)

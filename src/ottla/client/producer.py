@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from ottla.client.cluster import Client
 from ottla.client.cluster_view import NO_LEADER, Topic, TopicPartition
-from ottla.client.errors import UnknownTopic
+from ottla.client.errors import BadSetting, UnknownTopic
 from ottla.client.partitioner import StickyPartitioner, partition_of_key
 from ottla.client.producer_sender import Sender, Waiter
 from ottla.client.producer_types import (
@@ -36,6 +36,9 @@ from ottla.client.producer_types import (
     record_bound,
 )
 from ottla.client.security import PLAINTEXT, Security
+from ottla.client.transaction import Transaction
+from ottla.client.transaction_shell import Transactions
+from ottla.client.transaction_types import WrongTransactionState
 from ottla.client.turns import Turns
 from ottla.wire.batch import HEADER_SIZE
 from ottla.wire.error_codes import ErrorCode
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ottla.client.producer_batches import Batch, Delivered
+    from ottla.client.producer_batches import Batch, Delivered, Identity
 
 MEBIBYTE: Final = 1024 * 1024
 # A missing topic is retried for a few tenths of a second. Those who send right after they created
@@ -84,6 +87,9 @@ class Producer:
         delivery_timeout_ms: float = 120_000,
         request_timeout_ms: float = 30_000,
         max_block_ms: float = 60_000,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
+        identity: Identity | None = None,
         max_versions: Mapping[int, int] | None = None,
         random: Callable[[], float] = random_module.random,
     ) -> None:
@@ -99,6 +105,8 @@ class Producer:
             delivery_timeout_ms,
             request_timeout_ms,
             max_block_ms,
+            transactional_id,
+            transaction_timeout_ms,
         )
         self._client = Client(
             bootstrap,
@@ -112,6 +120,13 @@ class Producer:
         self._turns: dict[str, Turns] = {}
         self._sticky = StickyPartitioner(batch_size, random)
         self._sender = Sender(self._client, self._settings, random)
+        self._transactions: Transactions | None = None
+        if transactional_id is not None:
+            self._transactions = Transactions(
+                self._client, self._sender, transactional_id, transaction_timeout_ms, identity
+            )
+        elif identity is not None:
+            raise BadSetting("identity: give the transactional_id that it belongs to, too")
 
     async def __aenter__(self) -> Self:
         return self
@@ -125,8 +140,14 @@ class Producer:
         await self.close()
 
     async def connect(self) -> None:
-        """Reach a broker now, in one attempt. Calls do this themselves, and are more patient."""
+        """Reach a broker now, in one attempt. Calls do this themselves, and are more patient.
+
+        With a `transactional_id`, also fence every other producer that has it; when this returns,
+        what they had open has ended.
+        """
         await self._client.connection_to("any")
+        if self._transactions is not None:
+            await self._transactions.initialise()
 
     async def send(
         self,
@@ -206,12 +227,15 @@ class Producer:
         """
         from ottla.client.producer_arrow import ArrowSending, Columns
 
+        ticket = self._sender.ticket()
         columns = Columns.of(data, key=key, value=value, headers=headers, timestamp=timestamp)
         found = await self._topic(topic)
         if partition is not None:
             _check_partition(found, partition)
         candidates = _available(found) if partition is None else [partition]
-        sending = ArrowSending(self._sender, self._settings, found, candidates, self._random)
+        sending = ArrowSending(
+            self._sender, self._settings, found, candidates, self._random, ticket
+        )
         batches = await sending.send(data, columns, by_key=partition is None)
         await _all(batches.values())
         return [
@@ -221,20 +245,47 @@ class Producer:
             for batch, waiter in batches.items()
         ]
 
+    def transaction(self) -> Transaction:
+        """A block whose records are written together or not at all; needs a `transactional_id`.
+
+        They are committed at its end, and aborted if an exception leaves it. The first one fences
+        every other producer with the same `transactional_id`.
+
+        >>> from ottla import Producer
+        >>> from ottla import TopicPartition
+        >>> async with Producer("127.0.0.1:9092", transactional_id="billing-1") as producer:
+        ...     async with producer.transaction() as transaction:
+        ...         sent = await producer.send("invoices", b"42 EUR")
+        ...         await transaction.send_offsets("billing", {TopicPartition("orders", 0): 3})
+        """
+        if self._transactions is None:
+            raise WrongTransactionState(
+                "the producer has no transactional_id; make it with Producer(..., "
+                "transactional_id=...), one for each process"
+            )
+        return Transaction(self._transactions)
+
     async def flush(self) -> None:
         """Wait until everything handed over so far is acknowledged or given up."""
         await self._sender.flush()
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # ends in time, raises nothing
-        """Flush for up to `timeout` seconds (None: `delivery_timeout_ms`), then end."""
+        """Flush for up to `timeout` seconds (None: `delivery_timeout_ms`), then end.
+
+        A transaction that is open is aborted.
+        """
         if self._sender.closed:
             return
         patience = self._settings.delivery_timeout_ms / 1000 if timeout is None else timeout
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
+                    if self._transactions is not None:
+                        await self._transactions.close()
                     await self._sender.flush()
         finally:
+            if self._transactions is not None:
+                await self._transactions.stop()
             await self._sender.close()
             await self._client.close()
 
@@ -248,10 +299,11 @@ class Producer:
                 f"a record of about {size} bytes for {topic!r} passes max_request_size "
                 f"({self._settings.max_request_size}); raise it, and max.message.bytes of the topic"
             )
+        ticket = self._sender.ticket()
         found = await self._topic(topic)
         await self._sender.reserve(size)
         try:
-            self._sender.refuse_if_closed()
+            self._sender.check(ticket)
             place = TopicPartition(topic, self._partition(found, record, size))
             timestamp = record.timestamp_ms
             if timestamp is None:
@@ -266,7 +318,6 @@ class Producer:
 
     async def _topic(self, name: str) -> Topic:
         """The topic, created where that is allowed."""
-        self._sender.refuse_if_closed()
         if name not in self._client.view.topics:
             # In turns, so that calls for a topic that is not known yet keep their order.
             turns = self._turns.setdefault(name, Turns())

@@ -89,8 +89,10 @@ class ArrowSending:
         topic: Topic,
         candidates: Sequence[int],
         random: Callable[[], float],
+        ticket: int,
     ) -> None:
         self._sender = sender
+        self._ticket = ticket
         self._settings = settings
         self._topic = topic
         self._candidates = candidates
@@ -108,7 +110,7 @@ class ArrowSending:
                 await self._sender.reserve(size)
                 try:
                     batches = await asyncio.to_thread(self._encode, part, columns, by_key)
-                    self._sender.refuse_if_closed()
+                    self._sender.check(self._ticket)
                 except BaseException:
                     self._sender.release(size)
                     raise

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 from crc32c import crc32c
 
 from ottla.client.errors import ClientError
-from ottla.wire.batch import CRC_START
+from ottla.wire.batch import CRC_START, TRANSACTIONAL
 
 if TYPE_CHECKING:
     from ottla.client.cluster_view import TopicPartition
@@ -25,6 +25,7 @@ Token = TypeVar("Token")
 _CRC = struct.Struct(">I")
 _SEAL = struct.Struct(">qhi")
 _SEAL_AT: Final = 43
+_LOW_ATTRIBUTES_AT: Final = 22
 
 
 class Identity(NamedTuple):
@@ -73,11 +74,13 @@ class Batch(Generic[Token]):
             self.data = self.builder.build()
             self.builder = None
 
-    def seal(self, identity: Identity, base_sequence: int) -> None:
+    def seal(self, identity: Identity, base_sequence: int, *, transactional: bool) -> None:
         """Write the producer's fields into the header, and the CRC anew."""
         self.identity = identity
         self.base_sequence = base_sequence
         view = memoryview(self.data)
+        if transactional:
+            view[_LOW_ATTRIBUTES_AT] |= TRANSACTIONAL
         _SEAL.pack_into(view, _SEAL_AT, *identity, base_sequence)
         _CRC.pack_into(view, CRC_START - _CRC.size, crc32c(view[CRC_START:]))
 

@@ -4,6 +4,7 @@
   something changed, so that records sent in one turn leave together.
 - A broker gets at most `MAX_IN_FLIGHT` requests at a time, each with batches of many partitions,
   on one open connection; while that is being made nothing is taken out for it.
+- In a transaction the `Gate` says which partitions may be sent to, and hears of every failure.
 - Answers are taken in as they are read. Each connection attempt, each look-up and the one for a
   producer id is a task of its own; all of them end with `close`.
 """
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from ottla.client.cluster import Client
     from ottla.client.connection import Connection
+    from ottla.client.producer_gate import Gate
 
 Waiter = asyncio.Future[Delivered]
 
@@ -64,16 +66,21 @@ class Sender:
                 max_request_size=settings.max_request_size,
                 delivery_timeout=settings.delivery_timeout_ms / 1000,
                 idempotent=settings.enable_idempotence,
+                transactional=settings.transactional_id is not None,
                 codec=settings.codec,
                 level=settings.compression_level,
             ),
             random,
         )
         self.closed = False
+        self.gate: Gate | None = None
         self._client = client
         self._settings = settings
         self._random = random
         self._acks = int(settings.required_acks)
+        self._versions = produce_versions(
+            settings.codec, transactional=settings.transactional_id is not None
+        )
         self._nodes: dict[int, _Node] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._for_room: deque[tuple[asyncio.Future[None], int]] = deque()
@@ -121,6 +128,17 @@ class Sender:
         if self._pumping is None and not self.closed:
             self._pumping = self._loop.call_soon(self._pump)
 
+    def ticket(self) -> int:
+        """Taken at the start of a call; `check` it before records are handed over."""
+        self.refuse_if_closed()
+        return 0 if self.gate is None else self.gate.ticket()
+
+    def check(self, ticket: int) -> None:
+        """Raise if the producer was closed, or the transaction ended, since the ticket was got."""
+        self.refuse_if_closed()
+        if self.gate is not None:
+            self.gate.check(ticket)
+
     def refuse_if_closed(self) -> None:
         if self.closed:
             raise ClientClosed("the producer is closed; make a new one")
@@ -135,11 +153,19 @@ class Sender:
         finally:
             self._flushes -= 1
 
+    def drop(self, error: ClientError) -> None:
+        """Give up what has not left, and wait no longer for what has."""
+        self._tell(self.records.abandon(error))
+
+    async def drain(self) -> None:
+        """Wait until nothing is under way, after `drop`."""
+        waiters = [self.waiter(batch) for batch in self.records]
+        await asyncio.gather(*waiters, return_exceptions=True)
+
     async def close(self) -> None:
         """Give up what is not settled, end all tasks."""
         self.closed = True
-        gone = ClientClosed("the producer was closed before the record was acknowledged")
-        self._tell(self.records.abandon(gone))
+        self.drop(ClientClosed("the producer was closed before the record was acknowledged"))
         for turn, _ in self._for_room:
             if not turn.done():
                 turn.set_exception(
@@ -163,6 +189,8 @@ class Sender:
         self._tell(self.records.expire(now))
         hurry = self._flushes > 0 or bool(self._for_room)
         ready, wake = self.records.ready(now, hurry=hurry)
+        if self.gate is not None:
+            ready = self.gate.admit(ready)
         for number, partitions in self._by_leader(ready).items():
             node = self._nodes.setdefault(number, _Node())
             if not self._is_connected(number, node):
@@ -220,8 +248,13 @@ class Sender:
         then = partial(self._produced, node, batches)
         within = self._client.request_timeout
         try:
-            version = connection.pick_version(PRODUCE, *produce_versions(self._settings.codec))
-            request = produce_request(batches, self._acks, int(self._settings.request_timeout_ms))
+            version = connection.pick_version(PRODUCE, *self._versions)
+            request = produce_request(
+                batches,
+                self._acks,
+                int(self._settings.request_timeout_ms),
+                self._settings.transactional_id,
+            )
             if self._acks:
                 connection.ask(request, version, then, within)
             else:
@@ -338,6 +371,8 @@ class Sender:
 
     def _tell(self, settled: Sequence[Settled[Waiter]]) -> None:
         for tokens, outcome in settled:
+            if self.gate is not None and not isinstance(outcome, Delivered):
+                outcome = self.gate.failed(outcome)  # noqa: PLW2901  # the same, in its words
             for waiter in tokens:
                 if waiter.done():
                     continue

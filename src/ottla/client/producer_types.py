@@ -70,6 +70,8 @@ class ProducerSettings:
     delivery_timeout_ms: float
     request_timeout_ms: float
     max_block_ms: float
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
         if self.required_acks not in (0, 1, ALL_REPLICAS):
@@ -91,7 +93,12 @@ class ProducerSettings:
             delivery_timeout_ms=self.delivery_timeout_ms,
             request_timeout_ms=self.request_timeout_ms,
             max_block_ms=self.max_block_ms,
+            transaction_timeout_ms=self.transaction_timeout_ms,
         )
+        if self.transactional_id is not None and not self.enable_idempotence:
+            raise BadSetting("a producer with a transactional_id is idempotent; do not disable it")
+        if self.transactional_id == "":
+            raise BadSetting("transactional_id: expected a name, got an empty one")
 
     @property
     def required_acks(self) -> int | str:

@@ -26,22 +26,29 @@ if TYPE_CHECKING:
 
 PRODUCE_WITH_NAMES: Final = 12  # from version 13 on topics go by their ids
 PRODUCE_WITH_ZSTD: Final = 7
+PRODUCE_WITH_TRANSACTIONS: Final = 3
+PRODUCE_TO_ADDED: Final = 11  # from version 12 on brokers add partitions to the transaction
 PRODUCE: Final = api_key_of(ProduceRequest())
 TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
-def produce_versions(codec: Codec) -> tuple[int, int]:
+def produce_versions(codec: Codec, *, transactional: bool) -> tuple[int, int]:
     """In which versions a request means what a producer means."""
-    return PRODUCE_WITH_ZSTD if codec is Codec.ZSTD else 0, PRODUCE_WITH_NAMES
+    low = PRODUCE_WITH_TRANSACTIONS if transactional else 0
+    high = PRODUCE_TO_ADDED if transactional else PRODUCE_WITH_NAMES
+    return PRODUCE_WITH_ZSTD if codec is Codec.ZSTD else low, high
 
 
-def produce_request(batches: Sequence[Batch[Any]], acks: int, timeout_ms: int) -> ProduceRequest:
+def produce_request(
+    batches: Sequence[Batch[Any]], acks: int, timeout_ms: int, transactional_id: str | None
+) -> ProduceRequest:
     """One request with all of them."""
     topics: dict[str, list[PartitionProduceData]] = {}
     for batch in batches:
         data = PartitionProduceData(batch.partition.partition, batch.data)
         topics.setdefault(batch.partition.topic, []).append(data)
     return ProduceRequest(
+        transactional_id,
         acks=acks,
         timeout_ms=timeout_ms,
         topic_data=[TopicProduceData(name, partition_data=data) for name, data in topics.items()],

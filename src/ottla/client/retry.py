@@ -63,6 +63,9 @@ _PASSING_IF_REPEATABLE: Final[dict[int, Stale]] = {
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Stale.NOTHING,
 }
 
+_BUSY: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS})
+"""Work of a few milliseconds is in the way, so that the usual wait would be most of the time."""
+
 # A topic that is missing may just be new. Waiting longer than it takes brokers to hear of it would
 # only make a misspelt name expensive.
 MISSING_TOPIC_ATTEMPTS: Final = 3
@@ -86,6 +89,19 @@ def forgets(error: ClientError, attempt: int, *, repeatable: bool) -> Stale | No
     return stale
 
 
+def is_passing(error: ClientError) -> bool:
+    """Whether an answer says that the same request may be served later."""
+    return isinstance(error, KafkaError) and (
+        error.code in _PASSING or error.code in _PASSING_IF_REPEATABLE
+    )
+
+
+def delay_after(error: ClientError, failures: int, random: float) -> float:
+    """Seconds to wait after the last of so many failures in a row; `random` is from [0, 1)."""
+    busy = isinstance(error, KafkaError) and error.code in _BUSY
+    return (BUSY if busy else RETRY).delay(failures, random)
+
+
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """Seconds to wait after the first, second, ... failure in a row."""
@@ -102,3 +118,4 @@ class Backoff:
 
 RECONNECT: Final = Backoff(first=0.05, limit=1.0)
 RETRY: Final = Backoff(first=0.1, limit=1.0)
+BUSY: Final = Backoff(first=0.02, limit=1.0)

@@ -30,7 +30,7 @@ _REFUSED_BY_WRITERS: Final = {
     "key.serializer": "keys are bytes or text; encode them with DataFrame operations",
     "value.serializer": "values are bytes or text; encode them with DataFrame operations",
     "interceptor.classes": "there is no Java in the writer to run them",
-    "transactional.id": "transactions belong to delivery=exactly-once",
+    "transactional.id": "set delivery=exactly-once, and sinkId to name it",
 }
 _JAVA_STORES: Final = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
 

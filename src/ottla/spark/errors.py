@@ -37,3 +37,15 @@ class NoProgress(SparkError):
 
 class NoJava(SparkError):
     """There is no Java that Spark could run on."""
+
+
+class OwnerRule(SparkError):
+    """Two tasks of an exactly-once batch have written to one partition."""
+
+
+class TaskRepeated(SparkError):
+    """Spark runs a task of an exactly-once batch once more, whose rows may be there already."""
+
+
+class BatchLost(SparkError):
+    """The transaction of an exactly-once batch is no longer this query's to write to."""

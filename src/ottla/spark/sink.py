@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
+    from ottla.client.producer_batches import Identity
     from ottla.client.producer_types import DeliveredRange
     from ottla.spark.sink_options import SinkOptions
 
@@ -84,25 +85,32 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Written:
     """Write all rows of a task and wait until they are acknowledged."""
-    loop = background()
     rows: dict[TopicPartition, int] = {}
-    with loop.borrowed(options, lambda: _producer(options)) as producer:
-        sending: Future[list[DeliveredRange]] | None = None
-        try:
-            position = 0
-            for parcel in _parcels(batches, options.columns):
-                parts = divided(parcel, options.topic, position)
-                position += parcel.num_rows
-                if sending is not None:
-                    _count(sending.result(), rows)
-                sending = loop.start(_send(producer, parts))
-            if sending is not None:
-                _count(sending.result(), rows)
-        except BaseException:
-            if sending is not None:
-                sending.cancel()
-            raise
+    parcels = (
+        divided(parcel, options.topic, position)
+        for position, parcel in parcels_of(batches, options)
+    )
+    with background().borrowed(options, lambda: make_producer(options)) as producer:
+        for delivered in sent(producer, parcels):
+            count(delivered, rows)
     return Written(rows)
+
+
+def sent(producer: Producer, parcels: Iterable[Sequence[Part]]) -> Iterator[list[DeliveredRange]]:
+    """Send one parcel after the other; the next is taken while one is on its way."""
+    loop = background()
+    sending: Future[list[DeliveredRange]] | None = None
+    try:
+        for parts in parcels:
+            if sending is not None:
+                yield sending.result()
+            sending = loop.start(_send(producer, parts))
+        if sending is not None:
+            yield sending.result()
+    except BaseException:
+        if sending is not None:
+            sending.cancel()
+        raise
 
 
 @dataclass(frozen=True)
@@ -145,17 +153,21 @@ def _by_partition(topic: str, rows: pa.Table, position: int) -> list[Part]:
     return parts
 
 
-def _parcels(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.Table]:
+def parcels_of(
+    batches: Iterable[pa.RecordBatch], options: SinkOptions
+) -> Iterator[tuple[int, pa.Table]]:
+    """The rows in pieces of a good size, each with the place of its first row in the task."""
     waiting: list[pa.RecordBatch] = []
-    size = 0
+    size = position = 0
     for batch in batches:
-        waiting.append(batch.select(columns))
+        waiting.append(batch.select(options.columns))
         size += waiting[-1].nbytes
         if size >= PARCEL_BYTES:
-            yield pa.Table.from_batches(waiting)
+            yield position, pa.Table.from_batches(waiting)
+            position += sum(one.num_rows for one in waiting)
             waiting, size = [], 0
     if waiting:
-        yield pa.Table.from_batches(waiting)
+        yield position, pa.Table.from_batches(waiting)
 
 
 async def _send(producer: Producer, parts: Sequence[Part]) -> list[DeliveredRange]:
@@ -167,13 +179,15 @@ async def _send(producer: Producer, parts: Sequence[Part]) -> list[DeliveredRang
     return [delivered for part in sent for delivered in part]
 
 
-def _count(delivered: Iterable[DeliveredRange], rows: dict[TopicPartition, int]) -> None:
-    for topic, partition, _, count in delivered:
+def count(delivered: Iterable[DeliveredRange], rows: dict[TopicPartition, int]) -> None:
+    """Add up what was written where."""
+    for topic, partition, _, records in delivered:
         place = TopicPartition(topic, partition)
-        rows[place] = rows.get(place, 0) + count
+        rows[place] = rows.get(place, 0) + records
 
 
-def _producer(options: SinkOptions) -> Producer:
+def make_producer(options: SinkOptions, identity: Identity | None = None) -> Producer:
+    """A producer with the settings of a query; with an identity, one of several of a batch."""
     client, producer = options.client, options.producer
     return Producer(
         client.bootstrap,
@@ -187,4 +201,6 @@ def _producer(options: SinkOptions) -> Producer:
         max_request_size=producer.max_request_size,
         delivery_timeout_ms=producer.delivery_timeout_ms,
         request_timeout_ms=client.request_timeout * 1000,
+        transactional_id=None if options.transactional is None else options.transactional.sink_id,
+        identity=identity,
     )

@@ -10,6 +10,7 @@ from ottla.spark.options import parse_source, warn_unknown
 from ottla.spark.readers import BatchReader, PushdownReader, StreamReader
 from ottla.spark.schema import source_schema, wanted_columns
 from ottla.spark.sink import BatchWriter, StreamWriter
+from ottla.spark.sink_exactly_once import OnceBatchWriter, OnceStreamWriter
 from ottla.spark.sink_options import SINK_NAMES, parse_sink
 
 if TYPE_CHECKING:
@@ -36,9 +37,15 @@ class OttlaSource(DataSource):
         options = parse_source(self.options, "stream")
         return StreamReader(options, wanted_columns(schema, options))
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | OnceBatchWriter:
         warn_unknown(self.options, SINK_NAMES)
-        return BatchWriter(parse_sink(self.options, schema, overwrite=overwrite))
+        options = parse_sink(self.options, schema, overwrite=overwrite)
+        if options.transactional is None:
+            return BatchWriter(options)
+        return OnceBatchWriter(options, options.transactional)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
-        return StreamWriter(parse_sink(self.options, schema, overwrite=False))
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter | OnceStreamWriter:  # noqa: N802  # Spark's name
+        options = parse_sink(self.options, schema, stream=True)
+        if options.transactional is None:
+            return StreamWriter(options)
+        return OnceStreamWriter(options, options.transactional)

@@ -27,15 +27,17 @@ if TYPE_CHECKING:
     from ottla.sync.producer import Producer
     from ottla.sync.reader import Reader
     from ottla.sync.share_consumer import ShareConsumer
+    from ottla.sync.transaction import Transaction
     from ottla.sync.twin import WrongPlace
 
-__all__ = ["Admin", "Producer", "Reader", "ShareConsumer", "WrongPlace"]
+__all__ = ["Admin", "Producer", "Reader", "ShareConsumer", "Transaction", "WrongPlace"]
 
 _HOMES = {
     "Admin": "ottla.sync.admin",
     "Producer": "ottla.sync.producer",
     "Reader": "ottla.sync.reader",
     "ShareConsumer": "ottla.sync.share_consumer",
+    "Transaction": "ottla.sync.transaction",
     "WrongPlace": "ottla.sync.twin",
 }
 

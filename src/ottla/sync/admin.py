@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.client.admin import Admin as AsyncAdmin
+from ottla.client.admin_transactions import LONGEST_TRANSACTION_MS
 from ottla.client.cluster import API_TIMEOUT
 from ottla.client.connection import REQUEST_TIMEOUT
 from ottla.client.security import PLAINTEXT
@@ -22,12 +23,16 @@ if TYPE_CHECKING:
         GroupDescription,
         GroupListing,
         GroupOffset,
+        HangingTransaction,
         ListedOffset,
         Position,
+        ProducerState,
         ShareGroupDescription,
         ShareGroupOffset,
         TopicDescription,
         TopicListing,
+        TransactionDescription,
+        TransactionListing,
     )
     from ottla.client.cluster_view import TopicPartition
     from ottla.client.errors import KafkaError
@@ -240,6 +245,65 @@ class Admin(Twin[AsyncAdmin]):
     def delete_group_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
         """Forget what a group has committed in partitions none of its members subscribes to."""
         self._run(self._async.delete_group_offsets(group, partitions))
+
+    def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than_ms: int = -1,
+        pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """What the coordinators know, by transactional id; only what passes every filter.
+
+        States are Kafka's, such as Ongoing; `longer_than_ms` is for how long it has been open, and
+        `pattern` a regular expression for the transactional id.
+        """
+        return self._run(
+            self._async.list_transactions(
+                states=states,
+                producer_ids=producer_ids,
+                longer_than_ms=longer_than_ms,
+                pattern=pattern,
+            )
+        )
+
+    def describe_transactions(
+        self, transactional_ids: Iterable[str]
+    ) -> list[TransactionDescription]:
+        """Transactions with their partitions, in the order asked for."""
+        return self._run(self._async.describe_transactions(transactional_ids))
+
+    def describe_producers(
+        self, of: Iterable[str | tuple[str, int]]
+    ) -> dict[TopicPartition, list[ProducerState]]:
+        """Who has written to each partition lately; a topic's name stands for all of its own."""
+        return self._run(self._async.describe_producers(of))
+
+    def find_hanging_transactions(
+        self,
+        of: Iterable[str | tuple[str, int]] | None = None,
+        *,
+        longer_than_ms: int = LONGEST_TRANSACTION_MS,
+    ) -> list[HangingTransaction]:
+        """The transactions open in these partitions (None: all) that no coordinator will end.
+
+        `longer_than_ms` is to be more than any transaction may take, see
+        transaction.max.timeout.ms of the brokers: a younger one may just be on its way.
+        """
+        return self._run(self._async.find_hanging_transactions(of, longer_than_ms=longer_than_ms))
+
+    def abort_transaction(self, topic: str, partition: int, start_offset: int) -> None:
+        """Abort a hanging transaction in the partition where it began at `start_offset`.
+
+        It is aborted there and nowhere else, whatever a coordinator says: to end one that has a
+        coordinator, `fence_producer`.
+        """
+        self._run(self._async.abort_transaction(topic, partition, start_offset))
+
+    def fence_producer(self, transactional_id: str) -> None:
+        """Abort what a producer has open, and let it write no more; a new one may."""
+        self._run(self._async.fence_producer(transactional_id))
 
     def list_offsets(
         self, of: Iterable[str | tuple[str, int]], at: Position = "latest"

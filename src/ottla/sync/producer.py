@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ottla.client.producer import MEBIBYTE
 from ottla.client.producer import Producer as AsyncProducer
 from ottla.client.security import PLAINTEXT
+from ottla.sync.transaction import Transaction
 from ottla.sync.twin import Twin
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from ottla.client.producer_batches import Identity
     from ottla.client.producer_types import DeliveredRange, ProducerRecord, RecordMetadata
     from ottla.client.security import Security
 
@@ -49,6 +51,9 @@ class Producer(Twin[AsyncProducer]):
         delivery_timeout_ms: float = 120000,
         request_timeout_ms: float = 30000,
         max_block_ms: float = 60000,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60000,
+        identity: Identity | None = None,
         max_versions: Mapping[int, int] | None = None,
         random: Callable[[], float] = random_module.random,
     ) -> None:
@@ -68,13 +73,20 @@ class Producer(Twin[AsyncProducer]):
                 delivery_timeout_ms=delivery_timeout_ms,
                 request_timeout_ms=request_timeout_ms,
                 max_block_ms=max_block_ms,
+                transactional_id=transactional_id,
+                transaction_timeout_ms=transaction_timeout_ms,
+                identity=identity,
                 max_versions=max_versions,
                 random=random,
             )
         )
 
     def connect(self) -> None:
-        """Reach a broker now, in one attempt. Calls do this themselves, and are more patient."""
+        """Reach a broker now, in one attempt. Calls do this themselves, and are more patient.
+
+        With a `transactional_id`, also fence every other producer that has it; when this returns,
+        what they had open has ended.
+        """
         self._run(self._async.connect())
 
     def send(
@@ -153,10 +165,28 @@ class Producer(Twin[AsyncProducer]):
             )
         )
 
+    def transaction(self) -> Transaction:
+        """A block whose records are written together or not at all; needs a `transactional_id`.
+
+        They are committed at its end, and aborted if an exception leaves it. The first one fences
+        every other producer with the same `transactional_id`.
+
+        >>> from ottla.sync import Producer
+        >>> from ottla import TopicPartition
+        >>> with Producer("127.0.0.1:9092", transactional_id="billing-1") as producer:
+        ...     with producer.transaction() as transaction:
+        ...         sent = producer.send("invoices", b"42 EUR")
+        ...         transaction.send_offsets("billing", {TopicPartition("orders", 0): 3})
+        """
+        return Transaction._of(self._call(self._async.transaction))
+
     def flush(self) -> None:
         """Wait until everything handed over so far is acknowledged or given up."""
         self._run(self._async.flush())
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush for up to `timeout` seconds (None: `delivery_timeout_ms`), then end."""
+        """Flush for up to `timeout` seconds (None: `delivery_timeout_ms`), then end.
+
+        A transaction that is open is aborted.
+        """
         self._run(self._async.close(timeout))

@@ -155,6 +155,13 @@ class Twin(Generic[A]):
         self._portal = _portals.current()
         self._async = self._portal.call(make)
 
+    @classmethod
+    def _of(cls, made: A) -> Self:
+        """The twin of an object that another one has made."""
+        twin = cls.__new__(cls)
+        Twin.__init__(twin, lambda: made)
+        return twin
+
     def __enter__(self) -> Self:
         self._run(self._async.__aenter__())
         return self

@@ -97,9 +97,10 @@ def test_fetch_echoes_every_partition_asked_for() -> None:
 
 def test_commits_without_membership_need_a_group_without_members() -> None:
     driver = Driver()
-    assert simple_commit(driver) == [OK]
     lost = OffsetCommit("g", (OffsetToCommit("t", 0, 1),), "m", 3)
     assert driver.commit(lost) == [ErrorCode.ILLEGAL_GENERATION]
+    assert simple_commit(driver) == [OK]
+    assert driver.commit(lost) == [ErrorCode.UNKNOWN_MEMBER_ID]
     members, _ = driver.stable_group(1)
     assert simple_commit(driver) == [ErrorCode.UNKNOWN_MEMBER_ID]
     driver.leave((members[0], None))

@@ -15,7 +15,8 @@ import ottla
 from ottla.client.errors import BrokerUnreachable
 from ottla.client.reader_types import Record
 from ottla.client.share_types import ShareRecord, UnacknowledgedRecords
-from ottla.sync import Admin, Producer, Reader, ShareConsumer, WrongPlace
+from ottla.client.transaction import Transaction as AsyncTransaction
+from ottla.sync import Admin, Producer, Reader, ShareConsumer, Transaction, WrongPlace
 from ottla.sync.twin import Portal
 from scripts.generate_sync import main, without_async
 
@@ -30,6 +31,7 @@ TWINS: list[tuple[type, type]] = [
     (ottla.Producer, Producer),
     (ottla.Reader, Reader),
     (ottla.ShareConsumer, ShareConsumer),
+    (AsyncTransaction, Transaction),
 ]
 by_name = pytest.mark.parametrize(("cls", "twin"), TWINS, ids=[twin.__name__ for _, twin in TWINS])
 

@@ -145,6 +145,8 @@ async def _commit_in(
     groups = context.node.groups
     if not commit.offsets:
         return m.OffsetCommitResponse(())
+    if not request.group_id:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID)
     admission = OffsetAdmission(groups.partition_of(request.group_id), producer)
     try:
         await admission.verify(context.node, request.transactional_id, context.version)

@@ -65,12 +65,13 @@ class OffsetRequests:
 
     def _check_commit(self, request: OffsetCommit, turn: Turn) -> ErrorCode:
         group = self._groups.get(request.group_id)
-        if group is None:
-            return ErrorCode.NONE if request.epoch < 0 else ErrorCode.ILLEGAL_GENERATION
         if isinstance(group, ShareGroup):
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if request.epoch < 0 and not group.members:
+        if request.epoch < 0 and (group is None or not group.members):
             return ErrorCode.NONE
+        if group is None:
+            known = self._offsets.has(request.group_id)
+            return ErrorCode.UNKNOWN_MEMBER_ID if known else ErrorCode.ILLEGAL_GENERATION
         if request.transaction is not None and request.names_nobody:
             return ErrorCode.NONE
         if isinstance(group, ClassicGroup):

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Final
 from ottla.spark.options import warn_unknown
 from ottla.spark.pipelines.errors import DefinitionError
 from ottla.spark.pipelines.graph import parameter_for, topics_of
-from ottla.spark.pipelines.model import OUR_FORMAT, Flow, Source, ToTable, ToTopic, seconds
+from ottla.spark.pipelines.model import (
+    EXACTLY_ONCE,
+    OUR_FORMAT,
+    Flow,
+    Source,
+    ToTable,
+    ToTopic,
+    seconds,
+)
 from ottla.spark.pipelines.outputs import JSON_OPTIONS, VALUE, Outputs
 from ottla.spark.pipelines.sessions import lives
 
@@ -109,6 +117,8 @@ class Compiler:
                 f"flow {query.name} reads {name}, which only prints: give it a topic or a table"
             )
         options = {"startingOffsets": "earliest", "subscribe": flow.writes.name}
+        if flow.delivery == EXACTLY_ONCE:  # which is a promise to readers of what is committed
+            options["kafka.isolation.level"] = "read_committed"
         options |= self._connection
         return self._records(options, None if VALUE in written.names else written, query)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.spark.pipelines.errors import DefinitionError
 from ottla.spark.pipelines.model import (
     DELIVERIES,
+    EXACTLY_ONCE,
     MODES,
     OUR_FORMAT,
     Definition,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from ottla.spark.pipelines.settings import Settings
 
 ASYNC_PROGRESS: Final = "asyncprogresstrackingenabled"
+SINK_ID: Final = "sinkid"
+SPECULATION: Final = "spark.speculation"
 
 
 def problems_of(definition: Definition, settings: Settings, places: Places) -> list[str]:
@@ -50,7 +53,10 @@ def problems_of(definition: Definition, settings: Settings, places: Places) -> l
         *_loops_through_topics(definition),
         *_shared_tables(definition, places),
         *_shared_checkpoints(definition, places),
-        *_shared_queues(definition, settings),
+        *_shared_queues(definition),
+        *_async_progress(definition, settings),
+        *_shared_sinks(definition),
+        *_speculation(definition, settings),
         *_stray_names(definition),
     ]
 
@@ -211,7 +217,7 @@ def _flow_problems(flow: Flow) -> Iterator[str]:
         yield f"{name}: mode is one of {', '.join(MODES)}, not {flow.mode!r}"
     if flow.delivery not in DELIVERIES:
         yield f"{name}: delivery is one of {', '.join(DELIVERIES)}, not {flow.delivery!r}"
-    elif flow.delivery == "exactly-once" and (
+    elif flow.delivery == EXACTLY_ONCE and (
         flow.reject is not None or not isinstance(flow.writes, ToTopic) or flow.mode != "append"
     ):
         yield f"{name}: delivery=exactly-once is for topics in mode append, without @reject"
@@ -261,7 +267,7 @@ def _shared_checkpoints(definition: Definition, places: Places) -> Iterator[str]
                 yield f"flows {name} and {other} {how} ({beside}): give each its own"
 
 
-def _shared_queues(definition: Definition, settings: Settings) -> Iterator[str]:
+def _shared_queues(definition: Definition) -> Iterator[str]:
     readers = Counter(
         source.name
         for flow in queries(definition)
@@ -274,14 +280,52 @@ def _shared_queues(definition: Definition, settings: Settings) -> Iterator[str]:
                 f"{count} flows read the queue {name}, and each record would go to one of them "
                 "alone: write it to a topic first, and have them read that"
             )
+
+
+def _async_progress(definition: Definition, settings: Settings) -> Iterator[str]:
     conf = {name.lower().rpartition(".")[2]: value for name, value in settings.spark.items()}
     for flow in queries(definition):
         options = {**conf, **{one.lower(): value for one, value in flow.options.items()}}
-        if reads_queue(definition, flow) and options.get(ASYNC_PROGRESS, "").lower() == "true":
+        if options.get(ASYNC_PROGRESS, "").lower() != "true":
+            continue
+        if reads_queue(definition, flow):
             yield (
                 f"flow {flow.name} reads a queue with asynchronous progress tracking, which would "
                 "settle records before their batch is safe: take asyncProgressTrackingEnabled out"
             )
+        if flow.delivery == EXACTLY_ONCE:
+            yield (
+                f"flow {flow.name} is delivered exactly once with asynchronous progress tracking, "
+                "after which a batch may have other rows when it is repeated: take "
+                "asyncProgressTrackingEnabled out"
+            )
+
+
+def _shared_sinks(definition: Definition) -> Iterator[str]:
+    """Each run of a sink ends what another has begun under its name."""
+    writers: dict[str, list[str]] = {}
+    for flow in queries(definition):
+        for name, value in _sink_options(flow).items():
+            if name.lower() == SINK_ID:
+                writers.setdefault(value, []).append(flow.name)
+    for sink_id, names in writers.items():
+        if len(names) > 1:
+            yield f"flows {' and '.join(names)} have one sinkId ({sink_id}): give each its own"
+
+
+def _sink_options(flow: Flow) -> dict[str, str]:
+    target = flow.writes.options if isinstance(flow.writes, ToTopic) else {}
+    return {**target, **flow.options}
+
+
+def _speculation(definition: Definition, settings: Settings) -> Iterator[str]:
+    if settings.spark.get(SPECULATION, "false").lower() == "true":
+        for flow in queries(definition):
+            if flow.delivery == EXACTLY_ONCE:
+                yield (
+                    f"flow {flow.name} is delivered exactly once, and spark.speculation would have "
+                    "tasks write twice: take it out of the settings"
+                )
 
 
 def _stray_names(definition: Definition) -> Iterator[str]:

@@ -17,7 +17,8 @@ Mode: TypeAlias = Literal["append", "update", "complete"]
 Function: TypeAlias = "Callable[..., Any]"  # of dataframes, which pyspark has several classes for
 
 MODES: Final = ("append", "update", "complete")
-DELIVERIES: Final = ("at-least-once", "exactly-once")
+EXACTLY_ONCE: Final = "exactly-once"
+DELIVERIES: Final = ("at-least-once", EXACTLY_ONCE)
 OUR_FORMAT: Final = "ottla"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")

@@ -4,6 +4,7 @@
 - A flow with rejects, and one that prints, is written batch by batch: both halves of a batch are
   where they belong before Spark logs it. A batch that is repeated is written again.
 - So is a topic in another mode than append, since Spark lets no Python sink have updates.
+- A flow that is delivered exactly once is arranged so that one task writes each partition.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ottla.spark.pipelines.model import (
+    EXACTLY_ONCE,
     OUR_FORMAT,
     Flow,
     Reject,
@@ -61,11 +63,14 @@ class Outputs:
             writer = writer.option("path", self.places.table(target))
             return writer.partitionBy(*target.partition_by) if target.partition_by else writer
         assert isinstance(target, ToTopic)  # the graph's check
-        writer = as_records(frame, target).writeStream.format(OUR_FORMAT)
         options = self.topic_options(target)
-        if flow.delivery == "exactly-once":
+        records = as_records(frame, target)
+        if flow.delivery == EXACTLY_ONCE:
+            from ottla.spark.owners import by_partition
+
             options["delivery"] = flow.delivery
-        return writer.options(**options)
+            records = by_partition(records, options)
+        return records.writeStream.format(OUR_FORMAT).options(**options)
 
     def topic_options(self, target: ToTopic) -> dict[str, str]:
         """Options of the sink."""

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.spark.errors import NoJava
 from ottla.spark.pipelines.errors import EnvironmentProblem, SessionLost
+from ottla.spark.pipelines.graph import SPECULATION
+from ottla.spark.pipelines.model import EXACTLY_ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,8 +36,8 @@ def open_session(
     settings = pipeline.settings
     if master is None and remote is None:
         master, remote = settings.master, settings.remote
-    exactly = any(one.delivery == "exactly-once" for one in pipeline.definition.flows.values())
-    config = {**({"spark.speculation": "false"} if exactly else {}), **settings.spark}
+    exactly = any(one.delivery == EXACTLY_ONCE for one in pipeline.definition.flows.values())
+    config = {**({SPECULATION: "false"} if exactly else {}), **settings.spark}
     from ottla.spark.session import register
 
     try:
@@ -69,8 +71,10 @@ def open_session(
 
 
 def _hush(spark: SparkSession) -> None:
-    """PySpark prints tracebacks when its JVM is gone; the run tells that in a sentence."""
+    """PySpark prints tracebacks when its JVM is gone, and Py4J those of batches that fail in a
+    function of Python; the run tells both in a sentence."""
     logging.getLogger().addFilter(_is_not_py4j)  # which logs with the root logger
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # and with those below this one
     server = spark.sparkContext._accumulatorServer
     server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]  # of this server
 

@@ -132,6 +132,19 @@ def test_case_38_also_through_an_inline_flow(tmp_path: Path) -> None:
     assert "flow a reads a queue" in problem
 
 
+def test_what_would_break_exactly_once_is_refused(tmp_path: Path) -> None:
+    once = "delivery='exactly-once'"
+    named = once + ", options={'sinkId': 'same'}"
+    [problem] = problems(tmp_path, a_flow("a", ["s"], more=named) + a_flow("b", ["s"], more=named))
+    assert "flows a and b have one sinkId (same)" in problem
+    with_progress = once + ", options={'asyncProgressTrackingEnabled': True}"
+    [problem] = problems(tmp_path, a_flow("a", ["s"], more=with_progress))
+    assert "flow a is delivered exactly once with asynchronous progress" in problem
+    write(tmp_path, "spark: {spark.speculation: true}", "p.yaml")
+    [problem] = problems(tmp_path, a_flow("a", ["s"], more=once) + a_flow("b", ["s"]))
+    assert "flow a is delivered exactly once, and spark.speculation would" in problem
+
+
 def test_checkpoints_that_are_one_or_inside_each_other_are_found(tmp_path: Path) -> None:
     body = a_flow("a", ["s"]) + a_flow("b", ["s"])
     write(tmp_path, "flows: {a: {checkpoint: x}, b: {checkpoint: x}}", "p.yaml")
