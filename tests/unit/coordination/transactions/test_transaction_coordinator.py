@@ -220,6 +220,20 @@ def test_nothing_joins_while_markers_are_written(commit: bool) -> None:
     assert driver.describe().start_ms == START_MS + 1
 
 
+@results
+def test_a_transaction_has_its_own_partitions_only(commit: bool) -> None:
+    driver = TransactionDriver()
+    who = driver.given()
+    driver.add(who)
+    driver.end(who, commit)
+    driver.mark()
+    assert driver.describe().partitions == frozenset()
+    assert driver.verify(who) == AddPartitionsResponse(DONE, PARTITIONS)
+    driver.add(who, frozenset({("u", 0)}))
+    driver.end(who, commit)
+    assert driver.effects[0].partitions == {("u", 0)}
+
+
 def test_verification_changes_nothing() -> None:
     driver = TransactionDriver()
     who = driver.given()
