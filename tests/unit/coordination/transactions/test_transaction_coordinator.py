@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.coordination.transactions.coordinator import (
-)
 from ottla.coordination.transactions.messages import (
     AddPartitionsResponse,
     EndTransactionResponse,
