@@ -29,6 +29,7 @@ from benchmarks import _spark_share
 from benchmarks._harness import Row, Timing, faster, part, report, wanted
 from benchmarks._ottla import OttlaProcess
 from benchmarks._spark_floor import floor_rows
+from benchmarks._spark_once import once_rows
 from benchmarks._spark_run import run_rows
 from benchmarks._spark_tier import tier_rows
 from ottla import Admin, Producer
@@ -56,9 +57,12 @@ READ_VALUE: Final = "read, value alone, noop"
 READ_FIELD: Final = "read, JSON field, group by"
 AVAILABLE_NOW: Final = f"AvailableNow, {SMALL_PARTITIONS} partitions of {SMALL_RECORDS}"
 WRITE: Final = "streaming write, key and value"
+ONCE: Final = "exactly-once write"
 SHARE: Final = "share source"
 TIER: Final = "tier scan, memory"
-SESSION_PARTS: Final = (READ_ALL, READ_VALUE, READ_FIELD, AVAILABLE_NOW, WRITE, SHARE, TIER)
+SESSION_PARTS: Final = (
+    *(READ_ALL, READ_VALUE, READ_FIELD, AVAILABLE_NOW, WRITE, ONCE, SHARE, TIER),
+)
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -93,6 +97,7 @@ def session_parts() -> None:
         asyncio.run(fill(broker.bootstrap))
         with session() as spark:
             tell("beside the kafka format", format_rows(spark, broker.bootstrap))
+            tell("exactly once", part(ONCE, lambda: once(spark, broker)))
             tell("share source", part(SHARE, lambda: share_rows(spark, broker)))
             tell("tier", part(TIER, lambda: tier(spark)))
 
@@ -102,6 +107,10 @@ def tell(what: str, rows: list[Row]) -> None:
     if rows:
         report(f"spark: {what}", rows, ("pyspark", "pyarrow", "numba"))
         print(f"  load average {os.getloadavg()[0]:.1f}; {RECORDS:,} records")
+
+
+def once(spark: SparkSession, broker: OttlaProcess) -> list[Row]:
+    return once_rows(spark, broker.bootstrap, "records", "few", RECORDS, ROUNDS)
 
 
 def share_rows(spark: SparkSession, broker: OttlaProcess) -> list[Row]:

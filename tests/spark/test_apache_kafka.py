@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from ottla.client.cluster_view import TopicPartition
 from ottla.spark.backend import Limit
+from ottla.spark.errors import BatchLost, OwnerRule
 from ottla.spark.log_backend import LogBackend
 from ottla.spark.options import parse_source
 from ottla.spark.sink import write_rows
@@ -19,6 +20,8 @@ from ottla.wire.records import Record
 from tests.support.jvm import ApacheKafka, why_no_jvm
 from tests.support.spark_share import kill, lags, new_group, share_backend, take
 from tests.support.spark_share import rows as share_rows
+from tests.support.spark_sink import Sink, task
+from tests.support.spark_sink import rows as batch_of
 from tests.support.spark_source import rows
 from tests.support.topics import create_topic, produce
 
@@ -35,6 +38,7 @@ SHORT: Final = {
     "group.share.heartbeat.interval.ms": "500",
     "share.coordinator.state.topic.num.partitions": "1",
     "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
 }
 LOCK_SECONDS: Final = 2.0
 PATIENCE: Final = 60.0
@@ -75,6 +79,28 @@ def test_case_08_transactions(bootstrap: str) -> None:
     )
     committed = source(bootstrap, "transactions", **{"kafka.isolation.level": "read_committed"})
     assert values(committed) == [b"plain"] * 3 + [b"committed"] * 3 + [b"after"] * 3
+
+
+def test_case_40_41_43_the_sink_writes_exactly_once(bootstrap: str) -> None:
+    create_topic(bootstrap, "once", 2)
+    sink = Sink(bootstrap, "once")
+    older = sink.planned()
+    left_open = task(older, [batch_of(0, b"left open")])
+    planned = sink.planned()
+    with pytest.raises(BatchLost, match="another run of the query has taken over"):
+        sink.writer().commit([left_open], 0)
+    written = [task(planned, [batch_of(n, b"a", b"b")], number=n) for n in (0, 1)]
+    assert sink.seen() == []
+    sink.writer().commit([*written], 0)
+    # To Spark the commit has failed, so it asks for the end of the batch, and repeats it.
+    sink.writer().abort([*written], 0)
+    assert task(sink.planned(), [batch_of(0, b"again")]).rows == {}
+    planned = sink.planned()
+    written = [task(planned, [batch_of(0, b"c")], batch=1)]
+    with pytest.raises(OwnerRule, match="each partition has to be written by one task"):
+        task(planned, [batch_of(0, b"d", b"e")], number=1, batch=1)
+    sink.writer().abort([*written, None], 1)
+    assert sink.seen() == [(n, value) for n in (0, 1) for value in (b"a", b"b")]
 
 
 def test_what_the_sink_writes_the_source_reads(bootstrap: str) -> None:

@@ -47,7 +47,7 @@ def test_columns_say_where_a_row_goes(spark: SparkSession, broker: EmbeddedBroke
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"delivery": "exactly-once"}, "delivery=exactly-once needs transactions"),
+        ({"sinkId": "s"}, "sinkId belongs to delivery=exactly-once"),
         ({"partitioner": "spark"}, "partitioner is murmur2"),
         ({"kafka.value.serializer": "x"}, r"kafka\.value\.serializer"),
         ({}, "there is no topic to write to"),

@@ -6,18 +6,23 @@ once when the query has come through.
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from pyspark.errors import PySparkException
 
 from ottla.client.cluster_view import TopicPartition
 from ottla.spark.client_settings import client_settings
 from ottla.spark.cluster import Cluster
+from ottla.spark.owners import by_partition
 from ottla.testing.embedded import EmbeddedBroker
+from tests.support.pipelines import run_once
 from tests.support.spark_faults import (
     ENDED,
     GO,
@@ -36,10 +41,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 PATIENCE: Final = 180.0
 PARTITIONS: Final = 3
+PIPELINE: Final = """
+from ottla.spark.pipelines import flow, source, topic
+
+source("records", topic="{source}")
+
+@flow("keyed", reads=["records"], delivery="exactly-once",
+      writes=topic("{source}-keyed", key="text", partitions=3))
+def keyed(records):
+    return records.selectExpr("cast(value as string) as text")
+
+@flow("unkeyed", reads=["keyed"], delivery="exactly-once",
+      writes=topic("{source}-unkeyed", partitions=3))
+def unkeyed(keyed):
+    return keyed
+"""
 CONFIG: Final = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
@@ -189,3 +209,45 @@ def test_case_44_a_batch_that_takes_too_long_leaves_nothing_and_is_repeated(
     assert query.run() == ""
     assert query.committed() == query.expected()
     assert query.committed().total() == 32
+
+
+def test_a_pipeline_delivers_exactly_once(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    source = new_topic(broker, 2)
+    fill(broker, source, {0: 40, 1: 40})
+    file = tmp_path / "p.py"
+    file.write_text(PIPELINE.format(source=source))
+    run_once(spark, broker.bootstrap, file, tmp_path / "state")
+    # Spark did not learn that the last batches were written.
+    for flow in ("keyed", "unkeyed"):
+        for path in (tmp_path / "state" / "checkpoints" / flow / "commits").glob("*0*"):
+            path.unlink()
+    fill(broker, source, {0: 1})
+    run_once(spark, broker.bootstrap, file, tmp_path / "state")
+    for flow in ("keyed", "unkeyed"):
+        found = read_all(broker.bootstrap, f"{source}-{flow}", isolation="read_committed")
+        values = Counter(json.loads(one.record.value or b"")["text"] for one in found)
+        # "0:0" was sent twice.
+        assert values == Counter([f"{n % 2}:{n // 2}" for n in range(80)] + ["0:0"])
+        assert len({one.partition for one in found}) > 1
+
+
+def test_the_result_of_a_query_is_there_whole_or_not_at_all(
+    spark: SparkSession, broker: EmbeddedBroker
+) -> None:
+    topic = new_topic(broker, PARTITIONS)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic}
+    options["delivery"] = "exactly-once"
+    text = "cast(id as string)"
+    fails = f"if(id = 90, raise_error('no more'), {text})"
+    with pytest.raises(PySparkException, match="no more"):
+        write(spark.range(100).selectExpr(f"{fails} as value"), options)
+    write(spark.range(100).selectExpr(f"{text} as key", f"{text} as value"), options)
+    found = read_all(broker.bootstrap, topic, isolation="read_committed")
+    assert Counter(one.record.value for one in found) == Counter(b"%d" % n for n in range(100))
+
+
+def write(frame: DataFrame, options: dict[str, str]) -> None:
+    rows = by_partition(frame, options)
+    rows.write.format("ottla").mode("append").options(**options).save()

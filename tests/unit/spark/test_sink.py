@@ -62,7 +62,6 @@ def test_rows_that_go_nowhere_are_named_by_their_place() -> None:
 
 def test_what_a_sink_refuses(broker: EmbeddedBroker) -> None:
     for given, said in [
-        ({"delivery": "exactly-once"}, "needs transactions"),
         ({"delivery": "maybe"}, "at-least-once"),
         ({"partitioner": "spark"}, "murmur2"),
     ]:
