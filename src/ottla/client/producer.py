@@ -63,6 +63,9 @@ class Producer:
     Settings have Kafka's names and mostly its defaults: `batch_size` is larger, since a request
     costs more in Python; `linger_ms` is 0, since calls that run at the same time meet anyway.
 
+    With a `transactional_id` it sends in transactions only, see `transaction`. With the `identity`
+    of a transaction that is open elsewhere it sends in that one; see `ottla.client.transactions`.
+
     >>> from ottla import Producer
     >>> async with Producer("127.0.0.1:9092", compression_type="zstd") as producer:
     ...     sent = await producer.send("payments", b"42 EUR", key=b"alice")
@@ -121,12 +124,12 @@ class Producer:
         self._sticky = StickyPartitioner(batch_size, random)
         self._sender = Sender(self._client, self._settings, random)
         self._transactions: Transactions | None = None
+        if identity is not None and transactional_id is None:
+            raise BadSetting("identity: give the transactional_id that it belongs to, too")
         if transactional_id is not None:
             self._transactions = Transactions(
                 self._client, self._sender, transactional_id, transaction_timeout_ms, identity
             )
-        elif identity is not None:
-            raise BadSetting("identity: give the transactional_id that it belongs to, too")
 
     async def __aenter__(self) -> Self:
         return self

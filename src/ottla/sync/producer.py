@@ -27,6 +27,9 @@ class Producer(Twin[AsyncProducer]):
     Settings have Kafka's names and mostly its defaults: `batch_size` is larger, since a request
     costs more in Python; `linger_ms` is 0, since calls that run at the same time meet anyway.
 
+    With a `transactional_id` it sends in transactions only, see `transaction`. With the `identity`
+    of a transaction that is open elsewhere it sends in that one; see `ottla.client.transactions`.
+
     >>> from ottla.sync import Producer
     >>> with Producer("127.0.0.1:9092", compression_type="zstd") as producer:
     ...     sent = producer.send("payments", b"42 EUR", key=b"alice")

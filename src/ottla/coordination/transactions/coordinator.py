@@ -74,9 +74,6 @@ if TYPE_CHECKING:
 
 _Decision: TypeAlias = "Decision[TransactionRecord, Response]"
 
-MAX_ID_BYTES: Final = 2**15 - 1
-"""A key has an int16 for the length; requests may announce more."""
-
 IDS_PER_TICK: Final = 128
 """A decision is one append; after a long stop every id may be due, and they need not all fit."""
 
@@ -235,7 +232,7 @@ class TransactionCoordinator:
 
     def _init(self, request: InitProducerId, now_ms: int, decision: _Decision) -> Response:
         transactional_id = request.transactional_id
-        if not 0 < len(transactional_id.encode()) <= MAX_ID_BYTES:
+        if not transactional_id:
             raise Refused(ErrorCode.INVALID_REQUEST)
         if not 0 < request.timeout_ms <= self.config.max_timeout_ms:
             raise Refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
