@@ -34,7 +34,7 @@ from ottla.wire.schema.add_partitions_to_txn import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from ottla.broker.node import Node
     from ottla.coordination.machine import Effect
@@ -197,24 +197,30 @@ class TransactionService:
 
     async def _end(self, effect: m.WriteMarkers) -> None:
         name = effect.transactional_id
-        left: Iterable[m.Partition] = effect.partitions
+        left: Collection[m.Partition] = effect.partitions
         pause = FIRST_PAUSE_SECONDS
         try:
-            while True:
-                codes = await self.markers.write(self._marker(effect), left)
-                if ErrorCode.TRANSACTION_COORDINATOR_FENCED in codes.values():
-                    raise ApiError(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-                left = [partition for partition, code in codes.items() if code not in _SETTLED]
-                if not left:
-                    break
-                logger.debug("transaction %s: no markers in %s yet, %s", name, left, codes)
+            while left := await self._try_to_mark(effect, left):
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             await self.ask(name, m.MarkersWritten(effect), m.Noted)
         except ApiError as error:
             logger.info("transaction %s is no longer ended by this node: %s", name, error)
+
+    async def _try_to_mark(
+        self, effect: m.WriteMarkers, partitions: Collection[m.Partition]
+    ) -> Collection[m.Partition]:
+        """Those that are left; `ApiError` if it is not for this node any more."""
+        marker = self._marker(effect)
+        try:
+            codes = await self.markers.write(marker, partitions)
         except Exception:
-            logger.exception("transaction %s stays open until this node starts again", name)
+            # Whatever it was: giving up would leave the transaction open until the next start.
+            logger.exception("markers of transaction %s not written", effect.transactional_id)
+            return partitions
+        if ErrorCode.TRANSACTION_COORDINATOR_FENCED in codes.values():
+            raise ApiError(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+        return [partition for partition, code in codes.items() if code not in _SETTLED]
 
     def _marker(self, effect: m.WriteMarkers) -> Marker:
         """As of now: the epoch of the coordinator is that of its partition's leader."""
