@@ -128,8 +128,8 @@ class TransactionService:
 
     async def join(self, request: m.AddPartitions) -> dict[m.Partition, ErrorCode]:
         """What the transaction's coordinator, here or elsewhere, says of each partition."""
-        coordinator = self.coordinator_of(request.transactional_id)
         try:
+            coordinator = self.coordinator_of(request.transactional_id)
             if coordinator != self._node.node_id:
                 return await self._join_there(coordinator, request)
             answer = await self.add_partitions(request)
