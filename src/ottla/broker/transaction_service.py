@@ -101,13 +101,28 @@ class TransactionService:
         answers = await self._service.ask_all(request, m.ListTransactionsResponse)
         return [transaction for answer in answers for transaction in answer.transactions]
 
+    # -- for metrics ------------------------------------------------------------------------------
+
     def states(self) -> Counter[str]:
-        """How many transactions there are of each state, in what is loaded."""
+        """How many transactional ids are in each state, in what is loaded."""
         return Counter(
             transaction.state.label
-            for index in self._service.loaded
-            for transaction in self._machines[index].transactions.values()
+            for machine in self._loaded()
+            for transaction in machine.transactions.values()
         )
+
+    @property
+    def timed_out(self) -> int:
+        """How many transactions were aborted for their age, by what is loaded."""
+        return sum(machine.timed_out for machine in self._loaded())
+
+    @property
+    def ending(self) -> int:
+        """How many transactions wait for markers to be written."""
+        return len(self._ending)
+
+    def _loaded(self) -> list[TransactionCoordinator]:
+        return [self._machines[index] for index in self._service.loaded]
 
     # -- joining ----------------------------------------------------------------------------------
 
@@ -163,11 +178,6 @@ class TransactionService:
         }
 
     # -- ending -----------------------------------------------------------------------------------
-
-    @property
-    def ending(self) -> int:
-        """How many transactions wait for markers to be written."""
-        return len(self._ending)
 
     def _perform(self, effect: Effect) -> None:
         assert isinstance(effect, m.WriteMarkers)
