@@ -7,11 +7,14 @@ once when the query has come through.
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import subprocess
+import signal
 import sys
 import time
 from collections import Counter
+from contextlib import contextmanager, suppress
+from subprocess import DEVNULL, Popen
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -22,10 +25,13 @@ from ottla.spark.client_settings import client_settings
 from ottla.spark.cluster import Cluster
 from ottla.spark.owners import by_partition
 from ottla.testing.embedded import EmbeddedBroker
+from tests.support.faults_broker import soak
 from tests.support.pipelines import run_once
+from tests.support.processes import descendants
 from tests.support.spark_faults import (
     ENDED,
     GO,
+    HELD,
     LOST,
     POINTS,
     RETRIED,
@@ -107,32 +113,54 @@ def test_case_40_batches_are_whole_and_there_once_wherever_a_process_ends(
     assert len(read_all(broker.bootstrap, query.target)) > query.committed().total()
 
 
+@contextmanager
+def another_driver(query: OnceQuery, directory: Path, point: str) -> Iterator[Popen[bytes]]:
+    """A driver of its own for the same query, on its way to a point of its second batch."""
+    directory.mkdir()
+    Faults(str(directory)).order(point, 1)
+    command = [sys.executable, "-m", "tests.support.spark_once", query.bootstrap]
+    command += [query.source, query.target, str(directory), query.options["sinkId"]]
+    log = directory / "log"
+    with log.open("wb") as said, Popen(command, stdin=DEVNULL, stdout=said, stderr=said) as driver:
+        try:
+            wait_for(lambda: (directory / THERE).exists() or driver.poll() is not None)
+            assert driver.poll() is None, log.read_text()[-3000:]
+            yield driver
+        finally:
+            for pid in [*descendants(driver.pid), driver.pid]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
 def test_case_41_an_older_driver_is_fenced_and_nothing_is_mixed(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
-    sink_id = "two drivers"
-    query = new_query(spark, broker, tmp_path / "newer", 32, sinkId=sink_id)
+    query = new_query(spark, broker, tmp_path / "newer", 32, sinkId="two drivers")
     older = tmp_path / "older"
-    older.mkdir()
-    Faults(str(older)).order(SLOW, 1)
-    command = [sys.executable, "-m", "tests.support.spark_once", broker.bootstrap]
-    command += [query.source, query.target, str(older), sink_id]
-    with (
-        (tmp_path / "log").open("wb") as log,
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as driver,
-    ):
-        try:
-            wait_for(lambda: (older / THERE).exists() or driver.poll() is not None)
-            assert driver.poll() is None, (tmp_path / "log").read_text()[-3000:]
-            # The older one is in the middle of its second batch.
-            shutil.copytree(older / "checkpoint", query.checkpoint)
-            assert query.committed() == query.expected(1)
-            assert query.run() == ""
-            (older / GO).touch()
-            assert driver.wait(PATIENCE) == 0, (tmp_path / "log").read_text()[-3000:]
-        finally:
-            driver.kill()
+    with another_driver(query, older, SLOW) as driver:
+        shutil.copytree(older / "checkpoint", query.checkpoint)
+        assert query.committed() == query.expected(1)
+        assert query.run() == ""
+        (older / GO).touch()
+        assert driver.wait(PATIENCE) == 0, (older / "log").read_text()[-3000:]
     assert "another run of the query has taken over" in (older / FAILURE).read_text()
+    assert query.committed() == query.expected()
+    assert query.committed().total() == 64
+
+
+@pytest.mark.skipif(not soak(), reason="each driver is a JVM; part of make soak")
+@pytest.mark.parametrize("point", [SLOW, HELD])
+def test_case_40_the_next_driver_goes_on_where_one_was_killed(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path, point: str
+) -> None:
+    query = new_query(spark, broker, tmp_path / "next", 32, sinkId=f"killed while {point}")
+    killed = tmp_path / "killed"
+    with another_driver(query, killed, point):
+        pass
+    shutil.copytree(killed / "checkpoint", query.checkpoint)
+    assert len(query.batches()) == 2
+    assert query.committed() == query.expected(2 if point == HELD else 1)
+    assert query.run() == ""
     assert query.committed() == query.expected()
     assert query.committed().total() == 64
 

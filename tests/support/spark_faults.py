@@ -42,6 +42,7 @@ POINTS: Final = (LEASED, TASK, WRITING, WRITTEN, COMMITTING, MARKED, ENDED)
 LOST: Final = "the answer to the commit is lost"
 RETRIED: Final = "Spark tries a task again"
 SLOW: Final = "a task waits for a file `go` between its rows"
+HELD: Final = "the driver waits for it after the commit"
 THERE: Final = "there"
 GO: Final = "go"
 NOBODY_ABORTS: Final = "dead"
@@ -148,6 +149,8 @@ class FaultyWriter(OnceStreamWriter):
             faults.end_at(MARKED, batchId)
             ended = await real(self, identity, commit=commit)
             faults.end_at(ENDED, batchId)
+            if faults.strikes(HELD, batchId):
+                faults.wait()
             if faults.strikes(LOST, batchId):
                 raise TransactionUnresolved("no answer in time")
             return ended
