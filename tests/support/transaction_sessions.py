@@ -42,6 +42,8 @@ LIBRDKAFKA: Final[dict[str, Any]] = {
     "metadata.recovery.strategy": "none",
     "reconnect.backoff.max.ms": 100,
     "retry.backoff.ms": 20,
+    # Otherwise calls that have nothing to do with an error raise it, and not always well.
+    "error_cb": lambda _: None,
 }
 
 
