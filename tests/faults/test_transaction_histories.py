@@ -47,8 +47,8 @@ SEEDS: Final = (
 )
 TOPIC: Final = "lists"
 CONTESTED: Final = "contested"
-ROUNDS: Final = 3 if soak() else 2
-ANSWERS_PER_ROUND: Final = 12
+ROUNDS: Final = 4 if soak() else 2
+ANSWERS_PER_ROUND: Final = 40 if soak() else 12
 MAX_LIFE_SECONDS: Final = 0.3  # of whatever is killed, once transactions have ended
 CONFIG: Final = {
     "transaction.state.log.num.partitions": "2",
