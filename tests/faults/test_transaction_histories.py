@@ -307,9 +307,9 @@ def cut_connections(run: Run) -> None:
 
 
 def kill_broker_in_prepare(run: Run) -> None:
-    """Twice in a row, the second time soon after it has begun to recover from the first."""
+    """In the long runs again, as soon as it has begun to recover from the first time."""
     run.broker.kill()
-    for most in (10, 1):
+    for most in (10, 1) if soak() else (10,):
         os.environ[MARKERS_BEFORE_KILL] = str(run.chance.randint(0, most))
         try:
             run.broker.spawn()
