@@ -34,8 +34,8 @@ are present.
 MISSING = """
 ## What is missing
 
-- **Transactions**: a producer with a `transactional.id` is refused (InitProducerId answers 35,
-  FindCoordinator 42); idempotent producers work. Keys 24 to 28, 65 and 66 are not served.
+- **Two-phase commit** (KIP-939: InitProducerId v6) and WriteTxnMarkers v2. Everything else of
+  [transactions](transactions.md) is served, in both versions of the protocol.
 - **Security**: SASL, TLS, ACLs and quotas (keys 17, 29 to 31, 36, 48 to 51). Listeners are
   PLAINTEXT.
 - **Replication**: a partition has one replica. A replication factor other than -1 or 1 is refused.
@@ -59,6 +59,10 @@ turns.
   from the page cache and relies on replicas. `ottla.flush.mode=os` gives Kafka's behaviour.
 - A topic created by asking for its metadata is ready in the same answer.
 - Internal topics have one replica by default.
+- A request that joins a transaction while the one before is still being marked waits for that, up
+  to a second, where Kafka answers CONCURRENT_TRANSACTIONS and clients pause before they try again.
+- A transaction that is too old is aborted at once; Kafka looks for such every ten seconds
+  (`transaction.abort.timed.out.transaction.cleanup.interval.ms`).
 - DescribeShareGroupOffsets has tagged fields of Ottla's own (tags from 10000 on: records in flight,
   completed deliveries, and a question between nodes); clients that do not know them skip them.
   So have ShareFetch and ShareAcknowledge (to acquire without records, to release without counting).
@@ -80,6 +84,16 @@ form than they could happen in:
 - 53, a coordinator that is not there yet: the state topic is there in the answer that asks for it.
 - 54, five attempts to reach a coordinator: with pauses of a tenth of their length.
 - 55, the 501st write: in the machine; over the wire with a snapshot after every other write.
+
+## Transactions, case by case
+
+The behaviours of idempotent and transactional producers are numbered from 44 to 55, and tests bear
+the numbers. `test_transactions_protocol.py` puts the same requests to Ottla and to Apache Kafka 4.3
+and expects the same answers; `test_transactions_clients.py` has the four clients and Kafka's tools;
+`test_transactions_nodes.py` crashes and a second node; `tests/faults/test_transaction_kills.py`
+kills. Cases 44 to 47 are in `test_protocol_idempotence.py` and in the tests of the log. Part of 54,
+a producer whose epochs are used up, is shown by the machine alone: the epoch would take 32,766
+transactions.
 """
 
 

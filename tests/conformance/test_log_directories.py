@@ -268,6 +268,16 @@ def go_on(bootstrap: str, expected: Contents) -> None:
         expected.committed[protocol] = expected.topics["compacted"][4].record.offset + 1
 
 
+def go_on_in_transactions(bootstrap: str, expected: Contents) -> None:
+    """By the same transactional id, which its coordinator knows from Kafka's log."""
+    last = expected.topics["transactions"][-1].record.offset
+    record = Record(last + 2, NOW, None, b"of Ottla")  # behind the last one's marker
+    config = {"transactional.id": "t"}
+    produce(bootstrap, "transactions", [record], transaction=True, config=config)
+    for topic in ("transactions", "read committed"):
+        expected.topics[topic].append(Placed(0, record))
+
+
 def test_ottla_serves_what_kafka_wrote_and_kafka_what_ottla_wrote(tmp_path: Path) -> None:
     with ApacheKafka(
         config=KAFKA_SETTINGS, heap="512m", jvm_options=QUICK, directory=tmp_path
@@ -282,6 +292,7 @@ def test_ottla_serves_what_kafka_wrote_and_kafka_what_ottla_wrote(tmp_path: Path
     with EmbeddedBroker(kafka.data_dir) as broker:
         check_served(broker.bootstrap, expected)
         go_on(broker.bootstrap, expected)
+        go_on_in_transactions(broker.bootstrap, expected)
     with EmbeddedBroker(kafka.data_dir) as broker:
         check_served(broker.bootstrap, expected)
 

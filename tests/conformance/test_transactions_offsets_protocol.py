@@ -173,7 +173,7 @@ def test_the_transaction_has_to_know_of_the_offsets(
 
 def test_who_is_not_the_producer(raw: RawClient, group: RawOffsets, producer: RawProducer) -> None:
     stranger = RawProducer(raw)
-    stranger.producer_id, stranger.epoch = 7, 0
+    stranger.producer_id, stranger.epoch = 10**9, 0  # an open transaction's would be let through
     codes = [group.commit_in(stranger, 1, version=version) for version in range(6)]
     assert codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 6
     second = RawProducer(raw, producer.name)

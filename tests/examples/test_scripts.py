@@ -55,6 +55,16 @@ def test_work_queue() -> None:
     ]
 
 
+def test_transactions() -> None:
+    assert run("transactions.py") == [
+        "worker killed in batch 3",
+        "worker killed in batch 5",
+        "worker done",
+        "200 invoices of workers that were killed are not seen",
+        "2000 invoices for 2000 orders, each once: True",
+    ]
+
+
 def test_redis_relay(redis_server: RedisServer) -> None:
     *totals, result = run("redis_relay.py", redis_server.url)
     assert [line.split(":")[0] for line in totals] == ["ann", "ben", "eve"]

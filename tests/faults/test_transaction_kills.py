@@ -24,10 +24,10 @@ from tests.support.raw_transactions import producers_of
 from tests.support.topics import create_topic, read_all
 
 KILLS: Final = 200 if soak() else 6
-RECORDS: Final = 20_000 if soak() else 600
+RECORDS: Final = 20_000 if soak() else 300
 NAME: Final = "worker"
 SOURCE, SINK = "source", "sink"
-MAX_LIFE_SECONDS: Final = 0.5  # of broker and worker, once the worker has got on
+MAX_LIFE_SECONDS: Final = 0.3  # of broker and worker, once the worker has got on
 CONFIG: Final = {
     "transaction.state.log.num.partitions": "2",
     "offsets.topic.num.partitions": "2",

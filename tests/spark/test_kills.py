@@ -16,15 +16,17 @@ import pytest
 
 from tests.support.faults_broker import soak
 from tests.support.processes import descendants
-from tests.support.spark_driver import END, POINTS, STARTED, THERE
+from tests.support.spark_driver import POINTS, STARTED, THERE, read_to_the_end
 from tests.support.spark_source import fill, new_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark.sql import SparkSession
+
     from ottla.testing.embedded import EmbeddedBroker
 
-PATIENCE: Final = 180.0
+PATIENCE: Final = 180
 RECORDS: Final = 120
 # A driver takes seconds to start, so the short run has one kill and the long one has them all.
 KILLS: Final = [(point, batch) for batch in (0, 1) for point in POINTS] if soak() else []
@@ -70,10 +72,6 @@ class Driver:
         self._process.wait()
         return list(below)
 
-    def finish(self) -> None:
-        """Wait for its end."""
-        assert self._process.wait(PATIENCE) == 0, self._log.read_text()[-3000:]
-
     def discard(self) -> None:
         """Let nothing of it stay behind, whatever the test found."""
         if self._process.poll() is None:
@@ -105,7 +103,7 @@ def drivers() -> Iterator[list[Driver]]:
 
 
 def test_case_18_19_25_each_record_once_whenever_the_driver_is_killed(
-    broker: EmbeddedBroker, tmp_path: Path, drivers: list[Driver]
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path, drivers: list[Driver]
 ) -> None:
     topic = new_topic(broker, 2)
     written = {0: 0, 1: 0}
@@ -135,9 +133,8 @@ def test_case_18_19_25_each_record_once_whenever_the_driver_is_killed(
             assert logged == [0]
             first = json.loads((checkpoint / "offsets" / "0").read_text().splitlines()[-1])
     produce(RECORDS // len(written))
-    last = Driver(broker, topic, tmp_path, "latest", END, 0)
-    drivers.append(last)
-    last.finish()
+    query = read_to_the_end(spark, broker.bootstrap, topic, tmp_path, "latest")
+    assert query.awaitTermination(PATIENCE)
     expected = [
         (partition, offset)
         for partition, end in written.items()

@@ -287,7 +287,7 @@ def test_case_49_50_the_orders_example_runs_on_the_bundled_java_with_nothing_set
 
 
 SLOW: Final = """
-import time
+import os, time
 from pyspark.sql.functions import udf
 from pyspark.sql.types import LongType
 from ottla.spark.pipelines import flow, source, table
@@ -295,7 +295,8 @@ source("numbers", topic="{topic}")
 
 def slowly(batches):
     for batch in batches:
-        time.sleep(3)
+        while not os.path.exists("{go}"):
+            time.sleep(0.05)
         yield batch
 
 @udf(LongType())
@@ -321,8 +322,8 @@ def test_case_50_a_killed_jvm_is_replaced_and_one_ctrl_c_ends_a_run_after_its_ba
 ) -> None:
     topic = new_topic(broker, 1)
     send(broker, topic, [{"n": n} for n in range(100)])
-    file = tmp_path / "slow.py"
-    file.write_text(SLOW.format(topic=topic))
+    file, go = tmp_path / "slow.py", tmp_path / "go"
+    file.write_text(SLOW.format(topic=topic, go=go))
     state = tmp_path / "state"
     checkpoint = state / "checkpoints" / "slow"
     with running(file, "--bootstrap", broker.bootstrap, "--state", state) as process:
@@ -331,10 +332,14 @@ def test_case_50_a_killed_jvm_is_replaced_and_one_ctrl_c_ends_a_run_after_its_ba
             pid for pid, command in descendants(process.pid).items() if b"pyspark-shell" in command
         ]
         os.kill(java, signal.SIGKILL)
+        go.touch()
         wait_for(checkpoint / "commits" / "0", process)
+        go.unlink()
         send(broker, topic, [{"n": n} for n in range(50)])
         wait_for(checkpoint / "offsets" / "1", process)
         os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.5)  # that it stops is known before the batch ends, on most machines
+        go.touch()
         output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     events = events_of(output)

@@ -3,7 +3,8 @@
     python -m tests.support.spark_driver BOOTSTRAP TOPIC DIRECTORY START POINT BATCH
 
 It stops at a point of a batch, says so by a file `there`, and waits for its end. Writing a batch
-again replaces what was written of it. With the point `end` it reads what there is and leaves.
+again replaces what was written of it. `read_to_the_end` is the same stream in any session, which
+stops nowhere.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 POINTS: Final = ("logged", "tasks", "written", "committed")
-END: Final = "end"
 STARTED: Final = "started"  # the query knows where it starts
 THERE: Final = "there"  # the driver is at the point
 
@@ -31,6 +32,26 @@ def wait_here(directory: Path) -> None:
     time.sleep(600)
 
 
+def frame_of(spark: SparkSession, bootstrap: str, topic: str, start: str) -> DataFrame:
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": start}
+    options |= {"maxOffsetsPerTrigger": "50", "minPartitions": "2"}
+    return spark.readStream.format("ottla").options(**options).load()
+
+
+def write(found: DataFrame, number: int, directory: Path) -> None:
+    found.write.mode("overwrite").parquet(str(directory / "out" / str(number)))
+
+
+def read_to_the_end(
+    spark: SparkSession, bootstrap: str, topic: str, directory: Path, start: str
+) -> StreamingQuery:
+    """From where the checkpoint is to what there is now."""
+    frame = frame_of(spark, bootstrap, topic, start)
+    writer = frame.writeStream.foreachBatch(lambda found, at: write(found, at, directory))
+    writer = writer.option("checkpointLocation", str(directory / "checkpoint"))
+    return writer.trigger(availableNow=True).start()
+
+
 def main() -> None:
     from ottla.spark.session import local_session
 
@@ -38,9 +59,7 @@ def main() -> None:
     directory, at = Path(where), int(batch)
     spark = local_session()
     spark.sparkContext.setLogLevel("ERROR")
-    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": start}
-    options |= {"maxOffsetsPerTrigger": "50", "minPartitions": "2"}
-    frame = spark.readStream.format("ottla").options(**options).load()
+    frame = frame_of(spark, bootstrap, topic, start)
 
     def stall(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -53,21 +72,16 @@ def main() -> None:
             if point == "tasks" and number == str(at):
                 wait_here(directory)
 
-    def write(found: DataFrame, number: int) -> None:
+    def write_or_wait(found: DataFrame, number: int) -> None:
         if point == "logged" and number == at:
             wait_here(directory)
-        found.write.mode("overwrite").parquet(str(directory / "out" / str(number)))
+        write(found, number, directory)
         if point == "written" and number == at:
             wait_here(directory)
 
-    writer = frame.mapInArrow(stall, frame.schema).writeStream.foreachBatch(write)
+    writer = frame.mapInArrow(stall, frame.schema).writeStream.foreachBatch(write_or_wait)
     writer = writer.option("checkpointLocation", str(directory / "checkpoint"))
-    trigger = {"availableNow": True} if point == END else {"processingTime": "0 seconds"}
-    query = writer.trigger(**trigger).start()
-    if point == END:
-        query.awaitTermination()
-        spark.stop()
-        return
+    query = writer.trigger(processingTime="0 seconds").start()
     while not query.status["message"].startswith("Waiting for data"):
         time.sleep(0.01)
         if list((directory / "checkpoint" / "offsets").glob("[0-9]*")):

@@ -7,6 +7,7 @@ the END of both partitions of SOURCE. Now and then it aborts a transaction and d
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from typing import Final
@@ -22,7 +23,15 @@ GAVE_UP: Final = 3  # the status of one that another has replaced, or that canno
 
 class Worker:
     def __init__(self, bootstrap: str, source: str, sink: str, name: str, seed: int) -> None:
-        settings = {"bootstrap.servers": bootstrap, "log_level": 0}
+        settings = {
+            "bootstrap.servers": bootstrap,
+            "log_level": 0,
+            # librdkafka 2.16 forgets its brokers when all of them are down, but goes on to send
+            # offsets to the one it has forgotten.
+            "metadata.recovery.strategy": "none",
+            "reconnect.backoff.max.ms": 100,
+            "retry.backoff.ms": 20,
+        }
         self._source, self._sink = source, sink
         self._chance = random.Random(seed)
         self._producer = Producer(
@@ -84,8 +93,9 @@ def main(bootstrap: str, source: str, sink: str, name: str, seed: str, *ends: st
     try:
         Worker(bootstrap, source, sink, name, int(seed)).run([int(end) for end in ends])
     except KafkaException as error:
-        print(f"given up: {error}", file=sys.stderr)
-        sys.exit(GAVE_UP)
+        print(f"given up: {error}", file=sys.stderr, flush=True)
+        # Not sys.exit: librdkafka may wait for ever for what the producer has not done yet.
+        os._exit(GAVE_UP)
 
 
 if __name__ == "__main__":

@@ -65,6 +65,7 @@ class NodeCollector:
         yield end
         yield size
         yield online
+        yield from self._transactions()
         yield from self._share_partitions()
         if node.tiering is not None:
             from ottla.broker import tiering_metrics
@@ -73,6 +74,28 @@ class NodeCollector:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         yield CounterMetricFamily(
             "ottla_cpu_seconds", "Processor time of the process.", usage.ru_utime + usage.ru_stime
+        )
+
+    def _transactions(self) -> Iterator[Metric]:
+        """Of the coordinators here."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        states = GaugeMetricFamily(
+            "ottla_transactional_ids", "Transactional ids by state.", labels=["state"]
+        )
+        ending = timed_out = 0
+        # As with share groups: looking does not load anything.
+        if "transactions" in vars(self._node):
+            for state, count in self._node.transactions.states().items():
+                states.add_metric([state], count)
+            ending = self._node.transactions.ending
+            timed_out = self._node.transactions.timed_out
+        yield states
+        yield GaugeMetricFamily(
+            "ottla_transactions_ending", "Transactions whose markers are not all written.", ending
+        )
+        yield CounterMetricFamily(
+            "ottla_transactions_timed_out", "Transactions aborted for their age.", timed_out
         )
 
     def _share_partitions(self) -> Iterator[Metric]:

@@ -34,7 +34,7 @@ from ottla.wire.schema.add_partitions_to_txn import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from ottla.broker.node import Node
     from ottla.coordination.machine import Effect
@@ -101,20 +101,35 @@ class TransactionService:
         answers = await self._service.ask_all(request, m.ListTransactionsResponse)
         return [transaction for answer in answers for transaction in answer.transactions]
 
+    # -- for metrics ------------------------------------------------------------------------------
+
     def states(self) -> Counter[str]:
-        """How many transactions there are of each state, in what is loaded."""
+        """How many transactional ids are in each state, in what is loaded."""
         return Counter(
             transaction.state.label
-            for index in self._service.loaded
-            for transaction in self._machines[index].transactions.values()
+            for machine in self._loaded()
+            for transaction in machine.transactions.values()
         )
+
+    @property
+    def timed_out(self) -> int:
+        """How many transactions were aborted for their age, by what is loaded."""
+        return sum(machine.timed_out for machine in self._loaded())
+
+    @property
+    def ending(self) -> int:
+        """How many transactions wait for markers to be written."""
+        return len(self._ending)
+
+    def _loaded(self) -> list[TransactionCoordinator]:
+        return [self._machines[index] for index in self._service.loaded]
 
     # -- joining ----------------------------------------------------------------------------------
 
     async def join(self, request: m.AddPartitions) -> dict[m.Partition, ErrorCode]:
         """What the transaction's coordinator, here or elsewhere, says of each partition."""
-        coordinator = self.coordinator_of(request.transactional_id)
         try:
+            coordinator = self.coordinator_of(request.transactional_id)
             if coordinator != self._node.node_id:
                 return await self._join_there(coordinator, request)
             answer = await self.add_partitions(request)
@@ -164,11 +179,6 @@ class TransactionService:
 
     # -- ending -----------------------------------------------------------------------------------
 
-    @property
-    def ending(self) -> int:
-        """How many transactions wait for markers to be written."""
-        return len(self._ending)
-
     def _perform(self, effect: Effect) -> None:
         assert isinstance(effect, m.WriteMarkers)
         name = effect.transactional_id
@@ -187,24 +197,30 @@ class TransactionService:
 
     async def _end(self, effect: m.WriteMarkers) -> None:
         name = effect.transactional_id
-        left: Iterable[m.Partition] = effect.partitions
+        left: Collection[m.Partition] = effect.partitions
         pause = FIRST_PAUSE_SECONDS
         try:
-            while True:
-                codes = await self.markers.write(self._marker(effect), left)
-                if ErrorCode.TRANSACTION_COORDINATOR_FENCED in codes.values():
-                    raise ApiError(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-                left = [partition for partition, code in codes.items() if code not in _SETTLED]
-                if not left:
-                    break
-                logger.debug("transaction %s: no markers in %s yet, %s", name, left, codes)
+            while left := await self._try_to_mark(effect, left):
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             await self.ask(name, m.MarkersWritten(effect), m.Noted)
         except ApiError as error:
             logger.info("transaction %s is no longer ended by this node: %s", name, error)
+
+    async def _try_to_mark(
+        self, effect: m.WriteMarkers, partitions: Collection[m.Partition]
+    ) -> Collection[m.Partition]:
+        """Those that are left; `ApiError` if it is not for this node any more."""
+        marker = self._marker(effect)
+        try:
+            codes = await self.markers.write(marker, partitions)
         except Exception:
-            logger.exception("transaction %s stays open until this node starts again", name)
+            # Whatever it was: giving up would leave the transaction open until the next start.
+            logger.exception("markers of transaction %s not written", effect.transactional_id)
+            return partitions
+        if ErrorCode.TRANSACTION_COORDINATOR_FENCED in codes.values():
+            raise ApiError(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+        return [partition for partition, code in codes.items() if code not in _SETTLED]
 
     def _marker(self, effect: m.WriteMarkers) -> Marker:
         """As of now: the epoch of the coordinator is that of its partition's leader."""

@@ -63,6 +63,7 @@ _HINTS: Final = {
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has live members; stop its consumers and try again",
     ErrorCode.NON_EMPTY_GROUP: "stop the group's consumers and try again",
     ErrorCode.GROUP_ID_NOT_FOUND: "check the name with a list of the groups",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "check the id with a list of the transactions",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop the consumers that are subscribed to the topic",
     ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or delete the topic first",
     ErrorCode.INVALID_TOPIC_EXCEPTION: (

@@ -63,6 +63,9 @@ class Producer:
     Settings have Kafka's names and mostly its defaults: `batch_size` is larger, since a request
     costs more in Python; `linger_ms` is 0, since calls that run at the same time meet anyway.
 
+    With a `transactional_id` it sends in transactions only, see `transaction`. With the `identity`
+    of a transaction that is open elsewhere it sends in that one; see `ottla.client.transactions`.
+
     >>> from ottla import Producer
     >>> async with Producer("127.0.0.1:9092", compression_type="zstd") as producer:
     ...     sent = await producer.send("payments", b"42 EUR", key=b"alice")
@@ -121,12 +124,12 @@ class Producer:
         self._sticky = StickyPartitioner(batch_size, random)
         self._sender = Sender(self._client, self._settings, random)
         self._transactions: Transactions | None = None
+        if identity is not None and transactional_id is None:
+            raise BadSetting("identity: give the transactional_id that it belongs to, too")
         if transactional_id is not None:
             self._transactions = Transactions(
                 self._client, self._sender, transactional_id, transaction_timeout_ms, identity
             )
-        elif identity is not None:
-            raise BadSetting("identity: give the transactional_id that it belongs to, too")
 
     async def __aenter__(self) -> Self:
         return self
@@ -140,8 +143,14 @@ class Producer:
         await self.close()
 
     async def connect(self) -> None:
-        """Reach a broker now, in one attempt. Calls do this themselves, and are more patient."""
+        """Reach a broker now, in one attempt. Calls do this themselves, and are more patient.
+
+        With a `transactional_id`, also fence every other producer that has it; when this returns,
+        what they had open has ended.
+        """
         await self._client.connection_to("any")
+        if self._transactions is not None:
+            await self._transactions.initialise()
 
     async def send(
         self,
@@ -245,9 +254,12 @@ class Producer:
         They are committed at its end, and aborted if an exception leaves it. The first one fences
         every other producer with the same `transactional_id`.
 
-            async with producer.transaction() as transaction:
-                await producer.send("invoices", b"42 EUR")
-                await transaction.send_offsets("billing", {TopicPartition("orders", 0): 3})
+        >>> from ottla import Producer
+        >>> from ottla import TopicPartition
+        >>> async with Producer("127.0.0.1:9092", transactional_id="billing-1") as producer:
+        ...     async with producer.transaction() as transaction:
+        ...         sent = await producer.send("invoices", b"42 EUR")
+        ...         await transaction.send_offsets("billing", {TopicPartition("orders", 0): 3})
         """
         if self._transactions is None:
             raise WrongTransactionState(
@@ -309,7 +321,6 @@ class Producer:
 
     async def _topic(self, name: str) -> Topic:
         """The topic, created where that is allowed."""
-        self._sender.refuse_if_closed()
         if name not in self._client.view.topics:
             # In turns, so that calls for a topic that is not known yet keep their order.
             turns = self._turns.setdefault(name, Turns())

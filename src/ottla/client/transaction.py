@@ -35,9 +35,9 @@ class Transaction:
         trace: TracebackType | None,
     ) -> None:
         if error is None:
-            await self._transactions.commit()
+            await self._transactions.commit(self._ticket)
         else:
-            await self._transactions.abort()
+            await self._transactions.abort(self._ticket)
 
     async def send_offsets(
         self,

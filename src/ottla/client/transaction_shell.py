@@ -115,16 +115,26 @@ class Transactions:
     async def begin(self) -> int:
         """Open a transaction, and get or renew the identity for it where that is needed."""
         async with self._beginning:
-            if self._ending is not None:
-                await asyncio.shield(self._ending)
-            self._state.refuse_to_begin()
-            if self._state.wants_identity:
-                identity = await self._coordinator.init(self._timeout_ms, self._state.identity)
-                self._state.initialised(identity)
-                self._sender.records.restart(identity)
-            self._sender.refuse_if_closed()
+            await self._initialise()
             self._state.begin()
             return self._state.ticket()
+
+    async def initialise(self) -> None:
+        """Get the identity now, and so fence other producers; a guest has it."""
+        async with self._beginning:
+            if self._state.identity is None:
+                await self._initialise()
+
+    async def _initialise(self) -> None:
+        self._sender.refuse_if_closed()
+        if self._ending is not None:
+            await asyncio.shield(self._ending)
+        self._state.refuse_to_begin()
+        if self._state.wants_identity:
+            identity = await self._coordinator.init(self._timeout_ms, self._state.identity)
+            self._state.initialised(identity)
+            self._sender.records.restart(identity)
+        self._sender.refuse_if_closed()
 
     async def send_offsets(
         self,
@@ -134,33 +144,40 @@ class Transactions:
     ) -> None:
         """Have offsets committed with the transaction."""
         self._state.touch(ticket)
-        work = self._coordinator.commit_offsets(self._identity, group, offsets)
-        try:
-            await asyncio.shield(self._start(work))
-        except ClientError as error:
-            self._doom(error)
-            raise
 
-    async def commit(self) -> None:
+        async def work() -> None:
+            try:
+                await self._coordinator.commit_offsets(self._identity, group, offsets)
+            except ClientError as error:
+                # Whoever waits or has stopped to: without its offsets nothing is committed.
+                self._doom(error)
+                raise
+
+        await asyncio.shield(self._start(work()))
+
+    async def commit(self, ticket: int) -> None:
         """Write everything; if that cannot be, nothing, and raise why."""
-        self._state.commit()
+        self._state.commit(ticket)
         try:
             await self._sender.flush()
         except asyncio.CancelledError:
-            await self.abort()
+            self._give_up()
+            await self._end(self._aborted())
             raise
-        if (failure := await self._end(commit=True)) is not None:
+        if (failure := await self._end(self._committed())) is not None:
             raise failure
 
-    async def abort(self) -> None:
+    async def abort(self, ticket: int) -> None:
         """Give up what has not left, wait for what has, and have it all forgotten."""
-        await self._end(commit=False)
+        if self._state.is_open(ticket):
+            self._give_up()
+            await self._end(self._aborted())
 
     async def close(self) -> None:
         """Abort what is open, see through what is ending."""
-        if self._state.phase is Phase.OPEN and not self._state.is_guest:
-            await self.abort()
-        elif self._ending is not None:
+        if not self._state.is_guest:
+            await self.abort(self._state.number)
+        if self._ending is not None:
             await asyncio.shield(self._ending)
 
     async def stop(self) -> None:
@@ -170,35 +187,45 @@ class Transactions:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _end(self, *, commit: bool) -> ClientError | None:
-        """Why nothing was committed, if it was to be. To be cancelled here changes nothing."""
-        self._ending = self._start(self._ended(commit=commit))
+    async def _end(self, work: Coroutine[Any, Any, ClientError | None]) -> ClientError | None:
+        """Why nothing is committed, if it was to be. To be cancelled here changes nothing."""
+        self._ending = self._start(work)
         return await asyncio.shield(self._ending)
 
-    async def _ended(self, *, commit: bool) -> ClientError | None:
-        state = self._state
-        if commit and state.failure is None:
+    async def _committed(self) -> ClientError | None:
+        await self._until_answered()
+        if self._state.failure is None:
             try:
                 await self._end_at_coordinator(commit=True)
             except ClientError as error:
-                state.failed(error)
+                self._state.failed(error)
             else:
-                state.ended()
+                self._state.ended()
                 return None
-        why = state.loss()
-        state.abort(loses_records=any(True for _ in self._sender.records))
-        self._sender.drop(state.loss())
+        why = self._state.loss()
+        self._give_up()
+        await self._aborted()
+        return why
+
+    def _give_up(self) -> None:
+        self._state.abort(loses_records=any(True for _ in self._sender.records))
+        self._sender.drop(self._state.loss())
+
+    async def _aborted(self) -> None:
         await self._sender.drain()
+        await self._until_answered()
         try:
             await self._end_at_coordinator(commit=False)
         except ClientError as error:
-            state.failed(error)
-        state.ended()
-        return why
+            self._state.failed(error)
+        self._state.ended()
 
-    async def _end_at_coordinator(self, *, commit: bool) -> None:
+    async def _until_answered(self) -> None:
+        """Wait until nothing else is asked of coordinators."""
         others = self._tasks - {asyncio.current_task()}
         await asyncio.gather(*others, return_exceptions=True)
+
+    async def _end_at_coordinator(self, *, commit: bool) -> None:
         if self._state.is_known and self._state.phase is not Phase.OVER:
             await self._coordinator.end(self._identity, commit=commit)
 

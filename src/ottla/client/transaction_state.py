@@ -113,7 +113,7 @@ class TransactionState:
                 "a producer with a transactional_id sends in transactions only; "
                 "use `async with producer.transaction():`"
             )
-        if self.phase is not Phase.OPEN or number != self.number:
+        if not self.is_open(number):
             raise WrongTransactionState(
                 "the transaction has ended before the record was handed over; "
                 "await every send inside of it"
@@ -180,11 +180,18 @@ class TransactionState:
 
     # Its end.
 
-    def commit(self) -> None:
+    def commit(self, number: int) -> None:
         """Take no more records."""
         self._refuse_if_over()
-        assert self.phase is Phase.OPEN
+        if not self.is_open(number):
+            raise WrongTransactionState(
+                "the transaction was aborted when its producer was closed; close it afterwards"
+            )
         self.phase = Phase.COMMITTING
+
+    def is_open(self, number: int) -> bool:
+        """Whether this transaction has not begun to end."""
+        return self.phase is Phase.OPEN and number == self.number
 
     def abort(self, *, loses_records: bool) -> None:
         """Let nothing leave any more."""

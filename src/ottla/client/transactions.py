@@ -184,7 +184,8 @@ class TransactionCoordinator:
         except ClientError as error:
             if isinstance(error, ConnectionLost | RequestTimedOut) or is_passing(error):
                 raise TransactionUnresolved(
-                    f"{what}: no answer in time; ask for the same once more ({error})"
+                    f"{what}: no answer in time, and perhaps it took place; "
+                    f"make a new producer, or ask for the same once more ({error})"
                 ) from error
             raise
         return identity

@@ -92,7 +92,7 @@ class _Decided(NamedTuple, Generic[RecordT, ResponseT]):
     transaction: Transaction | None
 
     @property
-    def is_written(self) -> bool:
+    def needs_append(self) -> bool:
         """Whether there is anything to append."""
         return bool(self.decision.records) or isinstance(self.transaction, Marker)
 
@@ -199,11 +199,11 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
 
     def _take(self, decided: _Decided[RecordT, ResponseT]) -> None:
         decision, transaction = decided
-        if self._writer is None and not decided.is_written:
+        if self._writer is None and not decided.needs_append:
             self._answer(decision.replies, decision.effects)
         else:
             self._decided.append(decided)
-            if transaction is not None and decided.is_written:
+            if transaction is not None and decided.needs_append:
                 written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._unwritten[transaction.producer_id] = written
             if self._writer is None:
@@ -239,7 +239,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
             size += sum(len(key) + len(value or b"") for key, value in encoded)
             replies += decision.replies
             effects += decision.effects
-            if not decided.is_written:
+            if not decided.needs_append:
                 continue
             if transaction is not None:
                 batches.append(Batch(encoded, transaction))

@@ -27,6 +27,9 @@ class Producer(Twin[AsyncProducer]):
     Settings have Kafka's names and mostly its defaults: `batch_size` is larger, since a request
     costs more in Python; `linger_ms` is 0, since calls that run at the same time meet anyway.
 
+    With a `transactional_id` it sends in transactions only, see `transaction`. With the `identity`
+    of a transaction that is open elsewhere it sends in that one; see `ottla.client.transactions`.
+
     >>> from ottla.sync import Producer
     >>> with Producer("127.0.0.1:9092", compression_type="zstd") as producer:
     ...     sent = producer.send("payments", b"42 EUR", key=b"alice")
@@ -82,7 +85,11 @@ class Producer(Twin[AsyncProducer]):
         )
 
     def connect(self) -> None:
-        """Reach a broker now, in one attempt. Calls do this themselves, and are more patient."""
+        """Reach a broker now, in one attempt. Calls do this themselves, and are more patient.
+
+        With a `transactional_id`, also fence every other producer that has it; when this returns,
+        what they had open has ended.
+        """
         self._run(self._async.connect())
 
     def send(
@@ -167,9 +174,12 @@ class Producer(Twin[AsyncProducer]):
         They are committed at its end, and aborted if an exception leaves it. The first one fences
         every other producer with the same `transactional_id`.
 
-            with producer.transaction() as transaction:
-                producer.send("invoices", b"42 EUR")
-                transaction.send_offsets("billing", {TopicPartition("orders", 0): 3})
+        >>> from ottla.sync import Producer
+        >>> from ottla import TopicPartition
+        >>> with Producer("127.0.0.1:9092", transactional_id="billing-1") as producer:
+        ...     with producer.transaction() as transaction:
+        ...         sent = producer.send("invoices", b"42 EUR")
+        ...         transaction.send_offsets("billing", {TopicPartition("orders", 0): 3})
         """
         return Transaction._of(self._call(self._async.transaction))
 

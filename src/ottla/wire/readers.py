@@ -2,7 +2,8 @@
 
 The function turns bytes into the message's NamedTuple. Runs of fixed-size fields are one `unpack`,
 records stay a slice of the buffer (the broker patches batches in place), unknown tagged fields are
-skipped at every level, and an array can never claim more elements than bytes are left.
+skipped at every level, and an array can never claim more elements than bytes are left. A string has
+at most `MAX_STRING_BYTES` in every form, as with Kafka: whoever keeps it in a record counts on it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from ottla.wire.errors import MalformedMessage, UnsupportedVersion
-from ottla.wire.spec import FIXED, Field, Message, Struct
+from ottla.wire.spec import FIXED, MAX_STRING_BYTES, Field, Message, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,6 +48,10 @@ def _too_long(length: int, left: int, position: int) -> NoReturn:
     raise _Malformed(f"at most the {left} bytes that are left", f"length {length}", position)
 
 
+def _long_string(length: int, position: int) -> NoReturn:
+    raise _Malformed(f"a string of at most {MAX_STRING_BYTES} bytes", f"length {length}", position)
+
+
 def _tag_size(expected: int, got: int) -> NoReturn:
     raise _Malformed(f"a tagged field that ends at byte {expected}", f"byte {got}", got)
 
@@ -63,6 +68,7 @@ class _Source:
             "_uvarint": read_uvarint,
             "_null": _null,
             "_too_long": _too_long,
+            "_long_string": _long_string,
             "_tag_size": _tag_size,
             "_unpack": struct.unpack_from,
             "_new": tuple.__new__,
@@ -104,9 +110,11 @@ class _Source:
         self.emit(1, f"{names}, = {unpack}(b, p)", f"p += {packer.size}")
 
     def length(self, depth: int, *, wide: bool) -> None:
-        """n = the length (-1 for null) of what follows; `wide` is the int32 of legacy forms."""
+        """n = the length (-1 for null) of what follows; `wide` is all but strings."""
         if self.flexible:
-            self.emit(depth, "n = b[p]", "if n < 128: p += 1", "else: n, p = _uvarint(b, p)")
+            self.emit(depth, "n = b[p]", "if n < 128: p += 1", "else:", "    n, p = _uvarint(b, p)")
+            if not wide:
+                self.emit(depth + 1, f"if n > {MAX_STRING_BYTES} + 1: _long_string(n - 1, p)")
             self.emit(depth, "n -= 1")
         else:
             code, size = ("i", 4) if wide else ("h", 2)

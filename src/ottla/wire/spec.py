@@ -28,6 +28,8 @@ FIXED: Final = {
     "uuid": "16s",
 }
 INTEGERS: Final = frozenset({"int8", "int16", "uint16", "int32", "int64"})
+MAX_STRING_BYTES: Final = 0x7FFF
+"""What fits the length of the older forms; Kafka reads no longer ones in the newer ones either."""
 
 ZERO_UUID = bytes(16)
 ALWAYS: Span = (0, 0x7FFF)

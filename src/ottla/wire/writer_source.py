@@ -20,7 +20,7 @@ import struct
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ottla.wire.spec import FIXED, INTEGERS
+from ottla.wire.spec import FIXED, INTEGERS, MAX_STRING_BYTES
 from ottla.wire.varints import UVARINTS
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from ottla.wire.spec import Field, Message, Struct
 
-MAX_LEGACY_STRING: Final = 0x7FFF
 EMPTY: Final = "b'\\0'"  # a null compact length, and a tag section with no tags
 NULL_STRUCT: Final = "b'\\xff'"
 
@@ -258,7 +257,7 @@ class WriterSource:
             self._append(length)
         elif text:
             self._line(
-                f"if {length} > {MAX_LEGACY_STRING}: raise too_long({field.name!r}, {length})"
+                f"if {length} > {MAX_STRING_BYTES}: raise too_long({field.name!r}, {length})"
             )
             self._fixed("h", length)
         else:

@@ -496,6 +496,50 @@ async def test_close_aborts_what_is_open(cluster: Cluster) -> None:
     await cluster.coordinator.until_left()
 
 
+async def test_close_and_cancel_at_the_same_time_end_one_transaction(cluster: Cluster) -> None:
+    producer = cluster.producer()
+    inside = asyncio.Event()
+
+    async def work() -> None:
+        async with producer.transaction():
+            await producer.send("one", b"a")
+            inside.set()
+            await asyncio.sleep(60)
+
+    task = asyncio.create_task(work())
+    await inside.wait()
+    task.cancel()
+    async with asyncio.timeout(20):
+        ended = await asyncio.gather(task, producer.close(), return_exceptions=True)
+    assert isinstance(ended[0], asyncio.CancelledError)
+    assert cluster.story() == ["I", "A", "P", "Ea"]
+
+
+async def test_close_inside_the_block_is_said(cluster: Cluster) -> None:
+    async with cluster.producer() as producer:
+        with pytest.raises(WrongTransactionState, match="close it afterwards"):
+            async with producer.transaction():
+                await producer.close()
+
+
+async def test_without_its_offsets_nothing_is_committed(cluster: Cluster) -> None:
+    """Even if nobody waits any more for the answer that says so."""
+    cluster.coordinator.script(AddOffsetsToTxnRequest, Instead.HANG_UP, AddOffsetsToTxnResponse())
+    cluster.coordinator.script(TxnOffsetCommitRequest, committing(ErrorCode.ILLEGAL_GENERATION))
+    async with cluster.producer() as producer:
+
+        async def work() -> None:
+            async with producer.transaction() as transaction:
+                offsets = {TopicPartition("in", 0): 1}
+                call = asyncio.create_task(transaction.send_offsets("g", offsets))
+                await cluster.coordinator.until(lambda: bool(cluster.asked(AddOffsetsToTxnRequest)))
+                call.cancel()
+
+        with pytest.raises(TransactionAborted, match="ILLEGAL_GENERATION"):
+            await work()
+    assert cluster.story() == ["I", "O", "O", "T", "Ea"]
+
+
 async def test_close_ends_in_time_without_a_coordinator(cluster: Cluster) -> None:
     cluster.coordinator.script(EndTxnRequest, Instead.SILENCE)
     producer = cluster.producer()
@@ -503,6 +547,17 @@ async def test_close_ends_in_time_without_a_coordinator(cluster: Cluster) -> Non
     await producer.send("one", b"a")
     await producer.close(timeout=0.1)
     await cluster.coordinator.until_left()
+
+
+async def test_to_connect_is_to_fence(cluster: Cluster) -> None:
+    async with cluster.producer() as producer:
+        await producer.connect()
+        assert cluster.story() == ["I"]
+        async with producer.transaction():
+            await producer.connect()
+    async with cluster.producer(identity=Identity(40, 2)) as guest:
+        await guest.connect()
+    assert cluster.story() == ["I"]
 
 
 async def test_guests_use_the_identity_they_were_given(cluster: Cluster) -> None:

@@ -129,7 +129,7 @@ class Producing(RuleBasedStateMachine):
     @precondition(lambda self: self.state.phase is Phase.OPEN)
     @rule()
     def commit(self) -> None:
-        self.state.commit()
+        self.state.commit(self.state.number)
 
     @precondition(lambda self: self.state.phase in (Phase.OPEN, Phase.COMMITTING))
     @rule(loses=st.booleans())
@@ -193,7 +193,7 @@ def test_one_request_adds_all_that_wait_for_it() -> None:
 
 def test_what_nobody_added_is_over_without_a_request() -> None:
     state = opened()
-    state.commit()
+    state.commit(state.number)
     assert not state.is_known
 
 

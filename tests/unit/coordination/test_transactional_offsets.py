@@ -144,6 +144,16 @@ def test_the_order_of_writing_decides_not_that_of_the_markers() -> None:
     assert offset(driver) == 4
 
 
+def test_who_writes_again_is_last() -> None:
+    driver = Driver()
+    for offset_of, producer in ((1, P), (2, Q), (3, P)):
+        commit(driver, offset_of, producer)
+    end(driver, Q)
+    assert offset(driver) == 2
+    end(driver, P)
+    assert offset(driver) == 3
+
+
 def test_all_offsets_are_those_that_count_and_unstable_ones_say_so() -> None:
     driver = Driver()
     commit(driver, 1, None, topic="a")

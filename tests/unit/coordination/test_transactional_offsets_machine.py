@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -32,7 +33,7 @@ from ottla.wire.error_codes import ErrorCode
 from tests.support.groups_driver import Driver
 from tests.support.groups_snapshot import durable
 
-GROUPS, TOPICS, PRODUCERS = "gh", "tu", (1, 2, 3)
+GROUPS, TOPICS, PRODUCERS = "gh", "tu", (1, 2)
 
 Key = tuple[str, str]  # group, topic; partition 0 serves
 
@@ -42,7 +43,8 @@ class Write(NamedTuple):
     offset: int
 
 
-keys = st.tuples(st.sampled_from(GROUPS), st.sampled_from(TOPICS))
+# Mostly one of each, so that writes meet.
+keys = st.sampled_from([("g", "t")] * 5 + [("g", "u"), ("h", "t"), ("h", "u")])
 producers = st.sampled_from(PRODUCERS)
 
 
@@ -96,13 +98,19 @@ class TransactionalOffsets(RuleBasedStateMachine):
             for writes in self.pending.values():
                 writes.pop(key, None)
 
-    @rule(key=keys)
-    def plain(self, key: Key) -> None:
-        self.counts[key] = self.commit(key, None)
+    @rule(key=keys, producer_id=st.none() | producers)
+    def write(self, key: Key, producer_id: int | None) -> None:
+        written = self.commit(key, producer_id)
+        if producer_id is None:
+            self.counts[key] = written
+        else:
+            self.pending.setdefault(producer_id, {})[key] = written
 
-    @rule(key=keys, producer_id=producers)
-    def transactional(self, key: Key, producer_id: int) -> None:
-        self.pending.setdefault(producer_id, {})[key] = self.commit(key, producer_id)
+    @rule(key=keys)
+    def interleave(self, key: Key) -> None:
+        """Random steps alone seldom bring the transactions of several producers together."""
+        for producer_id in (*PRODUCERS, PRODUCERS[0]):
+            self.write(key, producer_id)
 
     @rule(producer_id=producers, commit=st.booleans())
     def end(self, producer_id: int, commit: bool) -> None:
@@ -112,22 +120,20 @@ class TransactionalOffsets(RuleBasedStateMachine):
             if commit and write.record > self.counts.get(key, Write(0, -1)).record:
                 self.counts[key] = write
 
-    @rule(key=keys)
-    def delete(self, key: Key) -> None:
-        self.driver.ask(OffsetDelete(key[0], ((key[1], 0),)), OffsetDeleteResponse)
-        self.forget(key)
-
-    @rule(group=st.sampled_from(GROUPS))
-    def delete_group(self, group: str) -> None:
-        known = any(key[0] == group for key in self.counts.keys() | self.unstable())
-        answer = self.driver.ask(DeleteGroup(group), DeleteGroupResponse)
-        assert answer.error is (ErrorCode.NONE if known else ErrorCode.GROUP_ID_NOT_FOUND)
-        self.forget(*((group, topic) for topic in TOPICS))
-
-    @rule(topic=st.sampled_from(TOPICS))
-    def delete_topic(self, topic: str) -> None:
-        self.driver.ask(ForgetOffsets(frozenset({topic})), ForgetOffsetsResponse)
-        self.forget(*((group, topic) for group in GROUPS))
+    @rule(key=keys, what=st.sampled_from(["offset", "group", "topic"]))
+    def delete(self, key: Key, what: str) -> None:
+        group, topic = key
+        if what == "offset":
+            self.driver.ask(OffsetDelete(group, ((topic, 0),)), OffsetDeleteResponse)
+            self.forget(key)
+        elif what == "topic":
+            self.driver.ask(ForgetOffsets(frozenset({topic})), ForgetOffsetsResponse)
+            self.forget(*((each, topic) for each in GROUPS))
+        else:
+            known = any(each[0] == group for each in self.counts.keys() | self.unstable())
+            answer = self.driver.ask(DeleteGroup(group), DeleteGroupResponse)
+            assert answer.error is (ErrorCode.NONE if known else ErrorCode.GROUP_ID_NOT_FOUND)
+            self.forget(*((group, each) for each in TOPICS))
 
     @rule(compacts=st.booleans())
     def restart(self, compacts: bool) -> None:
@@ -159,3 +165,4 @@ class TransactionalOffsets(RuleBasedStateMachine):
 
 
 TestTransactionalOffsets = TransactionalOffsets.TestCase
+TestTransactionalOffsets.settings = settings(stateful_step_count=20)  # every step replays all

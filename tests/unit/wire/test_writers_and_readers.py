@@ -16,10 +16,11 @@ from ottla.wire.schema.fetch import (
     FetchResponse,
     PartitionData,
 )
-from ottla.wire.schema.metadata import METADATA_REQUEST, METADATA_RESPONSE
+from ottla.wire.schema.metadata import METADATA_REQUEST, METADATA_RESPONSE, MetadataResponse
 from ottla.wire.schema.produce import PRODUCE_REQUEST, PartitionProduceData, TopicProduceData
 from ottla.wire.schema.produce import ProduceRequest as Produce
 from ottla.wire.schema.sasl_handshake import SASL_HANDSHAKE_REQUEST, SaslHandshakeRequest
+from ottla.wire.spec import MAX_STRING_BYTES
 from ottla.wire.writers import UnwritableValue, compile_writer
 from tests.support.kio_twins import entities, every_message, kio_bytes, kio_class, twin
 
@@ -159,6 +160,15 @@ def test_null_where_null_is_not_allowed_is_refused_both_ways() -> None:
 def test_a_string_too_long_for_the_old_form_is_refused() -> None:
     with pytest.raises(UnwritableValue, match="32768 bytes"):
         compile_writer(SASL_HANDSHAKE_REQUEST, 1)(SaslHandshakeRequest("x" * 32768))
+
+
+def test_no_form_carries_a_longer_string() -> None:
+    write, read = compile_writer(METADATA_RESPONSE, 13), compile_reader(METADATA_RESPONSE, 13)
+    longest = MetadataResponse(cluster_id="x" * MAX_STRING_BYTES)
+    assert read(memoryview(b"".join(write(longest))), 0)[0] == longest
+    longer = MetadataResponse(cluster_id="x" * (MAX_STRING_BYTES + 1))
+    with pytest.raises(MalformedMessage, match="a string of at most 32767 bytes, got length 32768"):
+        read(memoryview(b"".join(write(longer))), 0)
 
 
 def test_versions_outside_the_table_are_refused() -> None:

@@ -16,7 +16,8 @@ Rules:
   before, which gets the identity that it missed. A fenced producer cannot repeat (see `state`).
 - An id without a transaction and unused for `id_expiration_ms` is forgotten.
 
-Volatile: the identity before the present one, the markers that are asked for, and the deadlines.
+Volatile: the identity before the present one, the markers that are asked for, the deadlines, and
+how many transactions have timed out.
 """
 
 from __future__ import annotations
@@ -73,9 +74,6 @@ if TYPE_CHECKING:
 
 _Decision: TypeAlias = "Decision[TransactionRecord, Response]"
 
-MAX_ID_BYTES: Final = 2**15 - 1
-"""A key has an int16 for the length; requests may announce more."""
-
 IDS_PER_TICK: Final = 128
 """A decision is one append; after a long stop every id may be due, and they need not all fit."""
 
@@ -104,6 +102,7 @@ class TransactionCoordinator:
     def __init__(self, config: TransactionConfig) -> None:
         self.config = config
         self.transactions: dict[str, Transaction] = {}
+        self.timed_out = 0
         self._before: dict[str, Identity] = {}
         self._markers: dict[str, WriteMarkers] = {}
         # Apart, because a deadline that moves to an earlier time leaves its old entry behind.
@@ -151,6 +150,7 @@ class TransactionCoordinator:
             if txn.state in PREPARED:
                 self._mark(transactional_id, decision, now_ms)
             elif txn.state is TransactionState.ONGOING:
+                self.timed_out += 1
                 self._fence(transactional_id, decision, now_ms)
             else:
                 self._emit(transactional_id, None, decision)
@@ -232,7 +232,7 @@ class TransactionCoordinator:
 
     def _init(self, request: InitProducerId, now_ms: int, decision: _Decision) -> Response:
         transactional_id = request.transactional_id
-        if not 0 < len(transactional_id.encode()) <= MAX_ID_BYTES:
+        if not transactional_id:
             raise Refused(ErrorCode.INVALID_REQUEST)
         if not 0 < request.timeout_ms <= self.config.max_timeout_ms:
             raise Refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT)

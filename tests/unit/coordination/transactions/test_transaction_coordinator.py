@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.coordination.transactions.coordinator import (
-    MAX_ID_BYTES,
-)
 from ottla.coordination.transactions.messages import (
     AddPartitionsResponse,
     EndTransactionResponse,
@@ -17,6 +14,7 @@ from ottla.coordination.transactions.messages import (
 )
 from ottla.coordination.transactions.state import LAST_EPOCH, MAX_EPOCH, Identity
 from ottla.wire.error_codes import ErrorCode
+from ottla.wire.spec import MAX_STRING_BYTES
 from tests.support.transactions import (
     BUSY,
     DONE,
@@ -85,16 +83,15 @@ def test_a_timeout_out_of_range(timeout_ms: int) -> None:
     assert driver.init(timeout_ms=900_000).error is DONE
 
 
-@pytest.mark.parametrize("transactional_id", ["", "ä" * (MAX_ID_BYTES // 2 + 1)])
-def test_an_id_that_cannot_be_kept(transactional_id: str) -> None:
+def test_an_empty_id() -> None:
     driver = TransactionDriver()
-    answer = driver.init(transactional_id=transactional_id)
+    answer = driver.init(transactional_id="")
     assert answer == InitProducerIdResponse(ErrorCode.INVALID_REQUEST)
 
 
 def test_the_longest_id() -> None:
     driver = TransactionDriver()
-    driver.given(transactional_id="i" * MAX_ID_BYTES)
+    driver.given(transactional_id="i" * MAX_STRING_BYTES)
     assert driver.replayed().transactions == driver.machine.transactions
 
 
@@ -218,6 +215,20 @@ def test_nothing_joins_while_markers_are_written(commit: bool) -> None:
     driver.advance(1)
     assert driver.add(who) is DONE
     assert driver.describe().start_ms == START_MS + 1
+
+
+@results
+def test_a_transaction_has_its_own_partitions_only(commit: bool) -> None:
+    driver = TransactionDriver()
+    who = driver.given()
+    driver.add(who)
+    driver.end(who, commit)
+    driver.mark()
+    assert driver.describe().partitions == frozenset()
+    assert driver.verify(who) == AddPartitionsResponse(DONE, PARTITIONS)
+    driver.add(who, frozenset({("u", 0)}))
+    driver.end(who, commit)
+    assert driver.effects[0].partitions == {("u", 0)}
 
 
 def test_verification_changes_nothing() -> None:

@@ -166,9 +166,17 @@ def events(world: World) -> Iterator[Callable[[World], None]]:
 
 
 def clone(world: World) -> World:
-    """The log matters as far as compacted."""
-    del world.driver.log[:-1]
-    return copy.deepcopy(world, {id(world.driver.config): world.driver.config})
+    """By hand, for speed; the log matters as far as compacted."""
+    after = copy.copy(world)
+    after.has, after.stored = world.has.copy(), world.stored.copy()
+    driver = after.driver = copy.copy(world.driver)
+    driver.log, driver.records, driver.effects = driver.log[-1:], [], driver.effects.copy()
+    old = driver.machine
+    machine = driver.machine = TransactionCoordinator(driver.config)
+    machine.transactions = old.transactions.copy()
+    machine._before, machine._markers = old._before.copy(), old._markers.copy()
+    machine._arm(ID)
+    return after
 
 
 def successors(world: World, identities: int) -> Iterator[World]:
