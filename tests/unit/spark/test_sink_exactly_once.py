@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from ottla.client.cluster_view import TopicPartition
@@ -18,6 +19,7 @@ from ottla.spark.errors import BadOption, BatchLost, OwnerRule, TaskRepeated
 from ottla.spark.owners import key_hashes
 from ottla.spark.sink_exactly_once import OnceBatchWriter, Task, WrittenOnce, check_owners
 from ottla.spark.sink_options import parse_sink
+from ottla.spark.sink_transaction import Batch
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.spark_sink import SCHEMA, Sink, rows, task
 from tests.support.spark_source import new_topic
@@ -230,6 +232,15 @@ def test_the_result_of_a_query_is_one_transaction(broker: EmbeddedBroker) -> Non
             planned.abort([written[0], None])
     found = read_all(broker.bootstrap, topic, isolation="read_committed")
     assert [one.record.value for one in found] == [b"1", b"1"]
+
+
+def test_a_batch_query_has_no_part_in_the_batch_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = TaskContext()
+    context._partitionId, context._attemptNumber = 3, 1
+    context._localProperties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}
+    monkeypatch.setattr(TaskContext, "_taskContext", context)
+    assert Task.current(stream=True) == Task(3, 1, Batch("q", 7))
+    assert Task.current(stream=False) == Task(3, 1, None)  # as inside foreachBatch
 
 
 def test_the_name_of_a_sink() -> None:
