@@ -42,7 +42,7 @@ PARTITIONS: Final = 3
 LARGEST: Final = 6  # records of a transaction
 POLL_SECONDS: Final = 0.1
 ABORTS, ABANDONS, GOODBYES = 0.15, 0.08, 0.05
-TIMEOUTS_MS: Final = (400, 1500, 60_000, 60_000)
+TIMEOUTS_MS: Final = (50, 400, 1500, 60_000, 60_000)
 PAUSE_SECONDS: Final = 0.03
 
 
