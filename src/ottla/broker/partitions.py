@@ -91,6 +91,7 @@ class HostedPartition:
             self.wake()
 
     def wake(self) -> None:
+        """Wake all who wait; whoever waits from now on is in another set."""
         waiters, self.waiters = self.waiters, set()
         for waiter in waiters:
             waiter()

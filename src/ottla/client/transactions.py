@@ -27,8 +27,8 @@ AddPartitionsToTxn, and the epoch stays the same from one transaction to the nex
 (KIP-890, transaction.version 2) every EndTxn gives a new epoch, and whoever misses that answer has
 to be told it; and brokers add partitions while they take in the first batch, which saves a round
 trip for each transaction and makes the first batch wait for it in turn. A second protocol would
-save little and double what can go wrong, so there is one. Brokers with transaction.version 2 check
-the batches of such clients too, so that none is left behind in a transaction that has ended.
+save little and double what can go wrong, so there is one. Brokers since Kafka 3.6 check the batches
+of such clients too, so that none is left behind in a transaction that has ended.
 """
 
 from __future__ import annotations

@@ -59,6 +59,11 @@ def parse_share(given: Mapping[str, str], *, is_batch: bool) -> ShareOptions | N
     for name in _OF_THE_LOG:
         if name.lower() in given:
             raise BadOption(f"{name} cannot be used with shareGroup: give subscribe=topic,topic")
+    if "maxbytespertrigger" in given:
+        raise BadOption(
+            "maxBytesPerTrigger cannot be used with shareGroup, which counts records: give "
+            "share.maxRecords"
+        )
     member_id = given.get("share.memberid")
     if member_id is not None and not 1 <= len(member_id) <= MAX_MEMBER_ID:
         raise BadOption(f"share.memberId is a name of 1 to {MAX_MEMBER_ID} characters")

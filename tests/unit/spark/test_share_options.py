@@ -46,6 +46,7 @@ def test_defaults() -> None:
         ({"startingOffsets": '{"t": {"0": 5}}'}, "earliest or latest with shareGroup"),
         ({"offsetsGroup": "other"}, "offsetsGroup cannot be used with shareGroup"),
         ({"minOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger cannot be used"),
+        ({"maxBytesPerTrigger": "5"}, "maxBytesPerTrigger cannot be used .* share.maxRecords"),
     ],
 )
 def test_refusals_name_the_option(options: dict[str, str], said: str) -> None:
