@@ -27,8 +27,8 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from ottla import Reader
 from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess, free_port, soak
 from tests.support.raw_client import LATEST, RawClient
-from tests.support.raw_offsets import RawOffsets, wait_for
-from tests.support.raw_transactions import RawProducer
+from tests.support.raw_offsets import RawOffsets
+from tests.support.raw_transactions import RawProducer, wait_for
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.topics import create_topic
 from tests.support.transaction_clients import PARTITIONS, seen_of
