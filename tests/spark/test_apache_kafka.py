@@ -118,6 +118,17 @@ def test_what_the_sink_writes_the_source_reads(bootstrap: str) -> None:
     assert sorted(values(source(bootstrap, "written"))) == sorted(numbers * 3)  # type: ignore[type-var]  # none is null
 
 
+def test_case_12_a_limit_in_bytes(bootstrap: str) -> None:
+    create_topic(bootstrap, "bytes", 2)
+    for partition, size in enumerate((1000, 100)):
+        records = [Record(0, 1000, None, bytes(size), ())] * 100
+        produce(bootstrap, "bytes", records, partition=partition)
+    limited = source(bootstrap, "bytes")
+    end = limited.advance(limited.bounds().first, Limit(max_bytes=11_000))
+    assert 5 <= end["bytes"]["0"] == end["bytes"]["1"] <= 10
+    limited.close()
+
+
 def fill(bootstrap: str, topic: str, count: int) -> None:
     records = [Record(0, 1000, None, b"%d" % number, ()) for number in range(count)]
     produce(bootstrap, topic, records)

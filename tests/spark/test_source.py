@@ -209,6 +209,22 @@ def test_case_12_14_limits_and_the_checkpoint(
     assert query.lastProgress["numInputRows"] == 5
 
 
+def test_case_12_a_limit_in_bytes(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, {0: 40})
+    limits = {"maxBytesPerTrigger": "1", "maxOffsetsPerTrigger": "100"}
+    frame = stream(spark, broker, subscribe=topic, startingOffsets=at(topic, 38), **limits)
+    query = run(frame, tmp_path, sink="noop", availableNow=True)
+    # A record is more than a byte, and a batch has one all the same.
+    assert [one["numInputRows"] for one in query.recentProgress] == [1, 1]
+
+
+def at(topic: str, offset: int) -> str:
+    return json.dumps({topic: {"0": offset}})
+
+
 @pytest.fixture
 def running(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path

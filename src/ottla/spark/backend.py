@@ -39,6 +39,7 @@ class Limit(NamedTuple):
 
     max_rows: int | None = None
     waits: bool = False
+    max_bytes: int | None = None
 
 
 class Backend(ABC):

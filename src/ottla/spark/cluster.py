@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.admin_groups import GroupCalls
 from ottla.client.cluster import NEWEST, Client, together
 from ottla.client.cluster_view import NO_LEADER, Topic, TopicPartition
-from ottla.client.errors import ClientError, KafkaError, check
+from ottla.client.errors import ClientError, KafkaError, UnsupportedApi, check
 from ottla.client.fetching_wire import NEWEST_FETCH_BY_NAME, OLDEST_COMMITTED_LOOKUP
 from ottla.spark.background import background
+from ottla.spark.offsets import EARLIEST, LATEST
 from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from ottla.wire.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.wire.schema.list_offsets import (
     ListOffsetsPartition,
@@ -27,7 +34,7 @@ from ottla.wire.schema.list_offsets import (
 from ottla.wire.spec import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from ottla.spark.client_settings import ClientSettings
     from ottla.spark.offsets import Offsets
@@ -35,6 +42,8 @@ if TYPE_CHECKING:
 
 ISOLATION: Final = {"read_uncommitted": 0, "read_committed": 1}
 CLOSE_SECONDS: Final = 2.0
+EARLIEST_LOCAL: Final = -4
+OLDEST_EARLIEST_LOCAL: Final = 8  # of ListOffsets
 
 
 def make_client(settings: ClientSettings) -> Client:
@@ -71,6 +80,10 @@ class Cluster:
     def offsets(self, at: Mapping[TopicPartition, int]) -> Offsets:
         """The offset at a time in milliseconds, or at an end (-1, -2); -1 where there is none."""
         return self._background.call(offsets_at(self._client, self._settings, at))
+
+    def record_sizes(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
+        """How many bytes an offset takes on the leader's disk, where something lies there."""
+        return self._background.call(record_sizes(self._client, self._settings, places))
 
     def committed(self, group: str) -> Offsets:
         """What a group has committed."""
@@ -158,17 +171,19 @@ class Cluster:
 
 
 async def offsets_at(
-    client: Client, settings: ClientSettings, at: Mapping[TopicPartition, int]
+    client: Client,
+    settings: ClientSettings,
+    at: Mapping[TopicPartition, int],
+    oldest_version: int = 1,
 ) -> Offsets:
     """One ListOffsets for each leader; logs end where readers of the isolation level may read."""
+    low = OLDEST_COMMITTED_LOOKUP if settings.isolation == "read_committed" else 1
+    low = max(low, oldest_version)
 
     async def attempt() -> Offsets:
-        leaders: dict[int, list[TopicPartition]] = {}
-        await client.topics({place.topic for place in at})
-        for place in at:
-            leaders.setdefault(await client.leader_of(place), []).append(place)
+        leaders = await _by_leader(client, at)
         found = await together(
-            _offsets_of(client, settings, leader, {place: at[place] for place in places})
+            _offsets_of(client, settings, leader, {place: at[place] for place in places}, low)
             for leader, places in leaders.items()
         )
         return {place: offset for one in found for place, offset in one.items()}
@@ -176,8 +191,22 @@ async def offsets_at(
     return await client.retry(attempt)
 
 
+async def _by_leader(
+    client: Client, places: Collection[TopicPartition]
+) -> dict[int, list[TopicPartition]]:
+    leaders: dict[int, list[TopicPartition]] = {}
+    await client.topics({place.topic for place in places})
+    for place in places:
+        leaders.setdefault(await client.leader_of(place), []).append(place)
+    return leaders
+
+
 async def _offsets_of(
-    client: Client, settings: ClientSettings, leader: int, at: Mapping[TopicPartition, int]
+    client: Client,
+    settings: ClientSettings,
+    leader: int,
+    at: Mapping[TopicPartition, int],
+    low: int,
 ) -> Offsets:
     request = ListOffsetsRequest(
         replica_id=-1,
@@ -195,7 +224,6 @@ async def _offsets_of(
         ],
         timeout_ms=int(settings.request_timeout * 1000),
     )
-    low = OLDEST_COMMITTED_LOOKUP if settings.isolation == "read_committed" else 1
     answer: ListOffsetsResponse = await client.send(request, to=leader, min_version=low)
     found = {}
     for topic in answer.topics:
@@ -204,6 +232,52 @@ async def _offsets_of(
             check(one.error_code, f"find an offset in {place}")
             found[place] = one.offset
     return found
+
+
+async def record_sizes(
+    client: Client, settings: ClientSettings, places: Iterable[TopicPartition]
+) -> dict[TopicPartition, float]:
+    """The size of the leader's replica by the offsets in it; only where neither is nothing."""
+    wanted = list(places)
+    sizes = await client.retry(lambda: _replica_sizes(client, wanted))
+    settings = replace(settings, isolation="read_uncommitted")
+    ends = await offsets_at(client, settings, dict.fromkeys(sizes, LATEST))
+    try:
+        local = dict.fromkeys(sizes, EARLIEST_LOCAL)
+        firsts = await offsets_at(client, settings, local, OLDEST_EARLIEST_LOCAL)
+    except UnsupportedApi:  # brokers without tiers: all that there is is local
+        firsts = await offsets_at(client, settings, dict.fromkeys(sizes, EARLIEST))
+    return {
+        place: size / (ends[place] - firsts[place])
+        for place, size in sizes.items()
+        if size > 0 and ends[place] > firsts[place]
+    }
+
+
+async def _replica_sizes(
+    client: Client, places: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    leaders = await _by_leader(client, places)
+    found = await together(_sizes_at(client, node, some) for node, some in leaders.items())
+    return {place: size for one in found for place, size in one.items()}
+
+
+async def _sizes_at(
+    client: Client, leader: int, places: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    by_topic: dict[str, list[int]] = {}
+    for place in places:
+        by_topic.setdefault(place.topic, []).append(place.partition)
+    topics = [DescribableLogDirTopic(name, numbers) for name, numbers in by_topic.items()]
+    answer: DescribeLogDirsResponse = await client.send(DescribeLogDirsRequest(topics), to=leader)
+    check(answer.error_code, "ask how large logs are")
+    return {
+        TopicPartition(topic.name, one.partition_index): one.partition_size
+        for directory in answer.results
+        for topic in directory.topics
+        for one in topic.partitions
+        if not one.is_future_key
+    }
 
 
 def missing_topics(names: Iterable[str]) -> KafkaError:

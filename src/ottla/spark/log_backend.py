@@ -42,10 +42,12 @@ from ottla.spark.offsets import (
     first_end,
     from_json,
     limited,
+    limited_bytes,
     to_json,
 )
 from ottla.spark.options import LOG, SourceOptions
 from ottla.spark.planning import Range, plan
+from ottla.spark.record_sizes import RecordSizes
 from ottla.tier.errors import RemoteStorageError
 from ottla.wire.spec import ZERO_UUID
 
@@ -70,6 +72,7 @@ class LogBackend(Backend):
         self._tier: TierPlanner | None = None
         self._mirrors: list[Mirror] | None = None
         self._opened: SyncOffsetStore | None = None
+        self._sizes: RecordSizes | None = None
         self._ids: dict[str, bytes] = {}
         self._topics: Mapping[str, Topic] = {}
         self._topics_at = -float("inf")
@@ -112,7 +115,7 @@ class LogBackend(Backend):
         ):
             time.sleep(self._options.long_poll)
             return start
-        end = latest if limit.max_rows is None else limited(begin, latest, limit.max_rows)
+        end = self._limited(begin, latest, limit)
         if end == begin:
             return start
         return first_end(begin, end) if start == self._initial else to_json(end)
@@ -213,6 +216,17 @@ class LogBackend(Backend):
 
             self._tier = TierPlanner(tier, self._options.client.isolation)
         return self._tier
+
+    def _limited(self, begin: Offsets, latest: Offsets, limit: Limit) -> Offsets:
+        end = latest if limit.max_rows is None else limited(begin, latest, limit.max_rows)
+        if limit.max_bytes is None:
+            return end
+        if self._sizes is None:
+            cluster = cast("Cluster", self._cluster)  # the option is refused where there is none
+            self._sizes = RecordSizes(cluster.record_sizes, self._options.metadata_ttl)
+        sizes = self._sizes.of(latest)
+        by_bytes = limited_bytes(begin, latest, limit.max_bytes, sizes)
+        return {place: min(at, by_bytes[place]) for place, at in end.items()}
 
     def _covered(self, ranges: Sequence[Range]) -> Covered:
         """What of the ranges is read from objects, and what is left to the live log."""

@@ -8,7 +8,8 @@ Rules:
 - The end of a query's first batch also carries where that batch started, under a key no topic can
   have. Spark asks for the start again after a crash, and "latest" would be another one by then.
 - The share of a partition in a limited batch is in proportion to its backlog, and at least one
-  record, rounded as Spark's Kafka source does.
+  record, rounded as Spark's Kafka source does. A limit in bytes is shared alike, by backlogs in
+  bytes.
 """
 
 from __future__ import annotations
@@ -127,11 +128,7 @@ def backlog(start: Offsets, latest: Offsets) -> int:
 
 def limited(start: Offsets, latest: Offsets, limit: int) -> Offsets:
     """Where a batch of about `limit` records ends."""
-    waiting = {
-        place: end - start.get(place, 0)
-        for place, end in latest.items()
-        if end > start.get(place, 0)
-    }
+    waiting = _waiting(start, latest)
     total = float(sum(waiting.values()))
     end = dict(latest)
     for place, size in waiting.items():
@@ -139,6 +136,37 @@ def limited(start: Offsets, latest: Offsets, limit: int) -> Offsets:
         whole = math.ceil(share) if share < 1 else math.floor(share)
         end[place] = min(latest[place], start.get(place, 0) + whole)
     return end
+
+
+def limited_bytes(
+    start: Offsets, latest: Offsets, limit: int, sizes: Mapping[TopicPartition, float]
+) -> Offsets:
+    """Where a batch of about `limit` bytes ends; `sizes` is how many an offset takes.
+
+    A partition of unknown size is taken for the mean of the others; if all are, there is no limit.
+    """
+    known = [sizes[place] for place in latest if place in sizes]
+    if not known:
+        return dict(latest)
+    mean = sum(known) / len(known)
+    waiting = _waiting(start, latest)
+    total = sum(count * sizes.get(place, mean) for place, count in waiting.items())
+    end = dict(latest)
+    if total <= limit:
+        return end
+    # A share in bytes by the bytes of an offset is the same part of all backlogs.
+    for place, count in waiting.items():
+        whole = max(1, math.floor(count * (limit / total)))
+        end[place] = min(latest[place], start.get(place, 0) + whole)
+    return end
+
+
+def _waiting(start: Offsets, latest: Offsets) -> Offsets:
+    return {
+        place: end - start.get(place, 0)
+        for place, end in latest.items()
+        if end > start.get(place, 0)
+    }
 
 
 def capped(latest: Offsets, target: Offsets | None) -> Offsets:

@@ -60,8 +60,8 @@ NAMES: Final = (
     *("startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets"),
     *("endingTimestamp", "endingOffsetsByTimestamp", "failOnDataLoss"),
     *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
-    *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions"),
-    *("maxRecordsPerPartition", "groupIdPrefix", "includeHeaders", "columns"),
+    *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"),
+    *("minPartitions", "maxRecordsPerPartition", "groupIdPrefix", "includeHeaders", "columns"),
     *("readBatchRows", "readBatchBytes", "taskTargetRecords", "maxTasks", "longPollMs"),
     *("prefetchBytes", "verifyCrc", "metadataTtlMs", "offsetsGroup", "offsetStore"),
     *(
@@ -115,6 +115,7 @@ class SourceOptions:
     split: Split
     max_offsets: int | None
     min_offsets: int | None
+    max_bytes: int | None
     max_delay: float
     retries: int
     retry_interval: float
@@ -212,6 +213,7 @@ def parse_source(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         ),
         max_offsets=longest,
         min_offsets=least,
+        max_bytes=options.number("maxBytesPerTrigger", least=1),
         max_delay=duration("maxTriggerDelay", options.text("maxTriggerDelay") or "15m"),
         retries=options.or_default("fetchOffset.numRetries", 3, least=0),
         retry_interval=options.or_default("fetchOffset.retryIntervalMs", 1000, least=0) / 1000,

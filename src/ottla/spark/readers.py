@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
@@ -107,6 +108,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
         if self._options.max_offsets is not None:
             return ReadMaxRows(self._options.max_offsets)
         if self._options.min_offsets is not None:
@@ -118,8 +121,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start != self._initial:
             backend.settle(start)
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        max_bytes = None
+        if isinstance(limit, ReadMaxBytes):  # Spark knows one limit, the other holds as well
+            max_rows, max_bytes = self._options.max_offsets, limit.max_bytes
         waits = not isinstance(limit, ReadAllAvailable) and self._options.min_offsets is not None
-        return backend.advance(start, Limit(max_rows, waits))
+        return backend.advance(start, Limit(max_rows, waits, max_bytes))
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802  # Spark's name
         return self._driver().latest()

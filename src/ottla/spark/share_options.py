@@ -18,6 +18,7 @@ NAMES: Final = (
 )
 DELIVERY_COUNT: Final = "deliveryCount"
 """The column that queries on share groups have beside those of the log."""
+TOPIC_PREFIX: Final = "topic:"
 MAX_RECORDS: Final = 1_000_000
 MAX_MEMBER_ID: Final = 36  # of the protocol
 
@@ -40,6 +41,13 @@ class ShareOptions:
     verdicts: str | None
     reset: str | None
 
+    @property
+    def verdict_topic(self) -> str | None:
+        """The topic that has the verdicts, if it is not a file that has them."""
+        if self.verdicts is None or not self.verdicts.startswith(TOPIC_PREFIX):
+            return None
+        return self.verdicts.removeprefix(TOPIC_PREFIX)
+
 
 def parse_share(given: Mapping[str, str], *, is_batch: bool) -> ShareOptions | None:
     """The options, by names in lower case; None for a query on the log."""
@@ -59,6 +67,11 @@ def parse_share(given: Mapping[str, str], *, is_batch: bool) -> ShareOptions | N
     for name in _OF_THE_LOG:
         if name.lower() in given:
             raise BadOption(f"{name} cannot be used with shareGroup: give subscribe=topic,topic")
+    if "maxbytespertrigger" in given:
+        raise BadOption(
+            "maxBytesPerTrigger cannot be used with shareGroup, which counts records: give "
+            "share.maxRecords"
+        )
     member_id = given.get("share.memberid")
     if member_id is not None and not 1 <= len(member_id) <= MAX_MEMBER_ID:
         raise BadOption(f"share.memberId is a name of 1 to {MAX_MEMBER_ID} characters")
@@ -68,9 +81,15 @@ def parse_share(given: Mapping[str, str], *, is_batch: bool) -> ShareOptions | N
         _number(given.get("share.maxrecords", str(MAX_RECORDS))),
         _choice(given, "share.renew", ("auto", "false")) == "auto",
         _choice(given, "share.onStop", ("hold", "release")),  # type: ignore[arg-type]  # of these
-        given.get("share.verdicts"),
+        _verdicts(given.get("share.verdicts")),
         _reset(given.get("startingoffsets")),
     )
+
+
+def _verdicts(text: str | None) -> str | None:
+    if text is not None and not text.removeprefix(TOPIC_PREFIX).strip():
+        raise BadOption("share.verdicts names nothing: give a file, a directory or topic:NAME")
+    return text
 
 
 def _number(text: str) -> int:

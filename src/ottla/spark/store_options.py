@@ -16,7 +16,7 @@ _NO_LOGS: Final = {"redis": ("redis://", "rediss://"), "ss": ("/",)}
 _OF_TOPICS: Final = (
     *("assign", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition", "offsetsGroup"),
     *("offsetStore", "tierUrl", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"),
-    *("endingTimestamp", "pushdown", "onSettled"),
+    *("endingTimestamp", "pushdown", "onSettled", "maxBytesPerTrigger"),
 )
 
 
@@ -71,3 +71,8 @@ def _check_no_log(kind: str, path: str, options: Mapping[str, str]) -> None:
 def _check_no_brokers(because: str, options: Mapping[str, str]) -> None:
     if "offsetsgroup" in options or options.get("startingoffsets", "").startswith("group:"):
         raise BadOption(f"groups are kept by brokers: leave out offsetsGroup, or {because}")
+    if "maxbytespertrigger" in options:
+        raise BadOption(
+            "maxBytesPerTrigger asks brokers how large records are: use maxOffsetsPerTrigger, or "
+            f"leave out {because}"
+        )

@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.client.admin import Admin
+from ottla.client.cluster_view import TopicPartition
 from ottla.client.connection import Connection
-from ottla.client.errors import KafkaError
+from ottla.client.errors import KafkaError, UnsupportedApi
+from ottla.client.producer import Producer
+from ottla.client.producer_types import ProducerRecord
+from ottla.spark import cluster
 from ottla.spark.backend import Limit
+from ottla.spark.cluster import Cluster
 from ottla.spark.errors import BadOption
 from ottla.spark.readers import StreamReader
+from ottla.spark.record_sizes import RecordSizes
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.spark_source import (
     backend,
@@ -203,6 +209,74 @@ def test_case_12_13_14_limits_and_available_now(broker: EmbeddedBroker) -> None:
     assert few.advance(due, Limit(None, waits=True)) is not due
 
 
+def test_case_12_a_limit_in_bytes(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = new_topic(broker, 3)
+    write_values(broker, topic, {0: [bytes(1000)] * 100, 1: [bytes(100)] * 100})
+    source = backend(broker, subscribe=topic, startingOffsets="earliest")
+    sent = []
+    send = Connection.send
+
+    async def counted(self: Connection, request: object, *rest: object) -> object:
+        sent.append(type(request).__name__)
+        return await send(self, request, *rest)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr(Connection, "send", counted)
+    ends = [source.bounds().first]
+    while (end := source.advance(ends[-1], Limit(max_bytes=11_000))) is not ends[-1]:
+        ends.append(end)
+    # An offset takes what its record has and a little more, in the log as in a request.
+    assert 5 <= ends[1][topic]["0"] == ends[1][topic]["1"] <= 10
+    assert ends[-1] == {topic: {"0": 100, "1": 100, "2": 0}}
+    assert len(ends) > 10
+    assert sent.count("DescribeLogDirsRequest") == 1, "sizes are kept for a while"
+    both = source.advance(ends[0], Limit(max_rows=4, max_bytes=11_000))
+    assert both[topic] == {"0": 2, "1": 2, "2": 0}
+    source.close()
+
+
+def write_values(broker: EmbeddedBroker, topic: str, values: dict[int, list[bytes]]) -> None:
+    async def send() -> None:
+        records = [
+            ProducerRecord(value, partition=partition)
+            for partition, some in values.items()
+            for value in some
+        ]
+        async with Producer(broker.bootstrap) as producer:
+            await producer.send_many(topic, records)
+
+    asyncio.run(send())
+
+
+def test_an_old_broker_is_asked_where_its_log_begins(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(broker)
+    write_values(broker, topic, {0: [bytes(1000)] * 10})
+    place = TopicPartition(topic, 0)
+    known = Cluster(backend(broker, subscribe=topic)._options.client)
+    [size] = known.record_sizes([place]).values()
+    assert 1000 <= size <= 1100
+    monkeypatch.setattr(cluster, "OLDEST_EARLIEST_LOCAL", 99)
+    assert known.record_sizes([place]) == {place: size}
+    empty = new_topic(broker)
+    assert known.record_sizes([TopicPartition(empty, 0)]) == {}
+    known.close()
+
+
+def test_brokers_that_tell_no_sizes_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    place = TopicPartition("t", 0)
+    answers: list[dict[TopicPartition, float]] = [{place: 5.0}]
+
+    def ask(places: object) -> dict[TopicPartition, float]:
+        if not answers:
+            raise UnsupportedApi("the broker does not serve DescribeLogDirs")
+        return answers.pop()
+
+    sizes = RecordSizes(ask, ttl=0.0)
+    assert [sizes.of([place]) for _ in range(3)] == [{place: 5.0}] * 3
+    assert len(caplog.records) == 1
+
+
 def test_case_15_a_new_partition_is_read_by_the_next_run(broker: EmbeddedBroker) -> None:
     topic = new_topic(broker)
     fill(broker, topic, {0: 3})
@@ -231,8 +305,6 @@ def test_case_10_and_16_large_values_and_many_small_batches(broker: EmbeddedBrok
     topic = new_topic(broker, 40, max_message_bytes=str(8 << 20))
 
     async def send() -> None:
-        from ottla.client.producer import Producer
-
         async with Producer(broker.bootstrap, max_request_size=8 << 20) as producer:
             for size in (0, 1, 1 << 20, 5 << 20):
                 await producer.send(topic, bytes(size), partition=0)

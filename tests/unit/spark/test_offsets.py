@@ -21,6 +21,7 @@ from ottla.spark.offsets import (
     first_end,
     from_json,
     limited,
+    limited_bytes,
     to_json,
 )
 
@@ -78,6 +79,40 @@ def test_case_12_a_limited_batch_moves_on_and_stays_in_the_log(
     assert (backlog(start, end) > 0) == (backlog(start, latest) > 0)
     # A float has 53 bits, so shares of very large limits are not exact.
     assert backlog(start, end) <= limit + len(end) + (limit >> 40)
+
+
+def test_case_12_a_limit_in_bytes_is_shared_in_proportion_to_bytes() -> None:
+    sizes = {TopicPartition("t", 0): 1000.0, TopicPartition("t", 1): 10.0}
+    # 101,000 bytes wait, of which each partition gets a tenth.
+    assert limited_bytes(of(0, 0), of(100, 100), 10_100, sizes) == of(10, 10)
+    assert limited_bytes(of(0, 0), of(100, 100), 101_000, sizes) == of(100, 100)
+    # One record, however large it is.
+    assert limited_bytes(of(0, 0), of(100, 100), 1, sizes) == of(1, 1)
+    # The third partition is taken for the mean of the others: 505 bytes.
+    assert limited_bytes(of(0, 0, 0), of(10, 10, 10), 1515, sizes) == of(1, 1, 1)
+    assert limited_bytes(of(0, 0, 0), of(10, 10, 10), 3030, sizes) == of(2, 2, 2)
+    assert limited_bytes(of(0, 0), of(100, 100), 1, {}) == of(100, 100), "nobody knows"
+
+
+@given(
+    offsets,
+    offsets,
+    st.integers(1, 1 << 40),
+    st.dictionaries(places, st.floats(0.01, 1e6), max_size=12),
+)
+def test_case_12_a_batch_limited_in_bytes_moves_on_and_stays_in_the_log(
+    start: Offsets, grown: Offsets, limit: int, sizes: dict[TopicPartition, float]
+) -> None:
+    latest = {**start, **{place: start.get(place, 0) + more for place, more in grown.items()}}
+    end = limited_bytes(start, latest, limit, sizes)
+    assert end.keys() == latest.keys()
+    for place, last in latest.items():
+        first = start.get(place, 0)
+        assert min(first + 1, last) <= end[place] <= last
+    if sizes.keys() >= latest.keys():
+        taken = {place: (at - start.get(place, 0)) * sizes[place] for place, at in end.items()}
+        one_each = sum(sizes[place] for place in end)
+        assert sum(taken.values()) <= (limit + one_each) * (1 + 1e-9)
 
 
 def test_case_13_a_small_batch_waits_for_its_time() -> None:

@@ -29,7 +29,7 @@ def test_case_01_defaults_are_those_of_the_kafka_format() -> None:
     assert not stream.include_headers
     assert stream.poll_timeout == 120
     assert (stream.retries, stream.max_delay) == (3, 900)
-    assert (stream.max_offsets, stream.min_offsets) == (None, None)
+    assert (stream.max_offsets, stream.min_offsets, stream.max_bytes) == (None, None, None)
     assert stream.split == Split(None, None, 200_000, None)
     assert stream.client.isolation == "read_uncommitted"
 
@@ -55,6 +55,14 @@ def test_case_01_defaults_are_those_of_the_kafka_format() -> None:
         ({"startingOffsetsByTimestampStrategy": "guess"}, "startingOffsetsByTimestampStrategy"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger"),
         ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "minOffsetsPerTrigger"),
+        ({"maxBytesPerTrigger": "10m"}, "maxBytesPerTrigger"),
+        ({"maxBytesPerTrigger": "9", "store": "redis", "path": "redis://h"}, "maxBytesPerTrigger"),
+        ({"maxBytesPerTrigger": "9", "store": "ss", "path": "/x.ss"}, "maxBytesPerTrigger"),
+        ({"maxBytesPerTrigger": "9", "store": "segments", "path": "/x"}, "maxBytesPerTrigger"),
+        (
+            {"maxBytesPerTrigger": "9", "tier": "only", "tierUrl": "file:///x"},
+            "maxBytesPerTrigger",
+        ),
         ({"minPartitions": "-1"}, "minPartitions"),
         ({"maxRecordsPerPartition": "0"}, "maxRecordsPerPartition"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss"),
