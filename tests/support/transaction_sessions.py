@@ -188,6 +188,9 @@ class ConfluentSession:
             call()
         except KafkaException as error:
             raise (Over if error.args[0].fatal() else Trouble)(error) from error
+        except SystemError as error:
+            # A fatal error is raised by whatever callback comes next, which may be one of ours.
+            raise Over(error) from error
 
     def begin(self) -> None:
         try:
@@ -212,7 +215,8 @@ class ConfluentSession:
                     on_delivery=delivered,
                 )
             )
-        if self._producer.flush(PATIENCE) or failures:
+        self._call(lambda: self._producer.flush(PATIENCE))
+        if len(self._producer) or failures:
             raise Trouble(failures)
 
     def send_offsets(self, topic: str, consumed: Consumed) -> None:
@@ -231,6 +235,8 @@ class ConfluentSession:
                     return Answer.FAILED
                 if not error.args[0].retriable():
                     return Answer.UNKNOWN
+            except SystemError:
+                return Answer.UNKNOWN
             else:
                 return Answer.OK
         return Answer.UNKNOWN
