@@ -88,12 +88,12 @@ form than they could happen in:
 ## Transactions, case by case
 
 The behaviours of idempotent and transactional producers are numbered from 44 to 55, and tests bear
-the numbers. `test_transactions_protocol.py` puts the same requests to Ottla and to Apache Kafka 4.3
-and expects the same answers; `test_transactions_clients.py` has the four clients and Kafka's tools;
-`test_transactions_nodes.py` crashes and a second node; `tests/faults/test_transaction_kills.py`
-kills. Cases 44 to 47 are in `test_protocol_idempotence.py` and in the tests of the log. Part of 54,
-a producer whose epochs are used up, is shown by the machine alone: the epoch would take 32,766
-transactions.
+the numbers. `tests/conformance/transactions` puts the same requests to Ottla and to Apache Kafka
+4.3 and expects the same answers; `test_transactions_clients.py` has the four clients and Kafka's
+tools; `test_transactions_nodes.py` crashes and a second node;
+`tests/faults/test_transaction_kills.py` kills. Cases 44 to 47 are in `test_protocol_idempotence.py`
+and in the tests of the log. Part of 54, a producer whose epochs are used up, is shown by the
+machine alone: the epoch would take 32,766 transactions.
 """
 
 

@@ -14,8 +14,8 @@ from ottla.broker.transaction_service import TransactionService
 from ottla.coordination.machine import Marker
 from ottla.wire.error_codes import ErrorCode
 from tests.support.raw_client import RawClient
-from tests.support.raw_offsets import RawOffsets, wait_for
-from tests.support.raw_transactions import PATIENCE, RawProducer
+from tests.support.raw_offsets import RawOffsets
+from tests.support.raw_transactions import PATIENCE, RawProducer, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pytest
 
-from ottla import Admin, EmbeddedBroker, Producer, Reader, TopicPartition
+from ottla import Admin, EmbeddedBroker, Producer, ProducerRecord, Reader, TopicPartition
 from ottla.errors import ClientError, FatalTransactionError, TransactionUnresolved
 from tests.support.faults_broker import free_port, soak
 from tests.support.tcp_proxy import TcpProxy
@@ -37,6 +37,10 @@ class ChangeOfMind(Exception):
     """Aborts a transaction."""
 
 
+def many(number: int) -> list[bytes]:
+    return [b"%d.%d" % (number, part) for part in range(8)]
+
+
 class Worker:
     """Writes all numbers, with as many producers as it takes."""
 
@@ -49,8 +53,9 @@ class Worker:
         while True:
             with suppress(ClientError):
                 async with (
+                    # A batch for each record, so that several are under way.
                     Producer(
-                        self._bootstrap, transactional_id=TOPIC, max_block_ms=20_000
+                        self._bootstrap, transactional_id=TOPIC, max_block_ms=20_000, batch_size=1
                     ) as producer,
                     Admin(self._bootstrap) as admin,
                 ):
@@ -71,11 +76,10 @@ class Worker:
             self.began.set()
 
     async def _write_one(self, producer: Producer, number: int) -> None:
-        value = b"%d" % number
         async with producer.transaction() as transaction:
             await asyncio.gather(
-                producer.send(TOPIC, value, partition=0),
-                producer.send_arrow(TOPIC, pa.table({"value": [value]}), partition=1),
+                producer.send_many(TOPIC, [ProducerRecord(v, partition=0) for v in many(number)]),
+                producer.send_arrow(TOPIC, pa.table({"value": [b"%d" % number]}), partition=1),
             )
             if self._chance.random() < 0.1:
                 raise ChangeOfMind
@@ -83,14 +87,17 @@ class Worker:
 
 
 async def check(bootstrap: str) -> None:
-    expected = [b"%d" % number for number in range(NUMBERS)]
+    expected = {
+        0: [value for number in range(NUMBERS) for value in many(number)],
+        1: [b"%d" % number for number in range(NUMBERS)],
+    }
     found: dict[int, list[bytes]] = {0: [], 1: []}
-    while len(found[0]) + len(found[1]) < 2 * NUMBERS:
+    while any(len(found[one]) < len(expected[one]) for one in found):
         found = {0: [], 1: []}
         async with Reader(bootstrap, TOPIC, stop="latest", isolation="read_committed") as reader:
             async for record in reader.records():
                 found[record.partition].append(record.value or b"")
-    assert found == {0: expected, 1: expected}
+    assert found == expected
 
 
 @pytest.mark.parametrize("seed", range(RUNS))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -24,23 +23,14 @@ from ottla.wire.schema.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support.raw_transactions import PATIENCE
+from tests.support.raw_transactions import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ottla.wire.schema.offset_fetch import OffsetFetchResponseGroup
     from tests.support.raw_client import RawClient
     from tests.support.raw_transactions import RawProducer
 
 _numbers = count(1)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 class RawOffsets:

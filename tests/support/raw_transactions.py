@@ -19,9 +19,11 @@ from ottla.wire.schema.end_txn import EndTxnRequest
 from ottla.wire.schema.find_coordinator import FindCoordinatorRequest
 from ottla.wire.schema.init_producer_id import InitProducerIdRequest
 from ottla.wire.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.support.raw_client import batch
+from tests.support.raw_client import LATEST, batch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.wire.schema.describe_producers import ProducerState
     from ottla.wire.schema.describe_transactions import TransactionState
     from ottla.wire.schema.end_txn import EndTxnResponse
@@ -31,8 +33,25 @@ if TYPE_CHECKING:
 
 PATIENCE: Final = 60.0
 TRANSACTION: Final = 1
+READ_COMMITTED: Final = 1
+
+# Of a broker for tests: few partitions to load, no waiting for what a scan finds now and then.
+CONFIG: Final = {
+    "transaction.state.log.num.partitions": "2",
+    "offsets.topic.num.partitions": "2",
+    "transaction.max.timeout.ms": "100000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+    "group.initial.rebalance.delay.ms": "0",
+}
 
 _numbers = count(1)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 class RawProducer:
@@ -191,3 +210,8 @@ def producers_of(raw: RawClient, topic: str, partition: int = 0) -> dict[int, Pr
     found = raw.ask("describe_producers", 0, request).topics[0].partitions[0]
     assert found.error_code == 0, found
     return {producer.producer_id: producer for producer in found.active_producers}
+
+
+def committed(raw: RawClient, topic: str, partition: int = 0) -> int:
+    """Where readers of committed records stop."""
+    return raw.offset(topic, LATEST, partition=partition, isolation_level=READ_COMMITTED).offset

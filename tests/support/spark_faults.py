@@ -117,7 +117,7 @@ class FaultyWriter(OnceStreamWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenOnce:
         sink.PARCEL_BYTES = 1  # type: ignore[misc]  # so that rows leave while others come
-        task = Task.current()
+        task = Task.current(stream=True)
         assert task.batch is not None
         batch = task.batch.number
         self._faults.end_at(TASK, batch)

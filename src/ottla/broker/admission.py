@@ -5,7 +5,9 @@ nobody would ever end it. So before the first one the coordinator is asked: from
 add the partition, before that whether the client has added it. While the coordinator is asked, a
 marker may end the transaction; a batch appended after that would hang for ever. Hence the
 verification: an object in the partition from before the question on, which every marker of that
-producer removes. The batch is appended only if it is there still.
+producer removes. The batch is appended only if it is there still. From v12 on it may be a marker of
+the transaction before, for whose end the coordinator waits; then it is asked again, which is safe
+there, as each transaction has an epoch of its own.
 
 A producer that is new to a partition may begin at any sequence. Where several of its requests fail
 and succeed in verification, the lowest sequence seen has to come first, or the order is lost.
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_IDS: Final = 13
 FIRST_VERSION_THAT_ADDS: Final = 12
 FIRST_VERSION_WITH_ABORTABLE: Final = 11
+MAX_QUESTIONS: Final = 3  # one marker may come between; more are not to be expected
 MAX_VERIFICATIONS: Final = 10_000  # of a partition: ids can be invented; the oldest then asks again
 
 # Older clients take the coordinator's own words for a reason to give up; this one they retry.
@@ -64,6 +67,7 @@ class Admission:
         self._node: Node = context.node
         self._version = context.version
         self._errors: dict[Partition, ApiError] = {}
+        self._opening: dict[Partition, tuple[HostedPartition, RecordBatch]] = {}
         self._verifications: dict[Partition, Verification] = {}
         self._question: AddPartitions | None = None
         if request.transactional_id is None:
@@ -80,21 +84,18 @@ class Admission:
         for partition, batch in self._batches(request):
             producers.add((batch.producer_id, batch.producer_epoch))
             if (adds or verifies) and not is_open(partition, batch):
-                key = partition.topic, partition.index
-                # With the second version each transaction has an epoch of its own.
-                sequence = 0 if adds else batch.base_sequence
-                self._verifications[key] = begin_verification(partition, batch, sequence)
+                self._opening[partition.topic, partition.index] = partition, batch
         if len(producers) > 1:
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING, "A request is of one transactional producer."
             )
-        if self._verifications:
+        if self._opening:
             ((producer_id, epoch),) = producers
             self._question = AddPartitions(
                 transactional_id,
                 producer_id,
                 epoch,
-                frozenset(self._verifications),
+                frozenset(self._opening),
                 verify_only=not adds,
                 version_2=adds,
             )
@@ -125,12 +126,32 @@ class Admission:
         return self._question is not None
 
     async def verify(self) -> None:
-        assert self._question is not None
-        codes = await self._node.transactions.join(self._question)
-        for partition in self._question.partitions:
-            code = codes.get(partition, ErrorCode.NETWORK_EXCEPTION)
-            if code != ErrorCode.NONE:
-                self._errors[partition] = _refusal(code, self._version)
+        question = self._question
+        assert question is not None
+        for _ in range(1 if question.verify_only else MAX_QUESTIONS):
+            self._begin(question)
+            codes = await self._node.transactions.join(question)
+            self._errors = {
+                key: _refusal(code, self._version)
+                for key in question.partitions
+                if (code := codes.get(key, ErrorCode.NETWORK_EXCEPTION)) != ErrorCode.NONE
+            }
+            if all(key in self._errors or self._holds(key) for key in self._opening):
+                return
+
+    def _begin(self, question: AddPartitions) -> None:
+        for key, (partition, batch) in self._opening.items():
+            # Where each transaction has an epoch of its own, it has its own sequences too.
+            sequence = batch.base_sequence if question.verify_only else 0
+            self._verifications[key] = begin_verification(partition, batch, sequence)
+
+    def _holds(self, key: Partition) -> bool:
+        """Whether no marker has ended the verification."""
+        partition, batch = self._opening[key]
+        return (
+            is_open(partition, batch)
+            or partition.verifications.get(batch.producer_id) is self._verifications[key]
+        )
 
     def check(self, partition: HostedPartition, batch: RecordBatch) -> None:
         """Raises unless the batch may be appended in this very turn."""

@@ -1,11 +1,10 @@
 """From a frame to the handler that answers it, and from its result to bytes.
 
 A handler is a plain function of context and request. It returns the response; an awaitable of it
-when it has to wait (`Pipelined` when that need not hold what comes after, which an awaitable may
-also turn into); or None when the client
-wants no answer (Produce with acks=0). Unknown keys and versions outside the served range raise,
-and the connection closes, as Kafka does; only ApiVersions answers every version, so that clients
-can find common ground.
+when it has to wait (`Pipelined` when that need not hold what comes after, which the end of a wait
+may be, too); or None when the client wants no answer (Produce with acks=0). Unknown keys and
+versions outside the served range raise, and the connection closes, as Kafka does; only ApiVersions
+answers every version, so that clients can find common ground.
 """
 
 from __future__ import annotations

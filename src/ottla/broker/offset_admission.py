@@ -4,14 +4,14 @@ As with a batch that a client sends, the first offsets of a transaction must be 
 coordinator before they are written, or no marker would ever end them: from v5 of TxnOffsetCommit on
 the partition of the group's offsets is added to the transaction, before that it must be in it. And
 as there, a marker that comes while the coordinator is asked makes the answer worthless, up to the
-moment in which the commit is decided.
+moment in which the commit is decided, and makes it worth asking again from v5 on.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.admission import begin_verification, is_open
+from ottla.broker.admission import MAX_QUESTIONS, begin_verification, is_open
 from ottla.broker.errors import ApiError
 from ottla.coordination.runtime import Refused
 from ottla.coordination.transactions.messages import AddPartitions
@@ -53,7 +53,6 @@ class OffsetAdmission:
         partition, producer = self._partition, self._producer
         if not (adds or node.settings.verify_transactions) or is_open(partition, producer):
             return
-        self._verification = begin_verification(partition, producer)
         key = partition.topic, partition.index
         question = AddPartitions(
             transactional_id,
@@ -62,9 +61,18 @@ class OffsetAdmission:
             verify_only=not adds,
             version_2=adds,
         )
-        code = (await node.transactions.join(question)).get(key, ErrorCode.NETWORK_EXCEPTION)
-        if code != ErrorCode.NONE:
-            raise _refusal(code, version)
+        for _ in range(MAX_QUESTIONS if adds else 1):
+            self._verification = begin_verification(partition, producer)
+            code = (await node.transactions.join(question)).get(key, ErrorCode.NETWORK_EXCEPTION)
+            if code != ErrorCode.NONE:
+                raise _refusal(code, version)
+            if self._holds():
+                return
+
+    def _holds(self) -> bool:
+        """Whether no marker has ended the verification."""
+        found = self._partition.verifications.get(self._producer.producer_id)
+        return found is self._verification or is_open(self._partition, self._producer)
 
     def check(self) -> None:
         """Raises unless the commit may be decided in this very turn."""

@@ -44,6 +44,7 @@ class HostedPartition:
         "dirty_since",
         "gone",
         "index",
+        "internal",
         "leader_epoch",
         "log",
         "topic",
@@ -54,6 +55,7 @@ class HostedPartition:
 
     def __init__(self, topic: Topic, index: int, log: PartitionLog) -> None:
         self.topic = topic.name
+        self.internal = topic.internal
         self.topic_id = topic.topic_id.bytes
         self.index = index
         self.leader_epoch = topic.partitions[index].leader_epoch
@@ -91,6 +93,7 @@ class HostedPartition:
             self.wake()
 
     def wake(self) -> None:
+        """Wake all who wait; whoever waits from now on is in another set."""
         waiters, self.waiters = self.waiters, set()
         for waiter in waiters:
             waiter()

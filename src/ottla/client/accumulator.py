@@ -15,8 +15,8 @@ No sockets, no clock: time comes in as an argument, `Batch`es and `Settled` valu
 - When the broker cannot place the oldest batch (OUT_OF_ORDER_SEQUENCE_NUMBER and the like), it has
   not written it, nor any after it. The seals are broken, and the partition goes on under a fresh
   producer id from sequence 0. (Kafka gives an idempotent producer a fresh id, not a fresh epoch.)
-- In a transaction the identity comes from outside (`restart`) and is never replaced: a batch that
-  the broker cannot place has failed, and with it the transaction.
+- In a transaction the identity comes from outside (`restart`) and is never replaced: an oldest
+  batch that the broker cannot place has failed, and with it the transaction.
 - A batch that is not acknowledged by its deadline is given up. One that is under way then keeps its
   place until the answer is there, but nobody waits for it any more.
 - Memory is reserved before records come in, and released when their batch is settled.
@@ -311,10 +311,11 @@ class Accumulator(Generic[Token]):
     ) -> Stale | None:
         """What to look up before the batch is sent again, or None if that is pointless."""
         if isinstance(error, KafkaError) and error.code in MISPLACED and self.limits.idempotent:
-            if self.limits.transactional:
-                return None
             if batch is queue.batches[0]:
+                if self.limits.transactional:
+                    return None
                 queue.break_seals()
+            # Otherwise it came too early, since one before it comes back.
             return Stale.NOTHING
         return forgets(error, batch.attempts, repeatable=True)
 

@@ -6,7 +6,7 @@ Three kinds of failure, by what is left to do:
   it had open is aborted, or soon will be; make a new producer.
 - `AbortableTransactionError`, and every other `ClientError` of a send: the transaction can only be
   aborted. The producer lives on, and the work can be done again in another transaction.
-- `TransactionUnresolved`: the end of a transaction was asked for and no answer came in time. It is
+- `TransactionUnresolved`: the end of a transaction was asked for and its answer never came. It is
   committed or aborted, as asked or by its timeout; ask again to learn more.
 
 What passes by itself (a coordinator that moves, the last transaction still being ended) is waited

@@ -14,8 +14,9 @@ Contract:
   with `ProducerFenced` if another producer has come since. (Needs Apache Kafka 2.5 or newer.)
 - A partition is added before anything is produced to it; to add it again does no harm.
 - `end` is asked until there is an answer, for up to the client's `api_timeout`, then it raises
-  `TransactionUnresolved`; to ask once more for the same end does no harm. There is nothing to end
-  (INVALID_TXN_STATE) before something was added.
+  `TransactionUnresolved`; to ask once more for the same end does no harm. So it does if a commit is
+  refused after one whose answer was lost: that one may have taken place, and another producer may
+  have come since. There is nothing to end (INVALID_TXN_STATE) before something was added.
 - Everything is sent again as long as the failure is one that passes. What is raised says what is
   left to do, see `transaction_types`.
 - Several processes may produce in one transaction: one of them calls `init` and hands the identity
@@ -27,8 +28,8 @@ AddPartitionsToTxn, and the epoch stays the same from one transaction to the nex
 (KIP-890, transaction.version 2) every EndTxn gives a new epoch, and whoever misses that answer has
 to be told it; and brokers add partitions while they take in the first batch, which saves a round
 trip for each transaction and makes the first batch wait for it in turn. A second protocol would
-save little and double what can go wrong, so there is one. Brokers with transaction.version 2 check
-the batches of such clients too, so that none is left behind in a transaction that has ended.
+save little and double what can go wrong, so there is one. Brokers since Kafka 3.6 check the batches
+of such clients too, so that none is left behind in a transaction that has ended.
 """
 
 from __future__ import annotations
@@ -172,23 +173,34 @@ class TransactionCoordinator:
         """Commit or abort; the identity of the next transaction."""
         request = EndTxnRequest(self.transactional_id, *identity, commit)
         what = f"{'commit' if commit else 'abort'} the transaction of {self._whose}"
+        may_be_committed = False
 
         async def attempt() -> None:
-            answer: EndTxnResponse = await self._client.send(
-                request, to=self._target, max_version=LAST_WITHOUT_EPOCHS
-            )
-            check_transaction(answer.error_code, what)
+            nonlocal may_be_committed
+            try:
+                answer: EndTxnResponse = await self._client.send(
+                    request, to=self._target, max_version=LAST_WITHOUT_EPOCHS
+                )
+                check_transaction(answer.error_code, what)
+            except ClientError as error:
+                may_be_committed = may_be_committed or (commit and _says_nothing(error))
+                raise
 
         try:
             await self._client.retry(attempt)
         except ClientError as error:
-            if isinstance(error, ConnectionLost | RequestTimedOut) or is_passing(error):
+            if may_be_committed or _says_nothing(error):
                 raise TransactionUnresolved(
                     f"{what}: no answer in time, and perhaps it took place; "
                     f"make a new producer, or ask for the same once more ({error})"
                 ) from error
             raise
         return identity
+
+
+def _says_nothing(error: ClientError) -> bool:
+    """Whether what was asked for may have been done."""
+    return isinstance(error, ConnectionLost | RequestTimedOut) or is_passing(error)
 
 
 def _offset_request(

@@ -66,20 +66,27 @@ HOW_TO_OWN: Final = (
 
 
 class Task(NamedTuple):
-    """Which task of which batch this is; batches of a stream have a query and a number."""
+    """Which task of which batch this is; the result of a batch query has no batch."""
 
     number: int
     attempt: int
     batch: Batch | None
 
     @classmethod
-    def current(cls) -> Task:
-        """The task that Spark runs in this process now."""
+    def current(cls, *, stream: bool) -> Task:
+        """The task that Spark runs in this process now.
+
+        Batch queries inside `foreachBatch` see the names of its batch, which is not theirs.
+        """
         context = TaskContext.get()
         assert context is not None  # writers are called in tasks
-        query = context.getLocalProperty("sql.streaming.queryId")
-        number = context.getLocalProperty("streaming.sql.batchId")
-        batch = None if query is None or number is None else Batch(query, int(number))
+        batch = None
+        if stream:
+            query = context.getLocalProperty("sql.streaming.queryId")
+            number = context.getLocalProperty("streaming.sql.batchId")
+            assert query is not None  # Spark has set both
+            assert number is not None
+            batch = Batch(query, int(number))
         return cls(context.partitionId(), context.attemptNumber(), batch)
 
 
@@ -107,11 +114,10 @@ class _Leased:
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenOnce:
-        return self._write(iterator, Task.current())
+        return self._write(iterator, Task.current(stream=self.stream))
 
     def _write(self, iterator: Iterator[pa.RecordBatch], task: Task) -> WrittenOnce:
         assert self._lease is not None  # tasks have a writer that was pickled
-        assert self.stream == (task.batch is not None)
         return write_once(iterator, self._options, self._transactional, self._lease, task)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -114,6 +114,17 @@ async def test_a_marker_that_comes_while_the_coordinator_is_asked(
     assert await send(node, request()) == ErrorCode.NONE
 
 
+async def test_a_marker_of_the_transaction_before(node: Node, coordinator: Coordinator) -> None:
+    """In the second version the coordinator waits for its end; that is no reason to refuse."""
+    coordinator.may_answer.clear()
+    sending = asyncio.ensure_future(send(node, request(epoch=1), version=12))
+    await until(lambda: bool(coordinator.asked))
+    coordinator.mark(epoch=1)
+    coordinator.may_answer.set()
+    assert await sending == ErrorCode.NONE
+    assert len(coordinator.asked) == 2
+
+
 async def test_the_coordinator_is_asked_once_for_each_transaction(
     node: Node, coordinator: Coordinator
 ) -> None:

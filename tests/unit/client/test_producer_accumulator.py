@@ -447,6 +447,26 @@ def test_broken_seals_are_made_anew_under_another_identity() -> None:
     assert (bench.take(now=9.0), sequence(second)) == (second, (8, 1))
 
 
+def test_in_a_transaction_only_the_oldest_batch_can_be_misplaced() -> None:
+    bench = Bench(transactional=True)
+    bench.established()
+    first, second = bench.add(), bench.add()
+    assert (bench.take(), bench.take()) == (first, second)
+    misplaced = refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    bench.machine.settle(first, refusal(ErrorCode.NOT_ENOUGH_REPLICAS), 0.0)
+    assert bench.machine.settle(second, misplaced, 0.0) == (None, Stale.NOTHING)
+    assert bench.take(now=9.0) is first
+    bench.machine.settle(first, Delivered(1, -1), 9.0)
+    assert (bench.take(now=9.0), sequence(second)) == (second, (7, 2))
+    assert read_batch(memoryview(second.data)).is_transactional
+    done, _ = bench.machine.settle(second, misplaced, 9.0)
+    assert done == Settled([2], misplaced)
+    assert not bench.machine.wants_identity
+    bench.machine.restart(Identity(7, 1))
+    third = bench.add()
+    assert (bench.take(now=9.0), sequence(third)) == (third, (7, 0))
+
+
 def test_what_is_given_up_under_way_is_not_sent_again() -> None:
     bench = Bench()
     batch = bench.add()

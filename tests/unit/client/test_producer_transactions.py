@@ -424,6 +424,17 @@ async def test_an_end_nobody_confirms_ends_the_producer(cluster: Cluster) -> Non
                     await producer.send("one", b"a")
 
 
+async def test_who_is_fenced_after_a_lost_answer_may_have_committed(cluster: Cluster) -> None:
+    cluster.coordinator.script(
+        EndTxnRequest, Instead.HANG_UP, EndTxnResponse(error_code=ErrorCode.PRODUCER_FENCED)
+    )
+    async with cluster.producer() as producer:
+        with pytest.raises(TransactionUnresolved, match="perhaps it took place"):
+            async with producer.transaction():
+                await producer.send("one", b"a")
+    assert cluster.story() == ["I", "A", "P", "Ec", "Ec"]
+
+
 async def test_to_cancel_is_to_abort(cluster: Cluster) -> None:
     async with cluster.producer() as producer:
         inside = asyncio.Event()

@@ -9,14 +9,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from ottla.client.cluster_view import TopicPartition
 from ottla.client.partitioner import partition_of_key
+from ottla.client.transactions import TransactionCoordinator
 from ottla.spark.errors import BadOption, BatchLost, OwnerRule, TaskRepeated
 from ottla.spark.owners import key_hashes
 from ottla.spark.sink_exactly_once import OnceBatchWriter, Task, WrittenOnce, check_owners
 from ottla.spark.sink_options import parse_sink
+from ottla.spark.sink_transaction import Batch
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.spark_sink import SCHEMA, Sink, rows, task
 from tests.support.spark_source import new_topic
@@ -55,6 +58,46 @@ def test_a_batch_is_seen_when_it_is_committed_and_not_before(sink: Sink) -> None
         assert sink.seen() == before
         sink.writer().commit([*pickle.loads(pickle.dumps(written)), None], batch)
         assert sink.seen() == sorted([*before, (0, b"a"), (1, b"b"), (2, b"c")])
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_case_40_whoever_goes_on_finds_a_batch_whole_or_not_at_all(
+    sink: Sink, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver ends after so many steps of its second batch, and another one takes over."""
+    first = sink.planned()
+    sink.writer().commit([task(first, [rows(0, b"a")]), task(first, [rows(1, b"b")], number=1)], 0)
+    done = sink.seen()
+    second = [(number, [rows(number, b"c"), rows(number, b"d")]) for number in (0, 1)]
+
+    def steps_of_a_batch() -> Iterator[None]:
+        planned = sink.planned()
+        yield
+        written = []
+        for number, data in second:
+            written.append(task(planned, data, number=number, batch=1))
+            yield
+        with monkeypatch.context() as patch:
+            patch.setattr(TransactionCoordinator, "end", _no_end)
+            sink.writer().commit([*written], 1)
+        yield
+        sink.writer().commit([*written], 1)
+        yield
+
+    going = steps_of_a_batch()
+    for _ in range(steps):
+        next(going)
+    whole = sorted([*done, *((n, value) for n in (0, 1) for value in (b"c", b"d"))])
+    assert sink.seen() == (whole if steps == 5 else done)
+    for _ in range(2):  # it is the same to a third one
+        planned = sink.planned()
+        written = [task(planned, data, number=number, batch=1) for number, data in second]
+        sink.writer().commit([*written], 1)
+        assert sink.seen() == whole
+
+
+async def _no_end(*_: object, **__: object) -> None:
+    """The driver ends before it asks for the end of the transaction."""
 
 
 def test_a_lease_is_taken_once_for_a_writer_and_anew_for_the_next(sink: Sink) -> None:
@@ -189,6 +232,15 @@ def test_the_result_of_a_query_is_one_transaction(broker: EmbeddedBroker) -> Non
             planned.abort([written[0], None])
     found = read_all(broker.bootstrap, topic, isolation="read_committed")
     assert [one.record.value for one in found] == [b"1", b"1"]
+
+
+def test_a_batch_query_has_no_part_in_the_batch_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = TaskContext()
+    context._partitionId, context._attemptNumber = 3, 1
+    context._localProperties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}
+    monkeypatch.setattr(TaskContext, "_taskContext", context)
+    assert Task.current(stream=True) == Task(3, 1, Batch("q", 7))
+    assert Task.current(stream=False) == Task(3, 1, None)  # as inside foreachBatch
 
 
 def test_the_name_of_a_sink() -> None:

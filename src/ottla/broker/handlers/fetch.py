@@ -29,7 +29,7 @@ from ottla.wire.schema.fetch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from ottla.broker.context import RequestContext
     from ottla.broker.fetch_sessions import FetchPlan, Wanted
@@ -46,6 +46,18 @@ class Found(NamedTuple):
     data: PartitionData
     size: int
     read: RemoteRead | None = None
+
+
+class Watched(NamedTuple):
+    """A partition, and those who waited for it when it was looked at."""
+
+    partition: HostedPartition
+    waiters: set[Callable[[], None]]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether they have been woken since: others would wait for what comes after that."""
+        return self.partition.waiters is not self.waiters
 
 
 class Answer(NamedTuple):
@@ -78,35 +90,50 @@ def fetch(
         or not plan.wanted
     ):
         return _response(plan, answer)
-    return _wait(context, request, plan)
+    return _wait(context, request, plan, _watch(context, plan))
 
 
-async def _wait(context: RequestContext, request: FetchRequest, plan: FetchPlan) -> FetchResponse:
+def _watch(context: RequestContext, plan: FetchPlan) -> list[Watched]:
+    """Where to be told that one of the logs has more to show than at the look just taken."""
+    found = [p for want in plan.wanted if (p := _try_find(context, want)) is not None]
+    return [Watched(partition, partition.waiters) for partition in found]
+
+
+async def _wait(
+    context: RequestContext, request: FetchRequest, plan: FetchPlan, watched: list[Watched]
+) -> FetchResponse:
     """Look again whenever one of the logs has more to show, until it is enough or too late."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.max_wait_ms / 1000
     while True:
-        woken = loop.create_future()
-
-        def wake(woken: asyncio.Future[None] = woken) -> None:
-            if not woken.done():
-                woken.set_result(None)
-
-        watched = [p for want in plan.wanted if (p := _try_find(context, want)) is not None]
-        for partition in watched:
-            partition.waiters.add(wake)
-        timer = loop.call_at(deadline, wake)
-        try:
-            await woken
-        finally:
-            timer.cancel()
-            for partition in watched:
-                partition.waiters.discard(wake)
+        # Others are served between the look that came before and the first line here.
+        if not any(one.is_over for one in watched):
+            await _woken(watched, deadline)
         answer = _look(context, request, plan)
+        watched = _watch(context, plan)
         if answer.remote:
             return await _wait_for_store(context, plan, answer)
         if answer.complete or answer.size >= request.min_bytes or loop.time() >= deadline:
             return _response(plan, answer)
+
+
+async def _woken(watched: list[Watched], deadline: float) -> None:
+    loop = asyncio.get_running_loop()
+    woken = loop.create_future()
+
+    def wake() -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    for one in watched:
+        one.waiters.add(wake)
+    timer = loop.call_at(deadline, wake)
+    try:
+        await woken
+    finally:
+        timer.cancel()
+        for one in watched:
+            one.waiters.discard(wake)
 
 
 async def _wait_for_store(

@@ -24,6 +24,7 @@ from ottla.coordination.groups.consumer import InvalidRegularExpression
 from ottla.coordination.groups.partitioner import partition_for
 from ottla.coordination.machine import Marker
 from ottla.coordination.transactions import messages as m
+from ottla.coordination.transactions.state import LAST_EPOCH
 from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -176,6 +177,7 @@ async def add_offsets_to_txn(
 async def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
     node = context.node
     version_2 = context.version >= FIRST_VERSION_2_OF_END
+    used_up = version_2 and request.producer_epoch >= LAST_EPOCH
     try:
         question = m.EndTransaction(
             request.transactional_id,
@@ -183,7 +185,7 @@ async def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResp
             request.producer_epoch,
             request.committed,
             version_2,
-            node.next_producer_id() if version_2 else m.NO_PRODUCER_ID,
+            node.next_producer_id() if used_up else m.NO_PRODUCER_ID,
         )
         answer = await node.transactions.ask(
             request.transactional_id, question, m.EndTransactionResponse

@@ -85,7 +85,7 @@ class EndTransaction:
     commit: bool
     version_2: bool = False
     fresh_producer_id: int = NO_PRODUCER_ID
-    """Needed with `version_2`, for a producer whose epochs are used up."""
+    """Needed with `version_2`, by a producer whose epochs are used up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,117 +2,35 @@
 
 from __future__ import annotations
 
-import time
-from functools import partial
-from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 import pytest
 
-import ottla
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.schema.find_coordinator import FindCoordinatorRequest
 from ottla.wire.schema.list_transactions import ListTransactionsRequest
-from ottla.wire.schema.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from ottla.wire.schema.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from tests.support.jvm import ApacheKafka, why_no_jvm
 from tests.support.raw_client import (
     LATEST,
     RawClient,
     batch,
     batches_of,
     now_ms,
-    produce_request,
     values_of,
 )
 from tests.support.raw_transactions import (
-    PATIENCE,
+    READ_COMMITTED,
     TRANSACTION,
     RawProducer,
+    committed,
     describe,
     producers_of,
+    wait_for,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-CONFIG: Final = {
-    "transaction.state.log.num.partitions": "2",
-    "offsets.topic.num.partitions": "2",
-    "transaction.max.timeout.ms": "100000",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
-}
-READ_COMMITTED: Final = 1
-NOT_READY: Final = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-)
-
-_numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def apache() -> Iterator[str]:
-    if (reason := why_no_jvm()) is not None:
-        pytest.skip(reason)
-    with ApacheKafka(heap="512m", config=CONFIG, jvm_options=("-XX:TieredStopAtLevel=1",)) as kafka:
-        yield kafka.bootstrap
-
-
-@pytest.fixture(scope="module")
-def own() -> Iterator[str]:
-    with ottla.EmbeddedBroker(config=CONFIG) as broker:
-        yield broker.bootstrap
-
-
-@pytest.fixture(params=["own", "apache"])
-def raw(request: pytest.FixtureRequest) -> Iterator[RawClient]:
-    with RawClient(request.getfixturevalue(request.param)) as client:
-        yield client
-
-
-@pytest.fixture
-def topic(raw: RawClient) -> str:
-    """A topic of two partitions of its own."""
-    name = f"t-{next(_numbers)}"
-    request = CreateTopicsRequest([CreatableTopic(name, 2, 1)], 30_000)
-    assert raw.ask("create_topics", 7, request).topics[0].error_code == 0
-    for index in (0, 1):
-        wait_for(partial(_is_led, raw, name, index))
-    return name
-
-
-def _is_led(raw: RawClient, topic: str, partition: int) -> bool:
-    return raw.offset(topic, LATEST, partition=partition).error_code == 0
-
-
-@pytest.fixture
-def producer(raw: RawClient) -> RawProducer:
-    made = RawProducer(raw)
-    assert made.init().error_code == 0
-    return made
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def committed(raw: RawClient, topic: str, partition: int = 0) -> int:
-    """Where readers of committed records stop."""
-    return raw.offset(topic, LATEST, partition=partition, isolation_level=READ_COMMITTED).offset
 
 
 def test_find_coordinator(raw: RawClient) -> None:
@@ -273,101 +191,6 @@ def test_t50_a_timeout_aborts(raw: RawClient, topic: str) -> None:
     assert producer.send(topic).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_batch_without_a_transactional_id(raw: RawClient, topic: str) -> None:
-    """All of the request is refused, also what would do by itself."""
-    outlaw = batch(b"v", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-    answer = raw.ask("produce", 11, produce_request(topic, {0: batch(b"plain"), 1: outlaw}))
-    codes = [each.error_code for each in answer.responses[0].partition_responses]
-    assert codes == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
-    assert raw.offset(topic, LATEST).offset == 0
-
-
-@pytest.mark.parametrize(
-    ("version", "code"),
-    [(9, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE)],
-)
-def test_a_partition_that_was_not_added(
-    raw: RawClient, topic: str, producer: RawProducer, version: int, code: int
-) -> None:
-    assert producer.send(topic, 0, version=version).error_code == code
-    producer.add_until_done(topic, 0)
-    assert producer.send(topic, 0, version=version).error_code == 0
-    assert producer.send(topic, 1, version=version).error_code == code
-    assert producer.send(topic, 0, version=version).error_code == 0
-    assert producer.end(commit=True).error_code == 0
-    producer.wait_until("CompleteCommit")
-    assert producer.send(topic, 0, version=version).error_code == code
-    assert (raw.offset(topic, LATEST).offset, committed(raw, topic)) == (3, 3)
-
-
-def test_two_producers_in_one_request(raw: RawClient, topic: str, producer: RawProducer) -> None:
-    other = RawProducer(raw)
-    other.init()
-    producer.add_until_done(topic, 0)
-    request = producer.request(topic, {0: producer.batch(topic, 0), 1: other.batch(topic, 1)})
-    answer = raw.ask("produce", 11, request)
-    codes = [each.error_code for each in answer.responses[0].partition_responses]
-    assert codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
-
-
-def test_a_plain_batch_in_an_open_transaction(
-    raw: RawClient, topic: str, producer: RawProducer
-) -> None:
-    producer.add_until_done(topic, 0)
-    assert producer.send(topic).error_code == 0
-    plain = batch(
-        b"v", producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=1
-    )
-    assert raw.produce(topic, plain).error_code == ErrorCode.INVALID_TXN_STATE
-
-
-def test_pipelined_batches_keep_their_order(
-    raw: RawClient, topic: str, producer: RawProducer
-) -> None:
-    """The first of them waits for the coordinator, and with it those behind it."""
-    producer.add_until_done(topic, 0, 1)
-    for number in range(20):
-        records = producer.batch(topic, number % 2, b"%d" % number)
-        raw.send("produce", 11, producer.request(topic, {number % 2: records}))
-    for number in range(20):
-        _, answer = raw.receive("produce", 11)
-        found = answer.responses[0].partition_responses[0]
-        assert (found.error_code, found.base_offset) == (0, number // 2)
-    assert values_of(raw.fetch_one(topic, 0)) == [b"%d" % number for number in range(0, 20, 2)]
-
-
-def test_a_repeated_batch(raw: RawClient, topic: str, producer: RawProducer) -> None:
-    producer.add_until_done(topic, 0)
-    request = producer.request(topic, {0: producer.batch(topic)})
-    for _ in range(2):
-        found = raw.ask("produce", 11, request).responses[0].partition_responses[0]
-        assert (found.error_code, found.base_offset) == (0, 0)
-
-
-def test_t54_the_second_version(raw: RawClient, topic: str, producer: RawProducer) -> None:
-    """Produce adds the partition, the end of a transaction bumps the epoch."""
-    before = producer.producer_id, producer.epoch
-    assert producer.send(topic, 0, version=12).error_code == 0
-    assert producer.describe().transaction_state == "Ongoing"
-    answer = producer.end(commit=True, version=5)
-    assert (answer.error_code, answer.producer_id) == (0, before[0])
-    assert answer.producer_epoch == before[1] + 1
-    producer.wait_until("CompleteCommit")
-    again = producer.end(commit=True, version=5)
-    assert (again.error_code, again.producer_epoch) == (0, before[1] + 1)
-    assert producer.end(commit=False, version=5).error_code == ErrorCode.INVALID_TXN_STATE
-    producer.epoch, producer.sequences = answer.producer_epoch, {}
-    # Without a pause: the transaction before may be ending still.
-    for commit in (True, False, True):
-        wait_for(lambda: producer.send(topic, 1, version=12).error_code == 0)
-        assert producer.end_and_go_on(commit=commit).error_code == 0
-    assert producer.epoch == before[1] + 4
-    producer.wait_until("CompleteCommit")
-    assert [committed(raw, topic, index) for index in (0, 1)] == [2, 6]
-    marker = batches_of(raw.fetch_one(topic, 0))[-1]
-    assert (marker.is_control, marker.producer_epoch) == (True, before[1] + 1)
-
-
 def test_t54_an_abort_of_nothing(producer: RawProducer) -> None:
     epoch = producer.epoch
     assert producer.end(commit=True, version=5).error_code == ErrorCode.INVALID_TXN_STATE
@@ -376,17 +199,6 @@ def test_t54_an_abort_of_nothing(producer: RawProducer) -> None:
     producer.wait_until("CompleteAbort")
     assert producer.end_and_go_on(commit=False).error_code == 0
     assert producer.epoch == epoch + 2
-
-
-def test_t54_the_first_batch_has_the_first_sequence(
-    raw: RawClient, topic: str, producer: RawProducer
-) -> None:
-    producer.sequences[topic, 0] = 1
-    late = producer.send(topic, 0, version=12)
-    assert late.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    producer.sequences[topic, 0] = 0
-    assert producer.send(topic, 0, version=12).error_code == 0
-    assert producer.send(topic, 0, version=12).error_code == 0
 
 
 def test_questions_of_brokers(raw: RawClient, topic: str, producer: RawProducer) -> None:
@@ -490,59 +302,6 @@ def test_write_txn_markers(raw: RawClient, topic: str, producer: RawProducer) ->
     assert stale == [ErrorCode.INVALID_PRODUCER_EPOCH]
     # The coordinator still says that the partition is in the transaction.
     assert producer.send(topic).error_code == 0
-
-
-def commit_offset(producer: RawProducer, topic: str, *, version: int) -> int:
-    offset = TxnOffsetCommitRequestPartition(0, 5)
-    request = TxnOffsetCommitRequest(
-        producer.name,
-        "offsets",
-        producer.producer_id,
-        producer.epoch,
-        topics=[TxnOffsetCommitRequestTopic(topic, [offset])],
-    )
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        answer = producer.raw.ask("txn_offset_commit", version, request)
-        code: int = answer.topics[0].partitions[0].error_code
-        if code not in NOT_READY or time.monotonic() > deadline:
-            return code
-        time.sleep(0.02)
-
-
-def find_group_coordinator(raw: RawClient, group: str) -> None:
-    request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
-    wait_for(lambda: raw.ask("find_coordinator", 4, request).coordinators[0].error_code == 0)
-
-
-@pytest.mark.parametrize(
-    ("version", "code"),
-    [(3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)],
-)
-def test_offsets_of_a_group_that_was_not_added(
-    raw: RawClient, topic: str, producer: RawProducer, version: int, code: int
-) -> None:
-    find_group_coordinator(raw, "offsets")
-    assert commit_offset(producer, topic, version=version) == code
-    wait_for(lambda: producer.add_offsets("offsets") == 0)
-    assert commit_offset(producer, topic, version=version) == 0
-    assert producer.end(commit=True).error_code == 0
-    producer.wait_until("CompleteCommit")
-    assert commit_offset(producer, topic, version=version) == code
-
-
-def test_t54_offsets_join_by_themselves(raw: RawClient, topic: str, producer: RawProducer) -> None:
-    find_group_coordinator(raw, "offsets")
-    assert commit_offset(producer, topic, version=5) == 0
-    (found,) = producer.describe().topics
-    assert (found.topic, len(found.partitions)) == ("__consumer_offsets", 1)
-    assert producer.end_and_go_on(commit=True).error_code == 0
-    wait_for(lambda: commit_offset(producer, topic, version=5) == 0)
-    producer.epoch -= 1
-    assert commit_offset(producer, topic, version=5) == ErrorCode.INVALID_PRODUCER_EPOCH
-    producer.producer_id += 100
-    assert commit_offset(producer, topic, version=5) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert commit_offset(producer, topic, version=4) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_offsets_join_the_transaction(raw: RawClient, producer: RawProducer) -> None:

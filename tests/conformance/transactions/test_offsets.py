@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ottla import EmbeddedBroker
 from ottla.coordination.groups.partitioner import partition_for
 from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
 )
-from ottla.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.schema.delete_groups import DeleteGroupsRequest
 from ottla.wire.schema.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.wire.schema.offset_delete import (
@@ -29,61 +26,13 @@ from ottla.wire.schema.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from tests.support.group_members import subscription
-from tests.support.jvm import ApacheKafka, why_no_jvm
-from tests.support.raw_client import LATEST, RawClient
-from tests.support.raw_offsets import RawOffsets, wait_for
-from tests.support.raw_transactions import RawProducer
+from tests.support.raw_offsets import RawOffsets
+from tests.support.raw_transactions import CONFIG, RawProducer, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.support.raw_client import RawClient
 
-
-CONFIG: Final = {
-    "transaction.state.log.num.partitions": "2",
-    "offsets.topic.num.partitions": "2",
-    "group.initial.rebalance.delay.ms": "0",
-}
 UNSTABLE: Final = ErrorCode.UNSTABLE_OFFSET_COMMIT
-
-_numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def apache() -> Iterator[str]:
-    if (reason := why_no_jvm()) is not None:
-        pytest.skip(reason)
-    with ApacheKafka(heap="512m", config=CONFIG, jvm_options=("-XX:TieredStopAtLevel=1",)) as kafka:
-        yield kafka.bootstrap
-
-
-@pytest.fixture(scope="module")
-def own() -> Iterator[str]:
-    with EmbeddedBroker(config=CONFIG) as broker:
-        yield broker.bootstrap
-
-
-@pytest.fixture(params=["own", "apache"])
-def raw(request: pytest.FixtureRequest) -> Iterator[RawClient]:
-    with RawClient(request.getfixturevalue(request.param)) as client:
-        yield client
-
-
-@pytest.fixture
-def topic(raw: RawClient) -> str:
-    """A topic of two partitions of its own."""
-    name = f"t-{next(_numbers)}"
-    request = CreateTopicsRequest([CreatableTopic(name, 2, 1)], 30_000)
-    assert raw.ask("create_topics", 7, request).topics[0].error_code == 0
-    wait_for(lambda: raw.topic(name).error_code == 0 and len(raw.topic(name).partitions) == 2)
-    wait_for(lambda: raw.offset(name, LATEST, partition=1).error_code == 0)
-    return name
-
-
-@pytest.fixture
-def producer(raw: RawClient) -> RawProducer:
-    made = RawProducer(raw)
-    assert made.init().error_code == 0
-    return made
 
 
 @pytest.fixture
@@ -169,6 +118,16 @@ def test_the_transaction_has_to_know_of_the_offsets(
     assert [(each.topic, list(each.partitions)) for each in found.topics] == [
         (CONSUMER_OFFSETS_TOPIC, [partition_of(group)])
     ]
+
+
+def test_t54_the_next_transaction_at_once(group: RawOffsets, producer: RawProducer) -> None:
+    """Its offsets may find the one before ending still, which is no reason to give up."""
+    wait = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    for offset in range(5):
+        while (code := group.commit_in(producer, offset, version=5)) != 0:
+            assert code in wait
+        assert producer.end_and_go_on(commit=True).error_code == 0
+    group.wait_for_offset((0, 4))
 
 
 def test_who_is_not_the_producer(raw: RawClient, group: RawOffsets, producer: RawProducer) -> None:

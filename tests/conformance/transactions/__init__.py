@@ -1,0 +1,1 @@
+"""A package, so that Apache Kafka is started once for all of it."""
