@@ -49,6 +49,8 @@ SHORT: Final = {
     "share.coordinator.state.topic.num.partitions": "1",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
+    # Records here are of 1970.
+    "log.retention.ms": "-1",
 }
 LOCK_SECONDS: Final = 2.0
 PATIENCE: Final = 60.0
@@ -197,7 +199,7 @@ def test_case_29_31_35_a_share_group_in_spark(
 ) -> None:
     group = new_group(bootstrap, share_record_lock_duration_ms=str(int(LOCK_SECONDS * 1000)))
     topic, bad = f"queue-of-{group}", f"verdicts-of-{group}"
-    create_topic(bootstrap, topic, 2)
+    create_topic(bootstrap, topic)
     create_topic(bootstrap, bad)
     fill(bootstrap, topic, 30)
     batches: dict[int, list[int]] = {}
@@ -221,14 +223,16 @@ def test_case_29_31_35_a_share_group_in_spark(
         query = writer.option("checkpointLocation", str(tmp_path)).start()
         deadline = time.monotonic() + 2 * PATIENCE
         try:
-            while sum(map(len, batches.values())) < records or lags(bootstrap, group)[0]:
+            while not (
+                sum(map(len, batches.values())) == records
+                and lags(bootstrap, group) == {0: 0}
+                and query.lastProgress
+            ):
                 assert time.monotonic() < deadline, (batches, query.status)
                 if not query.isActive:
                     query.processAllAvailable()  # raises what has ended it
                 time.sleep(0.1)
-            found = query.lastProgress
-            assert found is not None
-            progress.append(json.loads(found["sources"][0]["latestOffset"]))
+            progress.append(json.loads(query.lastProgress["sources"][0]["latestOffset"]))
         finally:
             query.stop()
 
