@@ -52,13 +52,14 @@ def share_broker() -> Iterator[ottla.EmbeddedBroker]:
         yield broker
 
 
-@pytest.fixture(scope="module")
-def apache_share_bootstrap() -> Iterator[str]:
-    """Apache Kafka with the same settings."""
+@pytest.fixture(scope="session")
+def apache_bootstrap() -> Iterator[str]:
+    """Apache Kafka, where locks can be short too; one for all files, as it takes long to start."""
     if (reason := why_no_jvm()) is not None:
         pytest.skip(reason)
+    config = {**SHARE_CONFIG, "auto.create.topics.enable": "false"}
     options = ("-XX:TieredStopAtLevel=1",)
-    with ApacheKafka(heap="512m", config=SHARE_CONFIG, jvm_options=options) as kafka:
+    with ApacheKafka(heap="512m", config=config, jvm_options=options) as kafka:
         yield kafka.bootstrap
 
 
@@ -66,7 +67,7 @@ def apache_share_bootstrap() -> Iterator[str]:
 async def place(request: pytest.FixtureRequest) -> Place:
     """On each of the brokers that must not make a difference."""
     if request.param == "apache":
-        bootstrap: str = request.getfixturevalue("apache_share_bootstrap")
+        bootstrap: str = request.getfixturevalue("apache_bootstrap")
     else:
         bootstrap = request.getfixturevalue("share_broker").bootstrap
     made = Place(bootstrap)

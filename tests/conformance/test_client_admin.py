@@ -26,7 +26,6 @@ from ottla.wire.schema.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.support.jvm import ApacheKafka, why_no_jvm
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -66,11 +65,7 @@ def admin_bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
         with ottla.EmbeddedBroker() as broker:
             yield broker.bootstrap
         return
-    missing = why_no_jvm()
-    if missing is not None:
-        pytest.skip(missing)
-    with ApacheKafka(heap="512m") as kafka:
-        yield kafka.bootstrap
+    yield request.getfixturevalue("apache_bootstrap")
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ import ottla
 from ottla.client.admin import Admin
 from ottla.client.admin_resets import NothingToReset, ShiftBy, ToOffset
 from ottla.client.errors import KafkaError
-from tests.support.jvm import ApacheKafka, why_no_jvm
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -43,11 +42,7 @@ def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
         with ottla.EmbeddedBroker(config=CONFIG) as broker:
             yield broker.bootstrap
         return
-    missing = why_no_jvm()
-    if missing is not None:
-        pytest.skip(missing)
-    with ApacheKafka(heap="512m", config=CONFIG) as kafka:
-        yield kafka.bootstrap
+    yield request.getfixturevalue("apache_bootstrap")
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from ottla.client.admin import Admin
 from ottla.client.errors import KafkaError
 from ottla.client.partitioner import partition_of_key
 from ottla.client.producer_types import RecordTooLarge
-from tests.support.jvm import ApacheKafka, why_no_jvm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -217,37 +216,29 @@ async def test_librdkafkas_mock_of_three_brokers(mock_cluster: str) -> None:
         assert offsets == list(range(len(offsets)))
 
 
-@pytest.fixture(scope="module")
-def apache_kafka() -> Iterator[ApacheKafka]:
-    if (missing := why_no_jvm()) is not None:
-        pytest.skip(missing)
-    with ApacheKafka(config={"auto.create.topics.enable": "false"}, heap="512m") as broker:
-        yield broker
-
-
 @pytest.mark.parametrize("codec", CODECS)
-async def test_apache_kafka_takes_what_is_sent(apache_kafka: ApacheKafka, codec: str) -> None:
+async def test_apache_kafka_takes_what_is_sent(apache_bootstrap: str, codec: str) -> None:
     topic = f"codec-{codec}"
     values = [b"value %d " % n * 20 for n in range(300)]
-    async with Admin(apache_kafka.bootstrap) as admin:
+    async with Admin(apache_bootstrap) as admin:
         await admin.create_topic(topic, partitions=2, configs={"max.message.bytes": "20000"})
     async with Producer(
-        apache_kafka.bootstrap, compression_type=codec, max_request_size=10_000
+        apache_bootstrap, compression_type=codec, max_request_size=10_000
     ) as producer:
         calls = [producer.send(topic, value, partition=0) for value in values]
         found = await asyncio.gather(*calls)
         assert [one.offset for one in found] == list(range(300))
         delivered = await producer.send_arrow(topic, pa.table({"value": values}), partition=1)
         assert sum(one.records for one in delivered) == 300
-    read = await asyncio.to_thread(read_back, apache_kafka.bootstrap, topic, 2, 600)
+    read = await asyncio.to_thread(read_back, apache_bootstrap, topic, 2, 600)
     assert read == {0: values, 1: values}
 
 
-async def test_apache_kafka_refuses_what_ottla_refuses(apache_kafka: ApacheKafka) -> None:
-    async with Admin(apache_kafka.bootstrap) as admin:
+async def test_apache_kafka_refuses_what_ottla_refuses(apache_bootstrap: str) -> None:
+    async with Admin(apache_bootstrap) as admin:
         await admin.create_topic("small", configs={"max.message.bytes": "1000"})
         await admin.create_topic("compacted", configs={"cleanup.policy": "compact"})
-    async with Producer(apache_kafka.bootstrap) as producer:
+    async with Producer(apache_bootstrap) as producer:
         with pytest.raises(KafkaError, match="create it first"):
             await producer.send("nope", b"v")
         with pytest.raises(RecordTooLarge):

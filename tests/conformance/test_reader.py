@@ -22,10 +22,9 @@ from ottla.client.cluster import Client
 from ottla.client.errors import ClientClosed, KafkaError
 from ottla.client.reader_types import DataLost, Timestamp, TopicRecreated
 from ottla.wire.arrow import SCHEMA
-from tests.support.jvm import ApacheKafka, why_no_jvm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 NOW = 1_700_000_000_000
@@ -47,8 +46,9 @@ def produce(
     **settings: Any,
 ) -> None:
     """One record per value, a millisecond apart, under keys in turn."""
-    # Idempotent, lest a retry change the order.
-    fixed = {"bootstrap.servers": bootstrap, "log_level": 0, "enable.idempotence": True}
+    # One request at a time, lest a retry change the order; an idempotent one would wait for its id
+    # half a second each time.
+    fixed = {"bootstrap.servers": bootstrap, "log_level": 0, "max.in.flight": 1}
     client = Producer({**fixed, "linger.ms": 5, **settings})
     for number, value in enumerate(values):
         client.produce(
@@ -77,19 +77,11 @@ async def values(reader: ottla.Reader, limit: int | None = None) -> list[bytes |
     return found
 
 
-@pytest.fixture(scope="module")
-def apache() -> Iterator[str]:
-    if (reason := why_no_jvm()) is not None:
-        pytest.skip(reason)
-    with ApacheKafka(jvm_options=("-XX:TieredStopAtLevel=1",)) as broker:
-        yield broker.bootstrap
-
-
 @pytest.fixture(params=["ottla", "apache"])
 def bootstrap(request: pytest.FixtureRequest) -> str:
     """Each of the brokers that must not make a difference."""
     if request.param == "apache":
-        found: str = request.getfixturevalue("apache")
+        found: str = request.getfixturevalue("apache_bootstrap")
         return found
     broker: ottla.EmbeddedBroker = request.getfixturevalue("ottla_broker")
     return broker.bootstrap
@@ -188,13 +180,15 @@ async def test_seeks(bootstrap: str, topic: str) -> None:
             await reader.seek({1: 0})
 
 
-async def test_a_transaction_that_was_aborted(apache: str) -> None:
+async def test_a_transaction_that_was_aborted(apache_bootstrap: str) -> None:
     name = f"reader-{next(_numbers)}"
-    async with ottla.Admin(apache) as admin:
+    async with ottla.Admin(apache_bootstrap) as admin:
         await admin.create_topic(name)
 
     def write() -> None:
-        producer = Producer({"bootstrap.servers": apache, "transactional.id": name, "log_level": 0})
+        producer = Producer(
+            {"bootstrap.servers": apache_bootstrap, "transactional.id": name, "log_level": 0}
+        )
         producer.init_transactions(PATIENCE)
         for number in range(6):
             producer.begin_transaction()
@@ -207,10 +201,10 @@ async def test_a_transaction_that_was_aborted(apache: str) -> None:
     every = [b"%d.%d" % (number, at) for number in range(6) for at in range(10)]
     committed = [value for value in every if value[:1] in b"024"]
     # The last marker may be yet to be written; a stop by offset waits for it.
-    async with ottla.Reader(apache, name, stop=66) as reader:
+    async with ottla.Reader(apache_bootstrap, name, stop=66) as reader:
         assert await values(reader) == every
         assert reader.positions == {0: 66}
-    async with ottla.Reader(apache, name, stop=66, isolation="read_committed") as reader:
+    async with ottla.Reader(apache_bootstrap, name, stop=66, isolation="read_committed") as reader:
         assert await values(reader) == committed
         assert reader.positions == {0: 66}
 

@@ -1,12 +1,17 @@
-"""Source, share source and sink against Apache Kafka itself, transactions included; no Spark."""
+"""Source, share source and sink against Apache Kafka itself, transactions included.
+
+Only the last test has Spark around it: backends show as much in less time.
+"""
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from ottla.client.cluster_view import TopicPartition
@@ -17,7 +22,9 @@ from ottla.spark.options import parse_source
 from ottla.spark.sink import write_rows
 from ottla.spark.sink_options import parse_sink
 from ottla.wire.records import Record
+from tests.support.faults_broker import soak
 from tests.support.jvm import ApacheKafka, why_no_jvm
+from tests.support.spark import NO_PAUSE
 from tests.support.spark_share import kill, lags, new_group, share_backend, take
 from tests.support.spark_share import rows as share_rows
 from tests.support.spark_sink import Sink, task
@@ -26,7 +33,10 @@ from tests.support.spark_source import rows
 from tests.support.topics import create_topic, produce
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
 
     from ottla.spark.backend import Offset
     from ottla.spark.share_backend import ShareBackend
@@ -39,6 +49,8 @@ SHORT: Final = {
     "share.coordinator.state.topic.num.partitions": "1",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
+    # Records here are of 1970.
+    "log.retention.ms": "-1",
 }
 LOCK_SECONDS: Final = 2.0
 PATIENCE: Final = 60.0
@@ -179,3 +191,61 @@ def test_case_29_31_32_a_share_group_with_none_of_our_helps(bootstrap: str) -> N
     assert again.latest() == {"held": 0, "waiting": 0, "ghosts": 0, "lostLocks": 30}
     assert lags(bootstrap, group) == {0: 0}
     again.close()
+
+
+@pytest.mark.skipif(not soak(), reason="a JVM for Kafka and one for Spark; part of make soak")
+def test_case_29_31_35_a_share_group_in_spark(
+    spark: SparkSession, bootstrap: str, tmp_path: Path
+) -> None:
+    group = new_group(bootstrap, share_record_lock_duration_ms=str(int(LOCK_SECONDS * 1000)))
+    topic, bad = f"queue-of-{group}", f"verdicts-of-{group}"
+    create_topic(bootstrap, topic)
+    create_topic(bootstrap, bad)
+    fill(bootstrap, topic, 30)
+    batches: dict[int, list[int]] = {}
+    progress: list[dict[str, int]] = []
+
+    def explode(frame: DataFrame, number: int) -> None:
+        raise RuntimeError(f"batch {number} is not to be")
+
+    def keep(frame: DataFrame, number: int) -> None:
+        rows = frame.where("offset = 7").selectExpr(f"'{topic}' as topic", "partition", "offset")
+        verdicts = rows.selectExpr("to_json(struct(*)) as value")
+        to_topic = verdicts.write.format("ottla").mode("append").option("topic", bad)
+        to_topic.option("kafka.bootstrap.servers", bootstrap).save()
+        batches[number] = sorted(row.offset for row in frame.collect())
+
+    def run(work: Callable[[DataFrame, int], None], records: int) -> None:
+        reader = spark.readStream.format("ottla").option("kafka.bootstrap.servers", bootstrap)
+        reader = reader.options(subscribe=topic, shareGroup=group, columns="partition,offset")
+        frame = reader.option("share.maxRecords", "20").option("share.verdicts", f"topic:{bad}")
+        writer = frame.load().writeStream.foreachBatch(work).trigger(**NO_PAUSE)
+        query = writer.option("checkpointLocation", str(tmp_path)).start()
+        deadline = time.monotonic() + 2 * PATIENCE
+        try:
+            while not (
+                sum(map(len, batches.values())) == records
+                and lags(bootstrap, group) == {0: 0}
+                and query.lastProgress
+            ):
+                assert time.monotonic() < deadline, (batches, query.status)
+                if not query.isActive:
+                    query.processAllAvailable()  # raises what has ended it
+                time.sleep(0.1)
+            progress.append(json.loads(query.lastProgress["sources"][0]["latestOffset"]))
+        finally:
+            query.stop()
+
+    with pytest.raises(PySparkException, match="batch 0 is not to be"):
+        run(explode, 1)
+    assert batches == {}
+    # The locks of the batch that failed ended with its driver; it is run again all the same.
+    run(keep, 30)
+    fill(bootstrap, topic, 12)
+    run(keep, 42)
+    assert sorted(at for some in batches.values() for at in some) == list(range(42))
+    assert progress[-1]["badVerdicts"] == 0
+    assert values(source(bootstrap, bad)) == [
+        json.dumps({"topic": topic, "partition": 0, "offset": 7}, separators=(",", ":")).encode()
+    ]
+    assert take(bootstrap, group, topic, 2 * LOCK_SECONDS) == []

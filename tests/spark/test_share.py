@@ -290,25 +290,33 @@ def test_case_34_a_poison_row_ends_in_the_dead_letters(
     assert dead_letters(spark, queues, "dlq.poison") == ["0"]
 
 
+@pytest.mark.parametrize("place", ["file", "topic"])
 def test_case_35_verdicts_reject_and_the_rest_is_accepted(
-    spark: SparkSession, queues: EmbeddedBroker, tmp_path: Path
+    spark: SparkSession, queues: EmbeddedBroker, tmp_path: Path, place: str
 ) -> None:
-    topic = new_topic(queues)
-    queues.create_topic("dlq.verdicts", configs={"errors.deadletterqueue.group.enable": "true"})
-    group = new_group(queues.bootstrap, errors_deadletterqueue_topic_name="dlq.verdicts")
+    topic, bad = new_topic(queues), new_topic(queues)
+    letters = f"dlq.verdicts.{place}"
+    queues.create_topic(letters, configs={"errors.deadletterqueue.group.enable": "true"})
+    group = new_group(queues.bootstrap, errors_deadletterqueue_topic_name=letters)
     fill(queues, topic, {0: 20})
     verdicts = tmp_path / "verdicts.json"
 
     def judge(frame: DataFrame, number: int) -> None:
+        if place == "topic":
+            named = frame.selectExpr(f"'{topic}' as topic", "partition", "offset")
+            rows = named.where("offset in (3, 4, 11)").selectExpr("to_json(struct(*)) as value")
+            writer = rows.write.format("ottla").mode("append").option("topic", bad)
+            writer.option("kafka.bootstrap.servers", queues.bootstrap).save()
+            return
         lines = [json.dumps({"topic": topic, "partition": 0, "offset": at}) for at in (3, 4, 11)]
         verdicts.write_text("\n".join(lines) + "\n")
 
     sink = Sink(judge)
-    options = {"share__verdicts": str(verdicts)}
+    options = {"share__verdicts": f"topic:{bad}" if place == "topic" else str(verdicts)}
     Query(spark, queues, group, tmp_path / "checkpoint", topic, **options).run(sink)
     assert sink.offsets == expected(p0=20)
     assert lags(queues.bootstrap, group) == {0: 0}
-    assert dead_letters(spark, queues, "dlq.verdicts") == ["11", "3", "4"]
+    assert dead_letters(spark, queues, letters) == ["11", "3", "4"]
 
 
 def dead_letters(spark: SparkSession, broker: EmbeddedBroker, topic: str) -> list[str]:

@@ -47,7 +47,7 @@ THERE: Final = "there"
 GO: Final = "go"
 NOBODY_ABORTS: Final = "dead"
 """Files: a task is waiting; it need not; the driver has ended with its worker."""
-PATIENCE: Final = 120.0
+PATIENCE: Final = 300.0
 
 
 class Faults:
@@ -58,9 +58,13 @@ class Faults:
 
     def order(self, point: str, batch: int) -> None:
         """Have something happen in this batch; what happened before is over."""
-        for name in (THERE, GO, NOBODY_ABORTS, "struck"):
-            (self._directory / name).unlink(missing_ok=True)
+        self.forget()
         (self._directory / "order").write_text(f"{batch} {point}")
+
+    def forget(self) -> None:
+        """Have nothing happen."""
+        for name in ("order", "struck", THERE, GO, NOBODY_ABORTS):
+            (self._directory / name).unlink(missing_ok=True)
 
     def strikes(self, point: str, batch: int) -> bool:
         """Whether it is now, for the only time."""

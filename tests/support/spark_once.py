@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.spark.owners import by_partition
-from tests.support.spark import PATIENCE, start
+from tests.support.spark import start
 from tests.support.spark_faults import FORMAT, Faults, FaultySource
 from tests.support.topics import read_all
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 PER_BATCH: Final = 16
+PATIENCE: Final = 300
 FAILURE: Final = "failure"
 
 
@@ -105,7 +106,7 @@ def outcome(query: StreamingQuery) -> str:
     from pyspark.errors import StreamingQueryException
 
     try:
-        assert query.awaitTermination(PATIENCE * 2), "the query has not ended"
+        assert query.awaitTermination(PATIENCE), "the query has not ended"
     except StreamingQueryException as error:
         return str(error)
     return ""

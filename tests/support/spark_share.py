@@ -124,6 +124,8 @@ def kill(source: ShareBackend) -> None:
         source._renewing.cancel()
         await source._queue._member.stop()
         await source._client.close()
+        if source._verdict_topic is not None:
+            await source._verdict_topic.close()
 
     background().call(end())
     if source._cluster is not None:

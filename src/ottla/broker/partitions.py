@@ -44,6 +44,7 @@ class HostedPartition:
         "dirty_since",
         "gone",
         "index",
+        "internal",
         "leader_epoch",
         "log",
         "topic",
@@ -54,6 +55,7 @@ class HostedPartition:
 
     def __init__(self, topic: Topic, index: int, log: PartitionLog) -> None:
         self.topic = topic.name
+        self.internal = topic.internal
         self.topic_id = topic.topic_id.bytes
         self.index = index
         self.leader_epoch = topic.partitions[index].leader_epoch

@@ -9,6 +9,9 @@ Rules:
 - In a process that goes on with a checkpoint, the sessions are ended once after the first batch is
   settled: what a former life acquired and never planned comes back then, not when its locks end.
 - A batch that another process has planned is kept locked as one of our own, if the broker lets us.
+- Verdicts in a topic are read from where it ended when the batch was planned, before it is the
+  batch's turn to be settled: waiting for them does not keep locks from being renewed. As long as
+  there is one on a ghost, later batches carry the same place, so that no later life forgets it.
 - When the query stops, what was never planned is given back, and what was planned is left locked
   for the next life (`share.onStop=hold`), as long as the group's grace and its locks last.
 """
@@ -35,6 +38,7 @@ from ottla.spark.options import LOG, SourceOptions
 from ottla.spark.share_machine import ShareMachine, initial_offset, parse_offset
 from ottla.spark.share_queue import ShareQueue
 from ottla.spark.share_ranges import Spans, below, common, minus, pieces, plus, size
+from ottla.spark.share_verdict_topic import VerdictTopic
 from ottla.spark.share_verdicts import read_verdicts
 
 if TYPE_CHECKING:
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
 
     from ottla.client.cluster import Client
     from ottla.client.cluster_view import Topic
+    from ottla.spark.offsets import Offsets
     from ottla.spark.share_options import ShareOptions
     from ottla.spark.share_reading import ShareTask
 
@@ -87,6 +92,7 @@ class ShareBackend(Backend):
         self._frozen_wait = FROZEN_WAIT
         self._is_closing = False
         self._verdicts: Spans = {}
+        self._verdict_topic: VerdictTopic | None = None
 
     # What the driver asks.
 
@@ -121,12 +127,15 @@ class ShareBackend(Backend):
     def latest(self) -> Offset | None:
         """What the source holds; Spark shows it with a query's progress."""
         machine = self._machine
-        return {
+        found: Offset = {
             "held": size(machine.held),
             "waiting": size(machine.waiting),
             "ghosts": size(machine.ghosts),
             "lostLocks": machine.lost_locks,
         }
+        if self._verdict_topic is not None:
+            found["badVerdicts"] = self._verdict_topic.bad
+        return found
 
     def close(self) -> None:
         self._is_closing = True
@@ -187,12 +196,12 @@ class ShareBackend(Backend):
 
     async def _settle(self, start: Offset) -> None:
         machine = self._machine
+        owed = machine.to_settle(start)
+        if not owed:
+            return
+        await self._read_verdicts(start, owed)
         async with self._one_at_a_time:
-            owed = machine.to_settle(start)
-            if not owed:
-                return
             queue = await self._opened()
-            self._read_verdicts()
             lock, self._lock = self._lock, None
             now = asyncio.get_running_loop().time()
             overdue = lock is not None and (now > lock.until or queue.breaks != lock.breaks)
@@ -228,12 +237,30 @@ class ShareBackend(Backend):
                 return
             machine.laid(laid)
 
-    def _read_verdicts(self) -> None:
-        if self._share.verdicts is not None:
+    async def _read_verdicts(self, start: Offset, owed: Spans) -> None:
+        topic = self._verdicts_in_topic()
+        if topic is not None:
+            since = parse_offset(start, self._share.group).verdicts or {}
+            self._verdicts = await topic.read(since, plus(self._machine.ghosts, owed))
+        elif self._share.verdicts is not None:
             try:
                 self._verdicts = read_verdicts(self._share.verdicts)
             except OSError as error:
                 raise BadVerdict(f"share.verdicts cannot be read: {error}") from None
+
+    def _verdicts_in_topic(self) -> VerdictTopic | None:
+        if self._verdict_topic is None and self._share.verdict_topic is not None:
+            self._verdict_topic = VerdictTopic(self._options, self._share.verdict_topic)
+        return self._verdict_topic
+
+    async def _verdicts_since(self, start: Offset) -> Offsets | None:
+        """From where on the verdicts of the batch that is planned now are to be read."""
+        topic = self._verdicts_in_topic()
+        if topic is None:
+            return None
+        if common(self._machine.ghosts, self._verdicts):
+            return parse_offset(start, self._share.group).verdicts
+        return await topic.ends()
 
     async def _advance(self, start: Offset, most: int) -> Offset:
         machine = self._machine
@@ -257,7 +284,8 @@ class ShareBackend(Backend):
             if self._has_new_ghosts:
                 self._has_new_ghosts = False
                 await self._lay_ghosts(queue)
-            end = machine.end(start, most)
+            since = await self._verdicts_since(start) if machine.waiting else None
+            end = machine.end(start, most, since)
             self._planned_at = asyncio.get_running_loop().time()
             if end != start:
                 # Renewed once what waited is, at the latest.
@@ -347,6 +375,9 @@ class ShareBackend(Backend):
         async with self._one_at_a_time:
             queue, self._queue = self._queue, None
             client, self._client = self._client, None
+            topic, self._verdict_topic = self._verdict_topic, None
+            if topic is not None:
+                await topic.close()
             if queue is not None:
                 await queue.give_back(self._machine.waiting)
                 if self._share.on_stop == "release":

@@ -12,6 +12,7 @@ Rules:
 - What is acquired waits until it is planned. What is delivered twice waits once.
 - A batch has no more than `MAX_RANGES` ranges, ghosts included: Spark writes them to its log.
 - The end for a start is decided once in a process.
+- An end also carries, as it is given it, from where on the verdicts of its batch are to be read.
 
     acquired -> waiting -> held (planned) -> settled: accepted, or a ghost
     acquired -> accepted (it was a ghost)
@@ -22,6 +23,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.spark.errors import BadCheckpoint
+from ottla.spark.offsets import from_json as offsets_from_json
+from ottla.spark.offsets import to_json as offsets_to_json
 from ottla.spark.share_ranges import (
     Spans,
     common,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ottla.spark.backend import Offset
+    from ottla.spark.offsets import Offsets
 
 VERSION: Final = 1
 MAX_RANGES: Final = 10_000
@@ -51,10 +55,12 @@ class ShareOffset(NamedTuple):
     batch: int
     ranges: Spans
     ghosts: Spans
+    verdicts: Offsets | None = None
+    """Where a topic of verdicts ended when the batch was planned."""
 
     def to_json(self) -> Offset:
         """As Spark keeps it."""
-        return {
+        found: Offset = {
             "version": VERSION,
             "group": self.group,
             "member": self.member,
@@ -62,6 +68,9 @@ class ShareOffset(NamedTuple):
             "ranges": to_json(self.ranges),
             "ghosts": to_json(self.ghosts),
         }
+        if self.verdicts is not None:
+            found["verdicts"] = offsets_to_json(self.verdicts)
+        return found
 
 
 def parse_offset(found: Mapping[str, object], group: str) -> ShareOffset:
@@ -74,8 +83,11 @@ def parse_offset(found: Mapping[str, object], group: str) -> ShareOffset:
     member, batch = found["member"], found["batch"]
     assert isinstance(member, str)
     assert isinstance(batch, int)
-    ranges, ghosts = found["ranges"], found["ghosts"]
-    return ShareOffset(group, member, batch, from_json(ranges), from_json(ghosts))  # type: ignore[arg-type]  # as to_json wrote them
+    ranges, ghosts = from_json(found["ranges"]), from_json(found["ghosts"])  # type: ignore[arg-type]  # as to_json wrote them
+    verdicts = found.get("verdicts")
+    if verdicts is not None:
+        verdicts = offsets_from_json(verdicts)  # type: ignore[arg-type]  # as to_json wrote them
+    return ShareOffset(group, member, batch, ranges, ghosts, verdicts)
 
 
 def initial_offset(group: str) -> Offset:
@@ -158,7 +170,7 @@ class ShareMachine:
         """How many more ranges a batch may have."""
         return max(1, MAX_RANGES - pieces(self.ghosts))
 
-    def end(self, start: Offset, most: int) -> Offset:
+    def end(self, start: Offset, most: int, verdicts: Offsets | None = None) -> Offset:
         """The end of the batch that begins at `start`, with about `most` records of what waits."""
         if self._planned is not None and self._planned[0] == start:
             return self._planned[1]
@@ -166,7 +178,8 @@ class ShareMachine:
         if not taken:
             return start
         batch = parse_offset(start, self._group).batch + 1
-        end = ShareOffset(self._group, self.member, batch, taken, self.ghosts).to_json()
+        member, ghosts = self.member, self.ghosts
+        end = ShareOffset(self._group, member, batch, taken, ghosts, verdicts).to_json()
         self.waiting = minus(self.waiting, taken)
         self.held = taken
         self._planned = start, end

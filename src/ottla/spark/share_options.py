@@ -18,6 +18,7 @@ NAMES: Final = (
 )
 DELIVERY_COUNT: Final = "deliveryCount"
 """The column that queries on share groups have beside those of the log."""
+TOPIC_PREFIX: Final = "topic:"
 MAX_RECORDS: Final = 1_000_000
 MAX_MEMBER_ID: Final = 36  # of the protocol
 
@@ -39,6 +40,13 @@ class ShareOptions:
     on_stop: OnStop
     verdicts: str | None
     reset: str | None
+
+    @property
+    def verdict_topic(self) -> str | None:
+        """The topic that has the verdicts, if it is not a file that has them."""
+        if self.verdicts is None or not self.verdicts.startswith(TOPIC_PREFIX):
+            return None
+        return self.verdicts.removeprefix(TOPIC_PREFIX)
 
 
 def parse_share(given: Mapping[str, str], *, is_batch: bool) -> ShareOptions | None:
@@ -73,9 +81,15 @@ def parse_share(given: Mapping[str, str], *, is_batch: bool) -> ShareOptions | N
         _number(given.get("share.maxrecords", str(MAX_RECORDS))),
         _choice(given, "share.renew", ("auto", "false")) == "auto",
         _choice(given, "share.onStop", ("hold", "release")),  # type: ignore[arg-type]  # of these
-        given.get("share.verdicts"),
+        _verdicts(given.get("share.verdicts")),
         _reset(given.get("startingoffsets")),
     )
+
+
+def _verdicts(text: str | None) -> str | None:
+    if text is not None and not text.removeprefix(TOPIC_PREFIX).strip():
+        raise BadOption("share.verdicts names nothing: give a file, a directory or topic:NAME")
+    return text
 
 
 def _number(text: str) -> int:

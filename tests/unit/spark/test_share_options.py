@@ -32,6 +32,10 @@ def test_defaults() -> None:
     assert (
         parse_source({"kafka.bootstrap.servers": "b:1", "subscribe": "t"}, "stream").share is None
     )
+    judged = share(share__verdicts="topic:bad")
+    assert judged is not None
+    assert judged.verdict_topic == "bad"
+    assert ShareOptions("g", None, 1, True, "hold", "bad/topic:x", None).verdict_topic is None
     assert warn_unknown({**GIVEN, "share.maxRecords": "5", "share.memberId": "m"}) == []
 
 
@@ -44,6 +48,7 @@ def test_defaults() -> None:
         ({"share__onStop": "drop"}, "share.onStop is hold or release"),
         ({"share__memberId": "m" * 37}, "1 to 36 characters"),
         ({"startingOffsets": '{"t": {"0": 5}}'}, "earliest or latest with shareGroup"),
+        ({"share__verdicts": "topic:"}, "share.verdicts names nothing"),
         ({"offsetsGroup": "other"}, "offsetsGroup cannot be used with shareGroup"),
         ({"minOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger cannot be used"),
         ({"maxBytesPerTrigger": "5"}, "maxBytesPerTrigger cannot be used .* share.maxRecords"),

@@ -88,8 +88,7 @@ class Produced:
     def append(
         self, partition: HostedPartition, data: PartitionProduceData
     ) -> PartitionProduceResponse:
-        node = self.context.node
-        if node.image.topics_by_name[partition.topic].internal:
+        if partition.internal:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "Only the broker writes to it.")
         log = partition.log
         assert data.records is None or isinstance(data.records, memoryview)
