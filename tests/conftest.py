@@ -19,8 +19,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test that other software upset gets one more try, and the summary names it (RERUN).
 
     JVMs, Spark and other people's clients share two cores here and now and then miss a time limit
-    of their own. What checks our own promises by chance gets no second try: the fault runs, where
-    one failure in a hundred is the finding, and the property tests.
+    of their own. What went wrong at first is printed: a name that comes back is a bug to look at.
+    What checks our own promises by chance gets no second try: the fault runs, where one failure in
+    a hundred is the finding, and the property tests.
     """
     for item in items:
         if FAULTS in item.path.parents:
@@ -28,3 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
             continue
         item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"first try of {report.nodeid}", "-")
+        terminalreporter.line(report.longreprtext)
