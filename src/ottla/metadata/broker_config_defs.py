@@ -203,13 +203,14 @@ _PRODUCERS: Final = [
            AtLeast(1)),
     _fixed("transaction.state.log.min.isr", _INT, 1, "Of __transaction_state.", AtLeast(1)),
     _fixed("transaction.state.log.segment.bytes", _INT, 100 * MIB, "Of __transaction_state.",
-           AtLeast(1)),
+           AtLeast(MIN_SEGMENT_BYTES)),
 ]  # fmt: skip
 
 _GROUPS: Final = [
     _fixed("offsets.topic.num.partitions", _INT, 50, "Of __consumer_offsets.", AtLeast(1)),
     _fixed("offsets.topic.replication.factor", _SHORT, 1, "Of __consumer_offsets.", AtLeast(1)),
-    _fixed("offsets.topic.segment.bytes", _INT, 100 * MIB, "Of __consumer_offsets.", AtLeast(1)),
+    _fixed("offsets.topic.segment.bytes", _INT, 100 * MIB, "Of __consumer_offsets.",
+           AtLeast(MIN_SEGMENT_BYTES)),
     _fixed("offsets.load.buffer.size", _INT, 5 * MIB, "Bytes read at a time when loading.",
            AtLeast(1)),
     _fixed("offsets.retention.minutes", _INT, 10_080, "Age at which unused offsets go.",
@@ -290,7 +291,7 @@ _SHARE_GROUPS: Final = [
     _fixed("share.coordinator.state.topic.min.isr", _SHORT, 1, "Of __share_group_state.",
            AtLeast(1)),
     _fixed("share.coordinator.state.topic.segment.bytes", _INT, 100 * MIB,
-           "Of __share_group_state.", AtLeast(1)),
+           "Of __share_group_state.", AtLeast(MIN_SEGMENT_BYTES)),
     _fixed("share.coordinator.snapshot.update.records.per.snapshot", _INT, 500,
            "Updates between two snapshots.", AtLeast(0)),
     _fixed("share.coordinator.write.timeout.ms", _INT, 5000, "Longest wait of a write.",

@@ -107,6 +107,9 @@ def test_every_key_has_a_variable(key: str) -> None:
         (["num.partition=3"], {}, r"in --set: expected num\.partitions \(the nearest"),
         (["num.partitions"], {}, "expected key=value"),
         (["num.partitions=0"], {}, r"num\.partitions: expected 1 or above, got '0'"),
+        # As the segments of any topic: the internal ones could not be made otherwise.
+        (["offsets.topic.segment.bytes=2000"], {}, "expected 1048576 or above, got '2000'"),
+        (["transaction.state.log.segment.bytes=2000"], {}, "expected 1048576 or above"),
         ([], {"OTTLA_NUM_PARTITION": "3"}, r"in OTTLA_NUM_PARTITION: expected num\.partitions"),
         (["listeners="], {}, "listeners: expected like PLAINTEXT"),
         (["listeners=localhost:9092"], {}, "listeners: expected like PLAINTEXT"),
