@@ -18,7 +18,7 @@ from mkdocs.structure.files import File, Files
 
 from ottla.broker.metrics import NodeCollector
 from ottla.broker.node import Node
-from ottla.cli import app
+from ottla.cli.whole import app
 from ottla.metadata.broker_config import load_broker_config
 from ottla.metadata.broker_config_defs import BROKER_CONFIGS
 from ottla.metadata.config_defs import GROUP_CONFIGS, TOPIC_CONFIGS

@@ -9,56 +9,58 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ottla.cli import file, group, offsets, pipeline, share_group, tier, topic, transaction
-from ottla.cli.bench import EXAMPLES as BENCH_EXAMPLES
-from ottla.cli.bench import bench
-from ottla.cli.broker import EXAMPLES as BROKER_EXAMPLES
-from ottla.cli.broker import broker
 from ottla.cli.common import EXTRAS, complain
-from ottla.cli.consume import EXAMPLES as CONSUME_EXAMPLES
-from ottla.cli.consume import consume
-from ottla.cli.demo import EXAMPLES as DEMO_EXAMPLES
-from ottla.cli.demo import demo
-from ottla.cli.doctor import EXAMPLES as DOCTOR_EXAMPLES
-from ottla.cli.doctor import doctor
-from ottla.cli.produce import EXAMPLES as PRODUCE_EXAMPLES
-from ottla.cli.produce import produce
-from ottla.cli.relay import CLOCK_EXAMPLES, RELAY_EXAMPLES, clock, relay
-from ottla.cli.run import EXAMPLES as RUN_EXAMPLES
-from ottla.cli.run import run
-from ottla.cli.share_consume import EXAMPLES as SHARE_CONSUME_EXAMPLES
-from ottla.cli.share_consume import share_consume
 
-app = typer.Typer(
-    name="ottla",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command(epilog=BROKER_EXAMPLES)(broker)
-app.command(epilog=PRODUCE_EXAMPLES)(produce)
-app.command(epilog=CONSUME_EXAMPLES)(consume)
-app.command(epilog=SHARE_CONSUME_EXAMPLES)(share_consume)
-app.command(epilog=RUN_EXAMPLES)(run)
-app.command(epilog=RELAY_EXAMPLES)(relay)
-app.command(epilog=CLOCK_EXAMPLES)(clock)
-app.command(epilog=DEMO_EXAMPLES)(demo)
-app.command(epilog=BENCH_EXAMPLES)(bench)
-app.command(epilog=DOCTOR_EXAMPLES)(doctor)
-app.add_typer(file.app, name="file")
-app.add_typer(topic.app, name="topic")
-app.add_typer(group.app, name="group")
-app.add_typer(share_group.app, name="share-group")
-app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(offsets.app, name="offsets")
-app.add_typer(tier.app, name="tier")
-app.add_typer(transaction.app, name="transaction")
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Where each is: a module with a group of commands, or a module, its function and its examples.
+COMMANDS: Final[dict[str, tuple[str, ...]]] = {
+    "broker": ("broker", "broker", "EXAMPLES"),
+    "produce": ("produce", "produce", "EXAMPLES"),
+    "consume": ("consume", "consume", "EXAMPLES"),
+    "share-consume": ("share_consume", "share_consume", "EXAMPLES"),
+    "run": ("run", "run", "EXAMPLES"),
+    "relay": ("relay", "relay", "RELAY_EXAMPLES"),
+    "clock": ("relay", "clock", "CLOCK_EXAMPLES"),
+    "demo": ("demo", "demo", "EXAMPLES"),
+    "bench": ("bench", "bench", "EXAMPLES"),
+    "doctor": ("doctor", "doctor", "EXAMPLES"),
+    "file": ("file",),
+    "topic": ("topic",),
+    "group": ("group",),
+    "share-group": ("share_group",),
+    "pipeline": ("pipeline",),
+    "offsets": ("offsets",),
+    "tier": ("tier",),
+    "transaction": ("transaction",),
+}
+
+
+def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The command line with these commands."""
+    app = typer.Typer(
+        name="ottla",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        callback=ottla,
+    )
+    for name in names:
+        module_name, *inside = COMMANDS[name]
+        module = import_module(f"ottla.cli.{module_name}")
+        if inside:
+            function, examples = inside
+            app.command(name, epilog=getattr(module, examples))(getattr(module, function))
+        else:
+            app.add_typer(module.app, name=name)
+    return app
 
 
 def _print_version(wanted: bool) -> None:
@@ -68,7 +70,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def ottla(
     version: Annotated[
         bool,
@@ -81,9 +82,10 @@ def ottla(
 
 
 def main() -> None:
-    """Run the command line and exit."""
+    """Run the command line and exit; a command that is named pays for no other."""
+    named = sys.argv[1:2]
     try:
-        app(prog_name="ottla")
+        command_line(named if named and named[0] in COMMANDS else COMMANDS)(prog_name="ottla")
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from ottla.cli import app
+from ottla.cli.whole import app
 from tests.unit.cli.test_base_install import run
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from ottla.cli import app
+from ottla.cli.whole import app
 
 if TYPE_CHECKING:
     from typer.testing import Result

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer.testing import CliRunner
 
-from ottla.cli import app
+from ottla.cli.whole import app
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from ottla.cli import app
+from ottla.cli.whole import app
 from ottla.offsets.urls import store_from_url
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from ottla.cli import app
+from ottla.cli.whole import app
 from ottla.testing.embedded import EmbeddedBroker
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ottla import ProducerRecord
-from ottla.cli import app
 from ottla.cli.produce import Count, parse_json
+from ottla.cli.whole import app
 from ottla.sync import Admin, Producer
 
 if TYPE_CHECKING:
@@ -241,8 +241,7 @@ def test_progress_is_for_those_who_look(
     for looks in (False, True):
         monkeypatch.setattr(sys.stderr, "isatty", lambda looks=looks: looks)
         monkeypatch.setattr(sys.stdin, "isatty", lambda: False)
-        # Not by its path: `ottla.cli.produce` is also the command.
-        monkeypatch.setattr(sys.modules["ottla.cli.produce"], "PROGRESS_SECONDS", 0)
+        monkeypatch.setattr("ottla.cli.produce.PROGRESS_SECONDS", 0)
         count = Count()
         with count.adding(1500):
             pass

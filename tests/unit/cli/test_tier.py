@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from ottla.broker.metrics import serve_metrics
 from ottla.broker.tiering_pool import now_ms
-from ottla.cli import app
+from ottla.cli.whole import app
 from ottla.log.checkpoints import encode_id
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.tier.answers import LATEST_TIERED

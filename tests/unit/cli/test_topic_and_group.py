@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer, ShareConsumer
 from typer.testing import CliRunner
 
-from ottla.cli import app
+from ottla.cli.whole import app
 
 if TYPE_CHECKING:
     from typer.testing import Result
@@ -324,9 +324,18 @@ def test_a_table_is_not_cut_on_its_way_to_another_program(ottla: Ottla) -> None:
 def test_commands_do_not_pay_for_each_other() -> None:
     heavy = "('asyncio', 'rich', 'ottla.client', 'ottla.broker', 'ottla.wire', 'ssl', 'numpy')"
     ended = python(
-        "-c", f"import sys, ottla.cli; print([name for name in {heavy} if name in sys.modules])"
+        "-c",
+        f"import sys, ottla.cli.whole; print([one for one in {heavy} if one in sys.modules])",
     )
     assert ended.stdout == "[]\n", ended.stderr
+    program = (
+        "import atexit, sys; from ottla.cli import main; "
+        "atexit.register(lambda: print([one for one in sys.modules if 'ottla.cli.' in one])); "
+        "main()"
+    )
+    loaded = python("-c", program, "topic", "--help").stdout.splitlines()[-1]
+    assert "ottla.cli.topic" in loaded
+    assert "ottla.cli.broker" not in loaded
 
 
 def test_the_version_is_the_package_s() -> None:

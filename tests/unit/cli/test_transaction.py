@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ottla import EmbeddedBroker
-from ottla.cli import app
+from ottla.cli.whole import app
 from ottla.errors import ProducerFenced
 from ottla.sync import Producer
 from tests.support.raw_client import RawClient, batch, produce_request

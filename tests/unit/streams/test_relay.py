@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from ottla.cli import app
+from ottla.cli.whole import app
 from ottla.offsets import MemoryOffsetStore
 from ottla.streams import ConnectOptions, ConsumerOptions, FileOptions, Reset, connect
 from ottla.streams.errors import ConfigError, Unsupported
