@@ -100,7 +100,7 @@ def first_ack_row() -> Row:
             return time.perf_counter() - began
 
     ours(), mock()
-    own, theirs = _in_turns(ours, mock, rounds=7)
+    own, theirs = _in_turns(ours, mock, rounds=41)
     return _row(
         "EmbeddedBroker: start and first ack, peer librdkafka's mock",
         own,
