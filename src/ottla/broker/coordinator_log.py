@@ -113,17 +113,22 @@ class InternalTopicLog:
 def _built(batch: Batch, now_ms: int) -> RecordBatch:
     records, transaction = batch
     if isinstance(transaction, Marker):
-        marker = build_control_batch(
-            ControlType.COMMIT if transaction.commit else ControlType.ABORT,
-            producer_id=transaction.producer_id,
-            producer_epoch=transaction.producer_epoch,
-            coordinator_epoch=transaction.coordinator_epoch,
-            timestamp=now_ms,
-        )
-        return read_batch(memoryview(marker))
+        return marker_batch(transaction, now_ms)
     builder = BatchBuilder()
     if transaction is not None:
         builder = BatchBuilder(**transaction._asdict(), transactional=True)
     for key, value in records:
         builder.append(value, key=key, timestamp=now_ms)
     return read_batch(memoryview(builder.build()))
+
+
+def marker_batch(marker: Marker, now_ms: int) -> RecordBatch:
+    """The control batch that ends a transaction in one partition."""
+    data = build_control_batch(
+        ControlType.COMMIT if marker.commit else ControlType.ABORT,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        coordinator_epoch=marker.coordinator_epoch,
+        timestamp=now_ms,
+    )
+    return read_batch(memoryview(data))

@@ -14,15 +14,13 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from ottla.broker.coordinator_log import marker_batch
 from ottla.broker.errors import ApiError
 from ottla.broker.peers import PeerUnreachable
 from ottla.log.errors import LogError
 from ottla.log.producer_state import Origin
 from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
-from ottla.wire.batch import read_batch
-from ottla.wire.builder import build_control_batch
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.records import ControlType
 from ottla.wire.schema.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -145,16 +143,9 @@ class MarkerWriter:
 def append_marker(hosted: HostedPartition, marker: Marker) -> None:
     """To a partition that is led here; `LogError` if the log refuses it."""
     now_ms = time.time_ns() // 1_000_000
-    batch = build_control_batch(
-        ControlType.COMMIT if marker.commit else ControlType.ABORT,
-        producer_id=marker.producer_id,
-        producer_epoch=marker.producer_epoch,
-        coordinator_epoch=marker.coordinator_epoch,
-        timestamp=now_ms,
-    )
     hosted.verifications.pop(marker.producer_id, None)
     hosted.log.append(
-        read_batch(memoryview(batch)),
+        marker_batch(marker, now_ms),
         leader_epoch=hosted.leader_epoch,
         now_ms=now_ms,
         origin=Origin.COORDINATOR,

@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.errors import ApiError
+from ottla.broker.waiting import woken
 from ottla.log.errors import LogError, OffsetMovedToTieredStorage
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.fetch import (
@@ -108,32 +109,13 @@ async def _wait(
     while True:
         # Others are served between the look that came before and the first line here.
         if not any(one.is_over for one in watched):
-            await _woken(watched, deadline)
+            await woken((one.waiters for one in watched), deadline)
         answer = _look(context, request, plan)
         watched = _watch(context, plan)
         if answer.remote:
             return await _wait_for_store(context, plan, answer)
         if answer.complete or answer.size >= request.min_bytes or loop.time() >= deadline:
             return _response(plan, answer)
-
-
-async def _woken(watched: list[Watched], deadline: float) -> None:
-    loop = asyncio.get_running_loop()
-    woken = loop.create_future()
-
-    def wake() -> None:
-        if not woken.done():
-            woken.set_result(None)
-
-    for one in watched:
-        one.waiters.add(wake)
-    timer = loop.call_at(deadline, wake)
-    try:
-        await woken
-    finally:
-        timer.cancel()
-        for one in watched:
-            one.waiters.discard(wake)
 
 
 async def _wait_for_store(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.broker.errors import ApiError
+from ottla.broker.waiting import woken
 from ottla.log.errors import LogError
 from ottla.sharing.requests import (
     acks_by_partition,
@@ -42,7 +43,7 @@ from ottla.wire.schema.share_fetch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ottla.broker.context import RequestContext
     from ottla.broker.share_partitions import LedSharePartition
@@ -230,28 +231,12 @@ async def _fetch(
 
 async def _moved(context: RequestContext, turn: SessionTurn, deadline: float) -> None:
     """Wait until one of the partitions may have something, or until the deadline."""
-    loop = asyncio.get_running_loop()
-    woken: asyncio.Future[None] = loop.create_future()
-
-    def wake() -> None:
-        if not woken.done():
-            woken.set_result(None)
-
-    watched: list[LedSharePartition] = []
+    waiters: list[set[Callable[[], None]]] = []
     for key in turn.session.partitions:
         with suppress(ApiError, LogError):
-            watched.append(context.node.shares.find(turn.session.group, *key))
-    for led in watched:
-        led.waiters.add(wake)
-        led.hosted.waiters.add(wake)
-    timer = loop.call_at(deadline, wake)
-    try:
-        await woken
-    finally:
-        timer.cancel()
-        for led in watched:
-            led.waiters.discard(wake)
-            led.hosted.waiters.discard(wake)
+            led = context.node.shares.find(turn.session.group, *key)
+            waiters += [led.waiters, led.hosted.waiters]
+    await woken(waiters, deadline)
 
 
 def _look(
