@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +35,7 @@ from tests.support.raw_transactions import RawProducer, producers_of
 from tests.support.topics import PATIENCE, read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 HOUR_MS: Final = 3_600_000
 VALUES: Final = [b"%d" % number for number in range(10)]
@@ -80,14 +81,14 @@ def by_confluent(bootstrap: str, topic: str, name: str, *, commit: bool) -> None
         producer.abort_transaction(PATIENCE)
 
 
-def by_kafka_python(bootstrap: str, topic: str, name: str, *, commit: bool) -> None:
+@contextmanager
+def kafka_python(bootstrap: str, name: str, *, commit: bool) -> Iterator[kafka.KafkaProducer]:
+    """A transaction of kafka-python."""
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, transactional_id=name)
     try:
         producer.init_transactions()
         producer.begin_transaction()
-        for number, value in enumerate(VALUES):
-            producer.send(topic, value, partition=number % 2)
-        producer.flush(PATIENCE)
+        yield producer
         if commit:
             producer.commit_transaction()
         else:
@@ -96,20 +97,34 @@ def by_kafka_python(bootstrap: str, topic: str, name: str, *, commit: bool) -> N
         producer.close()
 
 
+@asynccontextmanager
+async def aiokafka(bootstrap: str, name: str, *, commit: bool) -> AsyncIterator[AIOKafkaProducer]:
+    """A transaction of aiokafka."""
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=name)
+    await producer.start()
+    try:
+        await producer.begin_transaction()
+        yield producer
+        if commit:
+            await producer.commit_transaction()
+        else:
+            await producer.abort_transaction()
+    finally:
+        await producer.stop()
+
+
+def by_kafka_python(bootstrap: str, topic: str, name: str, *, commit: bool) -> None:
+    with kafka_python(bootstrap, name, commit=commit) as producer:
+        for number, value in enumerate(VALUES):
+            producer.send(topic, value, partition=number % 2)
+        producer.flush(PATIENCE)
+
+
 def by_aiokafka(bootstrap: str, topic: str, name: str, *, commit: bool) -> None:
     async def run() -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=name)
-        await producer.start()
-        try:
-            await producer.begin_transaction()
+        async with aiokafka(bootstrap, name, commit=commit) as producer:
             for number, value in enumerate(VALUES):
                 await producer.send_and_wait(topic, value, partition=number % 2)
-            if commit:
-                await producer.commit_transaction()
-            else:
-                await producer.abort_transaction()
-        finally:
-            await producer.stop()
 
     asyncio.run(run())
 
@@ -229,37 +244,20 @@ def offsets_by_confluent(bootstrap: str, topic: str, group: str, *, commit: bool
 
 
 def offsets_by_kafka_python(bootstrap: str, topic: str, group: str, *, commit: bool) -> None:
-    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, transactional_id=group)
-    try:
-        producer.init_transactions()
-        producer.begin_transaction()
-        positions = {
-            kafka.TopicPartition(topic, index): kafka.structs.OffsetAndMetadata(offset, "", -1)
-            for index, offset in enumerate(OFFSETS)
-        }
+    positions = {
+        kafka.TopicPartition(topic, index): kafka.structs.OffsetAndMetadata(offset, "", -1)
+        for index, offset in enumerate(OFFSETS)
+    }
+    with kafka_python(bootstrap, group, commit=commit) as producer:
         producer.send_offsets_to_transaction(positions, group)
-        if commit:
-            producer.commit_transaction()
-        else:
-            producer.abort_transaction()
-    finally:
-        producer.close()
 
 
 def offsets_by_aiokafka(bootstrap: str, topic: str, group: str, *, commit: bool) -> None:
+    positions = {AioPosition(topic, index): at for index, at in enumerate(OFFSETS)}
+
     async def run() -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=group)
-        await producer.start()
-        try:
-            await producer.begin_transaction()
-            positions = {AioPosition(topic, index): at for index, at in enumerate(OFFSETS)}
+        async with aiokafka(bootstrap, group, commit=commit) as producer:
             await producer.send_offsets_to_transaction(positions, group)
-            if commit:
-                await producer.commit_transaction()
-            else:
-                await producer.abort_transaction()
-        finally:
-            await producer.stop()
 
     asyncio.run(run())
 
