@@ -12,7 +12,7 @@ import tempfile
 from typing import TYPE_CHECKING, Final
 
 from benchmarks._harness import Row, Timing
-from ottla.spark.owners import by_partition
+from ottla.spark.sink.owners import by_partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable

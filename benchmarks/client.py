@@ -23,7 +23,7 @@ from benchmarks._ottla import OttlaProcess
 from benchmarks._reader_rows import reader_rows
 from benchmarks._share_rows import share_rows
 from ottla import Producer
-from ottla.client.admin import Admin
+from ottla.client.admin.admin import Admin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -29,19 +29,19 @@ from benchmarks._harness import Row, Timing, faster, report, take_turns
 from benchmarks._ottla import OttlaProcess
 from ottla import Admin, Reader
 from ottla import Producer as OttlaProducer
-from ottla.tier.codec import encode_event
-from ottla.tier.event_log import InProcessMetadataEventLog
-from ottla.tier.location import open_store, parse_location
-from ottla.tier.reader import ListingSource, RemoteReader, stream_split
-from ottla.tier.segments import (
+from ottla.objects.location import open_store, parse_location
+from ottla.tier.catalogue.codec import encode_event
+from ottla.tier.catalogue.event_log import InProcessMetadataEventLog
+from ottla.tier.catalogue.segments import (
     EpochStart,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     SegmentState,
     TopicIdPartition,
 )
-from ottla.tier.storage_manager import LogSegmentData, RemoteStorageManager
-from ottla.tier.topic_rlmm import TopicBasedRemoteLogMetadataManager
+from ottla.tier.catalogue.topic_rlmm import TopicBasedRemoteLogMetadataManager
+from ottla.tier.reader import ListingSource, RemoteReader, stream_split
+from ottla.tier.store.storage_manager import LogSegmentData, RemoteStorageManager
 from tests.support.s3 import BUCKET, minio_program, minio_server, moto_server, rsm_config
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Final
 
 import ottla
+from ottla.objects.location import open_store, parse_location
 from ottla.sync import Admin, Producer, Reader
-from ottla.tier.location import open_store, parse_location
 from ottla.tier.reader import ListingSource, RemoteReader
-from ottla.tier.storage_manager import RemoteStorageManager
+from ottla.tier.store.storage_manager import RemoteStorageManager
 
 MIB: Final = 1024 * 1024
 RECORDS: Final = 10_000

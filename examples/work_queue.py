@@ -19,7 +19,7 @@ import ottla
 from ottla.sync import Admin, Producer, Reader
 
 if TYPE_CHECKING:
-    from ottla.client.share_types import ShareRecord
+    from ottla.client.share.types import ShareRecord
 
 ORDERS: Final = 300
 ATTEMPTS: Final = 3

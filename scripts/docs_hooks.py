@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import typer.main
 from mkdocs.structure.files import File, Files
 
-from ottla.broker.metrics import NodeCollector
-from ottla.broker.node import Node
+from ottla.broker.running.metrics import NodeCollector
+from ottla.broker.running.node import Node
 from ottla.cli.whole import app
-from ottla.metadata.broker_config import load_broker_config
-from ottla.metadata.broker_config_defs import BROKER_CONFIGS
-from ottla.metadata.config_defs import GROUP_CONFIGS, TOPIC_CONFIGS
+from ottla.metadata.config.broker import load_broker_config
+from ottla.metadata.config.broker_keys import BROKER_CONFIGS
+from ottla.metadata.config.keys import GROUP_CONFIGS, TOPIC_CONFIGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from typer._click.core import Command
 
-    from ottla.metadata.config_types import ConfigDef
+    from ottla.metadata.config.types import ConfigDef
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 CONFIGURATION = """# Configuration

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ottla.broker.apis import SERVED
+from ottla.broker.serving.apis import SERVED
 from ottla.wire.messages import message
 from ottla.wire.schema import API_NAMES
 

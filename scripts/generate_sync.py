@@ -19,18 +19,19 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.client.admin import Admin
-from ottla.client.producer import Producer
-from ottla.client.reader import Reader
-from ottla.client.share_consumer import ShareConsumer
-from ottla.client.transaction import Transaction
+from ottla.client.admin.admin import Admin
+from ottla.client.producer.producer import Producer
+from ottla.client.reader.reader import Reader
+from ottla.client.share.consumer import ShareConsumer
+from ottla.client.transactions.transaction import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 SYNC = Path(__file__).parent.parent / "src" / "ottla" / "sync"
 CLASSES: tuple[type, ...] = (Admin, Producer, Reader, ShareConsumer, Transaction)
-HOMES = {cls.__name__: cls.__module__.rpartition(".")[2] for cls in CLASSES}
+# ShareConsumer's twin is in share_consumer.py.
+HOMES = {cls.__name__: re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower() for cls in CLASSES}
 
 # What a twin has from its base class, and what its iteration is called.
 INHERITED = {"__aenter__", "__aexit__"}

@@ -6,14 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.client.admin import Admin
-    from ottla.client.cluster_view import TopicPartition
-    from ottla.client.producer import Producer
-    from ottla.client.producer_types import ProducerRecord, RecordMetadata
-    from ottla.client.reader import Reader
-    from ottla.client.share_consumer import ShareConsumer
-    from ottla.client.share_worker import ShareWorker, share_worker
-    from ottla.client.transaction_types import ConsumerGroupMetadata, OffsetAndMetadata
+    from ottla.client.admin.admin import Admin
+    from ottla.client.cluster.view import TopicPartition
+    from ottla.client.producer.producer import Producer
+    from ottla.client.producer.types import ProducerRecord, RecordMetadata
+    from ottla.client.reader.reader import Reader
+    from ottla.client.share.consumer import ShareConsumer
+    from ottla.client.share.worker import ShareWorker, share_worker
+    from ottla.client.transactions.types import ConsumerGroupMetadata, OffsetAndMetadata
     from ottla.streams.streamer import connect
     from ottla.streams.types import ConsumerOptions
     from ottla.testing.embedded import EmbeddedBroker
@@ -37,19 +37,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Admin": "ottla.client.admin",
-    "ConsumerGroupMetadata": "ottla.client.transaction_types",
+    "Admin": "ottla.client.admin.admin",
+    "ConsumerGroupMetadata": "ottla.client.transactions.types",
     "ConsumerOptions": "ottla.streams.types",
     "EmbeddedBroker": "ottla.testing.embedded",
-    "OffsetAndMetadata": "ottla.client.transaction_types",
-    "Producer": "ottla.client.producer",
-    "ProducerRecord": "ottla.client.producer_types",
-    "Reader": "ottla.client.reader",
-    "RecordMetadata": "ottla.client.producer_types",
-    "ShareConsumer": "ottla.client.share_consumer",
-    "ShareWorker": "ottla.client.share_worker",
-    "TopicPartition": "ottla.client.cluster_view",
-    "share_worker": "ottla.client.share_worker",
+    "OffsetAndMetadata": "ottla.client.transactions.types",
+    "Producer": "ottla.client.producer.producer",
+    "ProducerRecord": "ottla.client.producer.types",
+    "Reader": "ottla.client.reader.reader",
+    "RecordMetadata": "ottla.client.producer.types",
+    "ShareConsumer": "ottla.client.share.consumer",
+    "ShareWorker": "ottla.client.share.worker",
+    "TopicPartition": "ottla.client.cluster.view",
+    "share_worker": "ottla.client.share.worker",
     "connect": "ottla.streams.streamer",
 }
 

@@ -15,9 +15,9 @@
 
 from __future__ import annotations
 
-from ottla.client.admin_resets import NothingToReset
-from ottla.client.admin_transactions import NoSuchTransaction
-from ottla.client.bootstrap import BadBootstrap
+from ottla.client.admin.resets import NothingToReset
+from ottla.client.admin.transactions import NoSuchTransaction
+from ottla.client.cluster.bootstrap import BadBootstrap
 from ottla.client.errors import (
     BadArgument,
     BadSetting,
@@ -33,9 +33,9 @@ from ottla.client.errors import (
     UnsupportedSecurity,
     WrongProtocol,
 )
-from ottla.client.producer_types import MissingColumn, RecordTooLarge
-from ottla.client.reader_types import CorruptRecords, DataLost, TopicRecreated
-from ottla.client.share_types import (
+from ottla.client.producer.types import MissingColumn, RecordTooLarge
+from ottla.client.reader.types import CorruptRecords, DataLost, TopicRecreated
+from ottla.client.share.types import (
     ConcurrentPoll,
     EmptyGroupId,
     NotSubscribed,
@@ -44,7 +44,7 @@ from ottla.client.share_types import (
     UndecodableRecords,
     WrongAckMode,
 )
-from ottla.client.transaction_types import (
+from ottla.client.transactions.types import (
     AbortableTransactionError,
     FatalTransactionError,
     ProducerFenced,

@@ -16,10 +16,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 import ottla
-from ottla.client.admin import Admin
-from ottla.client.admin_resets import NothingToReset, ShiftBy, ToOffset
-from ottla.client.admin_types import ConfigSource
-from ottla.client.cluster import Client, Coordinator
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.resets import NothingToReset, ShiftBy, ToOffset
+from ottla.client.admin.types import ConfigSource
+from ottla.client.cluster.cluster import Client, Coordinator
 from ottla.client.errors import KafkaError, UnsupportedApi, check
 from ottla.wire.schema.offset_commit import (
     OffsetCommitRequest,
@@ -30,7 +30,7 @@ from ottla.wire.schema.offset_commit import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from ottla.client.admin_resets import ResetTarget
+    from ottla.client.admin.resets import ResetTarget
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Assignment
 
-from ottla.client.cluster import Client, Coordinator, together
-from ottla.client.cluster_view import TopicPartition
+from ottla.client.cluster.cluster import Client, Coordinator, together
+from ottla.client.cluster.view import TopicPartition
 from ottla.wire.builder import build_batch
 from ottla.wire.records import Record
 from ottla.wire.schema.list_offsets import (

@@ -14,7 +14,7 @@ import pytest
 
 import ottla
 from ottla import Admin, Producer, Reader, ShareConsumer, errors
-from ottla.client.connection import Address, Connection
+from ottla.client.cluster.connection import Address, Connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

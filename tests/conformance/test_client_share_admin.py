@@ -14,14 +14,14 @@ import pytest
 from confluent_kafka import Producer, ShareConsumer
 
 import ottla
-from ottla.client.admin import Admin
-from ottla.client.admin_resets import NothingToReset, ShiftBy, ToOffset
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.resets import NothingToReset, ShiftBy, ToOffset
 from ottla.client.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from ottla.client.admin_types import ShareGroupOffset
+    from ottla.client.admin.types import ShareGroupOffset
 
 T = TypeVar("T")
 

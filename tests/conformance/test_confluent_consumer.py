@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from ottla import EmbeddedBroker
-from ottla.broker import group_service
+from ottla.broker.coordinators import groups as group_service
 from ottla.coordination.groups.config import GroupConfig
 from tests.support.python_clients import SECONDS, take_confluent, until
 

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 
-from ottla.broker.apis import SERVED
+from ottla.broker.serving.apis import SERVED
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.wire.compression import Codec
 from ottla.wire.records import Record

@@ -20,8 +20,8 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 
-from ottla.broker.apis import SERVED
-from ottla.broker.node import FEATURES
+from ottla.broker.running.node import FEATURES
+from ottla.broker.serving.apis import SERVED
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.wire.records import Record
 from tests.support.java_tools import JavaTools, kept_tools

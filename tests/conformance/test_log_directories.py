@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
-from ottla.broker.data import METADATA_FILE
+from ottla.broker.hosting.data import METADATA_FILE
 from ottla.log.directory import KRAFT_LOG
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.wire.compression import Codec

@@ -17,10 +17,10 @@ from confluent_kafka import Producer as Rdkafka
 from confluent_kafka import TopicPartition as Assignment
 
 from ottla import EmbeddedBroker, Producer, ProducerRecord
-from ottla.client.admin import Admin
+from ottla.client.admin.admin import Admin
 from ottla.client.errors import KafkaError
-from ottla.client.partitioner import partition_of_key
-from ottla.client.producer_types import RecordTooLarge
+from ottla.client.producer.partitioner import partition_of_key
+from ottla.client.producer.types import RecordTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -27,18 +27,18 @@ from ottla import (
     ProducerRecord,
     TopicPartition,
 )
-from ottla.client.admin_transactions import NoSuchTransaction
-from ottla.client.cluster import Client
+from ottla.client.admin.transactions import NoSuchTransaction
+from ottla.client.cluster.cluster import Client
 from ottla.client.errors import KafkaError
-from ottla.client.producer_batches import Identity
-from ottla.client.producer_types import DeliveredRange, RecordTooLarge
-from ottla.client.transaction_types import (
+from ottla.client.producer.batches import Identity
+from ottla.client.producer.types import DeliveredRange, RecordTooLarge
+from ottla.client.transactions.requests import TransactionCoordinator
+from ottla.client.transactions.types import (
     AbortableTransactionError,
     FatalTransactionError,
     ProducerFenced,
     TransactionAborted,
 )
-from ottla.client.transactions import TransactionCoordinator
 from ottla.sync import Producer as SyncProducer
 from ottla.wire.error_codes import ErrorCode
 from tests.support.jvm import ApacheKafka, why_no_jvm

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ottla import EmbeddedBroker
-from ottla.broker import jobs
-from ottla.broker.apis import SERVED
+from ottla.broker.running import jobs
+from ottla.broker.serving.apis import SERVED
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.messages import is_flexible, message, request_parts
 from ottla.wire.schema import API_NAMES

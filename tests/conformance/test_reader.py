@@ -18,9 +18,9 @@ import pytest
 from confluent_kafka import Producer
 
 import ottla
-from ottla.client.cluster import Client
+from ottla.client.cluster.cluster import Client
 from ottla.client.errors import ClientClosed, KafkaError
-from ottla.client.reader_types import DataLost, Timestamp, TopicRecreated
+from ottla.client.reader.types import DataLost, Timestamp, TopicRecreated
 from ottla.wire.arrow import SCHEMA
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from tests.support.share_member import LOCK_MS
 from tests.support.share_place import PATIENCE, Place, numbers, poll_until
 
 if TYPE_CHECKING:
-    from ottla.client.share_types import AckKind, Acknowledged
+    from ottla.client.share.types import AckKind, Acknowledged
 
 
 async def set_group(place: Place, **configs: str) -> None:

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pytest
 
 import ottla
-from ottla.client.admin import Admin
+from ottla.client.admin.admin import Admin
 from ottla.client.errors import ClientClosed, KafkaError
-from ottla.client.share_types import (
+from ottla.client.share.types import (
     ConcurrentPoll,
     RecordNotHeld,
     UnacknowledgedRecords,
@@ -29,7 +29,7 @@ from tests.support.share_place import PATIENCE, Place, numbers, poll_until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ottla.client.share_types import Acknowledged
+    from ottla.client.share.types import Acknowledged
 
 KINDS = ("accept", "release", "reject")
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.coordination.share.state_records import ShareKey
+from ottla.coordination.share_state.records import ShareKey
 from ottla.metadata.names import SHARE_GROUP_STATE_TOPIC
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.wire.error_codes import ErrorCode

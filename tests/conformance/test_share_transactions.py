@@ -20,7 +20,7 @@ from tests.support.share_queue import Queue
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.broker.node import Node
+    from ottla.broker.running.node import Node
     from ottla.wire.batch import RecordBatch
 
 PRODUCER = 7

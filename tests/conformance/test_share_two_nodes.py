@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.broker.peers import PeerUnreachable
-from ottla.broker.share_rpcs import RemoteCoordinators
+from ottla.broker.running.peers import PeerUnreachable
+from ottla.broker.shares.rpcs import RemoteCoordinators
 from ottla.broker.topics import create_topic
-from ottla.coordination.share import state_messages as m
-from ottla.coordination.share.state_records import ShareKey
+from ottla.coordination.share_state import messages as m
+from ottla.coordination.share_state.records import ShareKey
 from ottla.metadata.changes import SetLeader
 from ottla.metadata.image import NO_LEADER
 from ottla.metadata.names import SHARE_GROUP_STATE_TOPIC
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
     # Five attempts take fifteen seconds otherwise.
-    monkeypatch.setattr("ottla.broker.persister.FIRST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr("ottla.broker.shares.persister.FIRST_PAUSE_SECONDS", 0.1)
     nodes = Nodes(tmp_path)
     try:
         nodes.start(1)

@@ -22,8 +22,8 @@ from tests.support.share_place import PATIENCE, Place, numbers, poll_until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.client.share_types import Acknowledged, ShareRecord
-    from ottla.client.share_worker import WorkerCounts
+    from ottla.client.share.types import Acknowledged, ShareRecord
+    from ottla.client.share.worker import WorkerCounts
 
 IDLE = 1.0
 
@@ -85,7 +85,7 @@ async def test_a_call_that_raises(
         if record.offset == 3 and record.delivery_count == 1:
             raise RuntimeError("not now")
 
-    with caplog.at_level(logging.CRITICAL, "ottla.client.share_worker"):
+    with caplog.at_level(logging.CRITICAL, "ottla.client.share.worker"):
         counts = await worker_of(own, handle, on_error=on_error).run()
     assert counts.failed == 1
     assert (counts.released, counts.rejected) == ((1, 0) if on_error == "release" else (0, 1))

@@ -13,12 +13,12 @@ from uuid import uuid4
 
 import pytest
 
-from ottla.broker.tiering_sweeps import SCRUB_AGE_MS
+from ottla.broker.tiering.sweeps import SCRUB_AGE_MS
 from ottla.log.checkpoints import encode_id
 from ottla.log.producer_state import Origin
-from ottla.tier import pacing
-from ottla.tier.answers import EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD, LATEST_TIERED
-from ottla.tier.rlmm import NotReadyRlmm
+from ottla.tier.catalogue.rlmm import NotReadyRlmm
+from ottla.tier.reading.answers import EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD, LATEST_TIERED
+from ottla.tier.store import pacing
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.records import ControlType
 from ottla.wire.schema.list_offsets import (
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ottla.broker.node import Node
+    from ottla.broker.running.node import Node
     from ottla.wire.batch import RecordBatch
 
 ONE_SEGMENT = 1000  # records, as `TierPlace.fill` writes them

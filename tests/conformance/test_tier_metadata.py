@@ -11,16 +11,16 @@ import pytest
 
 from ottla.log.checkpoints import encode_id
 from ottla.testing.embedded import EmbeddedBroker
-from ottla.tier.codec import encode_event
-from ottla.tier.kafka_event_log import KafkaMetadataEventLog, KafkaMetadataEventLogConfig
-from ottla.tier.segments import (
+from ottla.tier.catalogue.codec import encode_event
+from ottla.tier.catalogue.kafka_event_log import KafkaMetadataEventLog, KafkaMetadataEventLogConfig
+from ottla.tier.catalogue.segments import (
     MetadataEvent,
     PartitionDeleteState,
     RemoteLogSegmentMetadata,
     RemotePartitionDeleteMetadata,
     SegmentState,
 )
-from ottla.tier.topic_rlmm import TopicBasedRemoteLogMetadataManager
+from ottla.tier.catalogue.topic_rlmm import TopicBasedRemoteLogMetadataManager
 from ottla.wire.builder import BatchBuilder
 from tests.support.jvm import QUICK_START, java_command, own_classpath, run, run_tool, why_no_jvm
 from tests.support.tiering import DELETING, FINISHED, TIP, TOPIC_ID, becomes, segment

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.objects.location import open_store, parse_location
 from ottla.testing.embedded import EmbeddedBroker
-from ottla.tier.location import open_store, parse_location
 from tests.support.s3 import minio_program, minio_server, moto_server, rsm_config
 from tests.support.tiered_broker import TierPlace, consume, eventually, settings, share
 

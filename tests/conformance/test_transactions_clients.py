@@ -24,7 +24,7 @@ with warnings.catch_warnings():
     import kafka
 
 import ottla
-from ottla.broker.node import FEATURES
+from ottla.broker.running.node import FEATURES
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.records import NO_TIMESTAMP, Record
 from tests.support.java_client import JavaClient

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import ottla
+from ottla.broker.coordinators.markers import MarkerWriter
 from ottla.broker.topics import create_topic
-from ottla.broker.transaction_markers import MarkerWriter
-from ottla.coordination.groups.partitioner import partition_for
+from ottla.coordination.partitioner import partition_for
 from ottla.metadata.names import TRANSACTION_STATE_TOPIC
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from ottla import EmbeddedBroker
-from ottla.broker.transaction_markers import MarkerWriter
-from ottla.broker.transaction_service import TransactionService
+from ottla.broker.coordinators.markers import MarkerWriter
+from ottla.broker.coordinators.transactions import TransactionService
 from ottla.coordination.machine import Marker
 from ottla.wire.error_codes import ErrorCode
 from tests.support.raw_client import RawClient

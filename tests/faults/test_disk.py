@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.broker import jobs
+from ottla.broker.running import jobs
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.wire.batch import iter_batches
 from ottla.wire.builder import BatchBuilder
@@ -78,7 +78,7 @@ class Broker:
 @contextmanager
 def running(path: Path, disk: FaultyStorage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     with monkeypatch.context() as patched:
-        patched.setattr("ottla.broker.data.OsStorage", lambda: disk)
+        patched.setattr("ottla.broker.hosting.data.OsStorage", lambda: disk)
         broker = EmbeddedBroker(path)
         broker.start()
     try:
@@ -185,7 +185,7 @@ def test_a_log_start_that_cannot_be_written_is_an_answer(
 def test_a_metadata_store_that_cannot_be_written_is_an_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("ottla.metadata.sqlite_store.LOCK_TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr("ottla.metadata.stores.sqlite.LOCK_TIMEOUT_SECONDS", 0.0)
     with running(tmp_path, FaultyStorage(), monkeypatch) as broker:
         assert broker.create("before") == ErrorCode.NONE
         # Another process holds the database for longer than the broker waits for it.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from ottla.broker import jobs
-from ottla.broker.dispatch import Dispatcher
+from ottla.broker.running import jobs
+from ottla.broker.serving.dispatch import Dispatcher
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.wire.builder import BatchBuilder
 from ottla.wire.error_codes import ErrorCode
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ottla.broker.context import Peer
+    from ottla.broker.serving.context import Peer
 
 PRODUCE, FETCH, API_VERSIONS, CREATE_TOPICS = 0, 1, 18, 19
 MIB: Final = 1024 * 1024

@@ -21,7 +21,7 @@ import pytest
 import ottla
 from ottla import Admin, Producer, ProducerRecord, ShareConsumer
 from ottla.broker.topics import create_topic
-from ottla.client.share_types import Acknowledged
+from ottla.client.share.types import Acknowledged
 from ottla.errors import ClientError
 from ottla.wire.schema import API_NAMES
 from tests.support.faults_broker import free_port, soak

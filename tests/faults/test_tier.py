@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.metadata.names import REMOTE_LOG_METADATA_TOPIC
-from ottla.tier.answers import EARLIEST_LOCAL, LATEST_TIERED
-from ottla.tier.copier import CopyStep
+from ottla.tier.reading.answers import EARLIEST_LOCAL, LATEST_TIERED
+from ottla.tier.upkeep.copier import CopyStep
 from ottla.wire.schema.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,

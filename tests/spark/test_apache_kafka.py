@@ -14,13 +14,13 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from ottla.client.cluster_view import TopicPartition
+from ottla.client.cluster.view import TopicPartition
 from ottla.spark.backend import Limit
 from ottla.spark.errors import BatchLost, OwnerRule
-from ottla.spark.log_backend import LogBackend
+from ottla.spark.log.backend import LogBackend
 from ottla.spark.options import parse_source
-from ottla.spark.sink import write_rows
-from ottla.spark.sink_options import parse_sink
+from ottla.spark.sink.options import parse_sink
+from ottla.spark.sink.sink import write_rows
 from ottla.wire.records import Record
 from tests.support.faults_broker import soak
 from tests.support.jvm import ApacheKafka, why_no_jvm
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ottla.spark.backend import Offset
-    from ottla.spark.share_backend import ShareBackend
+    from ottla.spark.share.backend import ShareBackend
 
 SHORT: Final = {
     # Locks as short as a test wants them, and state that is loaded quickly.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pytest
 
-from ottla.client.producer import Producer
+from ottla.client.producer.producer import Producer
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.processes import pythons_below, watching
 from tests.support.spark import start

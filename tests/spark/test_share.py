@@ -15,8 +15,8 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 from ottla.spark.backend import Limit
-from ottla.spark.share_machine import parse_offset
-from ottla.spark.share_ranges import offsets, pieces, size
+from ottla.spark.share.machine import parse_offset
+from ottla.spark.share.ranges import offsets, pieces, size
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.spark import NO_PAUSE, PATIENCE
 from tests.support.spark_share import (

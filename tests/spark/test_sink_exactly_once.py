@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from pyspark.errors import PySparkException
 
-from ottla.client.cluster_view import TopicPartition
+from ottla.client.cluster.view import TopicPartition
 from ottla.spark.client_settings import client_settings
 from ottla.spark.cluster import Cluster
 from ottla.spark.errors import BatchLost
-from ottla.spark.owners import by_partition
+from ottla.spark.sink.owners import by_partition
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.faults_broker import soak
 from tests.support.pipelines import run_once

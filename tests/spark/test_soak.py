@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pytest
 
-from ottla.client.admin import Admin
+from ottla.client.admin.admin import Admin
 from ottla.spark.offsets import from_json
 from ottla.spark.pipelines.checkpoints import read_checkpoint
 from tests.support.faults_broker import BrokerProcess, soak

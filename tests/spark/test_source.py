@@ -17,9 +17,9 @@ from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ottla.broker.dispatch import Dispatcher
-from ottla.client.producer import Producer
-from ottla.client.producer_types import ProducerRecord
+from ottla.broker.serving.dispatch import Dispatcher
+from ottla.client.producer.producer import Producer
+from ottla.client.producer.types import ProducerRecord
 from ottla.spark.schema import TYPES
 from ottla.wire.arrow import SCHEMA
 from tests.support.spark import run, start

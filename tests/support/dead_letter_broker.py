@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ottla.broker.dead_letters import DeadLetters
+from ottla.broker.shares.dead_letters import DeadLetters
 from tests.support.faults_broker import main
 
 

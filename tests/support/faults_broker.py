@@ -20,14 +20,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.run import run_broker
-from ottla.metadata.broker_config import load_broker_config
+from ottla.broker.running.run import run_broker
+from ottla.metadata.config.broker import load_broker_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-    from ottla.broker.node import Node
+    from ottla.broker.running.node import Node
 
 READY: Final = "ottla broker ready: "
 # Long for any machine under load; a broker that needs it is stuck.

@@ -13,7 +13,7 @@ import random
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla.broker.apis import SERVED
+from ottla.broker.serving.apis import SERVED
 from ottla.wire.builder import BatchBuilder
 from ottla.wire.compression import Codec
 from ottla.wire.messages import message, request_parts

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ottla.tier.errors import RemoteStorageError, RetriableRemoteError
+from ottla.objects.errors import RemoteStorageError, RetriableRemoteError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ottla.tier.store import ObjectInfo, ObjectStore
+    from ottla.objects.store import ObjectInfo, ObjectStore
 
 
 class FaultyStore:

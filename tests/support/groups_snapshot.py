@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.coordination.groups.classic_state import ClassicGroup, State
-from ottla.coordination.share.group_state import ShareGroup
+from ottla.coordination.groups.share_group import ShareGroup
 
 if TYPE_CHECKING:
     from ottla.coordination.groups.coordinator import GroupCoordinator

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.coordination.groups.config import GroupConfig, ShareSettings
-from ottla.coordination.share.effects import (
+from ottla.coordination.groups.share_effects import (
     DeleteShareState,
     InitializeShareState,
     ShareStateDeleted,
     ShareStateInitialized,
 )
-from ottla.coordination.share.group_messages import (
+from ottla.coordination.groups.share_group import ShareGroup
+from ottla.coordination.groups.share_messages import (
     Noted,
     ShareHeartbeat,
     ShareHeartbeatResponse,
 )
-from ottla.coordination.share.group_state import ShareGroup
 from ottla.wire.error_codes import ErrorCode
 from tests.support.groups_consumer import topics_image
 from tests.support.groups_driver import Driver

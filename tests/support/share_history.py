@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ottla.client.share_types import Acknowledged, ShareRecord
+    from ottla.client.share.types import Acknowledged, ShareRecord
 
 
 class History:

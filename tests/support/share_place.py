@@ -11,7 +11,7 @@ from ottla import Admin, ShareConsumer
 from tests.support.share_workers import produce_numbers
 
 if TYPE_CHECKING:
-    from ottla.client.share_types import ShareRecord
+    from ottla.client.share.types import ShareRecord
 
 PATIENCE: Final = 30.0
 

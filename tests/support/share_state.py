@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from ottla.coordination.groups.topics import Topic, TopicsImage
-from ottla.coordination.share.batches import StateBatch
-from ottla.coordination.share.state import ShareStateConfig, ShareStateMachine
-from ottla.coordination.share.state_index import SnapshotIndex
-from ottla.coordination.share.state_records import ShareKey
+from ottla.coordination.share_state.batches import StateBatch
+from ottla.coordination.share_state.coordinator import ShareStateConfig, ShareStateMachine
+from ottla.coordination.share_state.index import SnapshotIndex
+from ottla.coordination.share_state.records import ShareKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ottla.coordination.machine import Decision
-    from ottla.coordination.share.batches import StateBatches
-    from ottla.coordination.share.state_messages import StateReply, StateRequest
-    from ottla.coordination.share.state_records import StateRecord
+    from ottla.coordination.share_state.batches import StateBatches
+    from ottla.coordination.share_state.messages import StateReply, StateRequest
+    from ottla.coordination.share_state.records import StateRecord
 
 ResponseT = TypeVar("ResponseT")
 

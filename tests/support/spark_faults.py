@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.client.transaction_types import TransactionUnresolved
-from ottla.client.transactions import TransactionCoordinator
-from ottla.spark import sink
-from ottla.spark.sink_exactly_once import OnceStreamWriter, Task
+from ottla.client.transactions.requests import TransactionCoordinator
+from ottla.client.transactions.types import TransactionUnresolved
+from ottla.spark.sink import sink
+from ottla.spark.sink.exactly_once import OnceStreamWriter, Task
 from ottla.spark.source import OttlaSource
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import WriterCommitMessage
     from pyspark.sql.types import StructType
 
-    from ottla.client.producer_batches import Identity
-    from ottla.spark.sink_exactly_once import WrittenOnce
-    from ottla.spark.sink_options import SinkOptions, Transactional
+    from ottla.client.producer.batches import Identity
+    from ottla.spark.sink.exactly_once import WrittenOnce
+    from ottla.spark.sink.options import SinkOptions, Transactional
 
 FORMAT: Final = "ottla-faults"
 LEASED: Final = "leased"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ottla.spark.owners import by_partition
+from ottla.spark.sink.owners import by_partition
 from tests.support.spark import start
 from tests.support.spark_faults import FORMAT, Faults, FaultySource
 from tests.support.topics import read_all

@@ -7,17 +7,17 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.admin import Admin
-from ottla.client.share_consumer import ShareConsumer
+from ottla.client.admin.admin import Admin
+from ottla.client.share.consumer import ShareConsumer
 from ottla.spark.background import background
 from ottla.spark.options import parse_source
-from ottla.spark.share_backend import ShareBackend
+from ottla.spark.share.backend import ShareBackend
 from tests.support.share_member import SHARE_CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ottla.client.share_types import ShareRecord
+    from ottla.client.share.types import ShareRecord
     from ottla.spark.backend import Offset
 
 BROKER_CONFIG: Final = {

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from ottla.spark.sink_exactly_once import OnceStreamWriter, Task
-from ottla.spark.sink_options import parse_sink
-from ottla.spark.sink_transaction import Batch
+from ottla.spark.sink.exactly_once import OnceStreamWriter, Task
+from ottla.spark.sink.options import parse_sink
+from ottla.spark.sink.transaction import Batch
 from tests.support.topics import read_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.spark.sink_exactly_once import WrittenOnce
+    from ottla.spark.sink.exactly_once import WrittenOnce
 
 SCHEMA: Final = StructType().add("value", "binary").add("partition", "integer")
 

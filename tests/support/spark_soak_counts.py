@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from ottla.client.reader import Reader
+from ottla.client.reader.reader import Reader
 from ottla.spark.offsets import batch_start, from_json
 from tests.support.spark_soak import NUMBERS, WINDOW_MS, WINDOWS
 from tests.support.spark_soak_load import decoded

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from ottla.client.producer import Producer
+from ottla.client.producer.producer import Producer
 from tests.support.spark_soak import DIGITS, NUMBERS
 
 PARTITIONS: Final = 4

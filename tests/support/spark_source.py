@@ -7,10 +7,10 @@ import pickle
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.admin import Admin
-from ottla.client.producer import Producer
-from ottla.client.producer_types import ProducerRecord
-from ottla.spark.log_backend import LogBackend
+from ottla.client.admin.admin import Admin
+from ottla.client.producer.producer import Producer
+from ottla.client.producer.types import ProducerRecord
+from ottla.spark.log.backend import LogBackend
 from ottla.spark.options import Mode, parse_source
 
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from ottla.client.admin import Admin
+from ottla.client.admin.admin import Admin
 from ottla.log.config import LogConfig
 from ottla.log.directory import parse_partition_name
 from ottla.log.partition import PartitionLog
 from ottla.log.segment import LOG
-from ottla.tier.location import open_store, parse_location
-from ottla.tier.segments import TopicIdPartition
-from ottla.tier.storage_manager import RemoteStorageManager
+from ottla.objects.location import open_store, parse_location
+from ottla.tier.catalogue.segments import TopicIdPartition
+from ottla.tier.store.storage_manager import RemoteStorageManager
 from ottla.wire.batch import iter_batches
 from tests.support.tier_logs import NOW_MS, rolled
 

@@ -6,20 +6,20 @@ import asyncio
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from ottla.tier.copier import SegmentCopy
-from ottla.tier.errors import RetriableRemoteError
-from ottla.tier.index_cache import RemoteIndexCache
-from ottla.tier.storage_manager import LogPieces
-from ottla.tier.store_local import LocalStore
+from ottla.objects.errors import RetriableRemoteError
+from ottla.objects.local import LocalStore
+from ottla.tier.reading.index_cache import RemoteIndexCache
+from ottla.tier.store.storage_manager import LogPieces
+from ottla.tier.upkeep.copier import SegmentCopy
 from tests.support.tier_logs import NOW_MS, Rolled, rolled
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.log.partition import PartitionLog
-    from ottla.tier.rlmm import RemoteLogMetadataManager
-    from ottla.tier.storage_manager import RemoteStorageManager
-    from ottla.tier.store import ObjectStore
+    from ottla.objects.store import ObjectStore
+    from ottla.tier.catalogue.rlmm import RemoteLogMetadataManager
+    from ottla.tier.store.storage_manager import RemoteStorageManager
 
 
 class FailingStore(LocalStore):

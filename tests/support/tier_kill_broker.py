@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from ottla.tier.copier import CopyStep, SegmentCopy
+from ottla.tier.upkeep.copier import CopyStep, SegmentCopy
 from tests.support import faults_broker
 
 KILL_BEFORE = "TIER_KILL_BEFORE"

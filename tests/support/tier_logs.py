@@ -11,8 +11,8 @@ from ottla.log.epochs import LeaderEpochs
 from ottla.log.partition import PartitionLog
 from ottla.log.producer_state import Origin
 from ottla.log.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, segment_path
-from ottla.tier.copying import LocalSegment, copy_metadata, segments_to_copy
-from ottla.tier.storage_manager import LogSegmentData
+from ottla.tier.store.storage_manager import LogSegmentData
+from ottla.tier.upkeep.copying import LocalSegment, copy_metadata, segments_to_copy
 from ottla.wire.records import ControlType
 from tests.support.log_batches import batch_of, marker
 from tests.support.tiering import TIP
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ottla.tier.segments import RemoteLogSegmentMetadata, TopicIdPartition
+    from ottla.tier.catalogue.segments import RemoteLogSegmentMetadata, TopicIdPartition
 
 NOW_MS = 1_700_000_000_000
 

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.sync import ShareConsumer
 from ottla.testing.embedded import EmbeddedBroker
-from ottla.tier.answers import EARLIEST_LOCAL
+from ottla.tier.reading.answers import EARLIEST_LOCAL
 from ottla.wire.builder import BatchBuilder
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.incremental_alter_configs import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from ottla.broker.tiering import Tiering
+    from ottla.broker.tiering.tiering import Tiering
 
 MIB: Final = 1024 * 1024
 PATIENCE_SECONDS: Final = 1800.0 if soak() else 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.tier.segments import (
+from ottla.tier.catalogue.segments import (
     EpochStart,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,

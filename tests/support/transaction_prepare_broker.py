@@ -12,7 +12,7 @@ import sys
 from itertools import count
 from typing import TYPE_CHECKING
 
-from ottla.broker.transaction_markers import MarkerWriter
+from ottla.broker.coordinators.markers import MarkerWriter
 from tests.support import faults_broker
 
 if TYPE_CHECKING:

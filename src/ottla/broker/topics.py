@@ -15,7 +15,7 @@ from ottla.metadata.changes import (
     CreateTopic,
     DeleteTopic,
 )
-from ottla.metadata.config_checks import check_topic_configs
+from ottla.metadata.config.checks import check_topic_configs
 from ottla.metadata.errors import (
     ChangeRefused,
     ConfigError,
@@ -33,7 +33,7 @@ from ottla.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ottla.broker.node import Node
+    from ottla.broker.running.node import Node
     from ottla.metadata.image import Topic
 
     Assignment = tuple[tuple[int, ...], ...]

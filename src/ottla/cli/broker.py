@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Node
-    from ottla.metadata.broker_config import BrokerConfig
+    from ottla.broker.running.node import Node
+    from ottla.metadata.config.broker import BrokerConfig
 
 EXAMPLES = """
 Examples:
@@ -65,7 +65,7 @@ def broker(
 
 
 def _load(file: Path | None, sets: list[str], listen: str | None) -> BrokerConfig:
-    from ottla.metadata.broker_config import load_broker_config
+    from ottla.metadata.config.broker import load_broker_config
     from ottla.metadata.errors import ConfigError
 
     if listen is not None:
@@ -80,8 +80,8 @@ def _load(file: Path | None, sets: list[str], listen: str | None) -> BrokerConfi
 
 
 def _run(config: BrokerConfig, directory: Path | None, metrics_port: int | None) -> None:
-    from ottla.broker.data import WrongDirectory
-    from ottla.broker.run import run_broker
+    from ottla.broker.hosting.data import WrongDirectory
+    from ottla.broker.running.run import run_broker
     from ottla.log.directory import DirectoryLocked
     from ottla.log.errors import LogError
     from ottla.metadata.errors import ConfigError, StoreError

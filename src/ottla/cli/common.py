@@ -12,7 +12,7 @@ from ottla.cli.output import print_json
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
-    from ottla.client.admin import Admin
+    from ottla.client.admin.admin import Admin
     from ottla.client.errors import ClientError
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ def with_admin(bootstrap: str, within: float, command: Callable[[Admin], Awaitab
     """Run a command with an Admin client; what goes wrong ends the program with a sentence."""
     import asyncio
 
-    from ottla.client.admin import Admin
+    from ottla.client.admin.admin import Admin
 
     async def run() -> T:
         async with Admin(bootstrap, api_timeout=within) as admin:
@@ -77,7 +77,7 @@ def with_admin(bootstrap: str, within: float, command: Callable[[Admin], Awaitab
 @contextmanager
 def sentences() -> Iterator[None]:
     """What goes wrong with a cluster ends the program with a sentence."""
-    from ottla.client.bootstrap import BadBootstrap
+    from ottla.client.cluster.bootstrap import BadBootstrap
     from ottla.client.errors import BrokerUnreachable, ClientError
 
     try:

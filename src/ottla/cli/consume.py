@@ -21,7 +21,7 @@ from ottla.cli.common import (
 from ottla.cli.records import JsonLines, Key, Printer, Raw, ShowHeaders
 
 if TYPE_CHECKING:
-    from ottla.client.reader_types import Position, Record
+    from ottla.client.reader.types import Position, Record
 
 ENDS: dict[str, Position] = {"earliest": "earliest", "latest": "latest"}
 
@@ -83,8 +83,8 @@ def _read(
     """Read and write; what goes wrong ends the program with a sentence, an interrupt does not."""
     import asyncio
 
-    from ottla.client.cluster import Client
-    from ottla.client.reader import Reader
+    from ottla.client.cluster.cluster import Client
+    from ottla.client.reader.reader import Reader
 
     async def run() -> None:
         left = sys.maxsize if max_records is None else max_records

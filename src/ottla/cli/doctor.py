@@ -144,7 +144,7 @@ def _sync_time(directory: Path) -> float:
 def _broker(bootstrap: str, within: float) -> Check:
     import asyncio
 
-    from ottla.client.admin import Admin
+    from ottla.client.admin.admin import Admin
     from ottla.client.errors import ClientError
 
     async def ask() -> str:

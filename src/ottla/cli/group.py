@@ -30,8 +30,8 @@ from ottla.cli.resets import (
 
 if TYPE_CHECKING:
     from ottla.cli.output import Cell, Value
-    from ottla.client.admin import Admin
-    from ottla.client.admin_types import GroupDescription, GroupOffset
+    from ottla.client.admin.admin import Admin
+    from ottla.client.admin.types import GroupDescription, GroupOffset
 
     Described: TypeAlias = tuple[GroupDescription, list[GroupOffset]]
 

@@ -29,7 +29,7 @@ from ottla.cli.output import print_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ottla.client.producer_types import ProducerRecord
+    from ottla.client.producer.types import ProducerRecord
 
 # What is read, parsed and sent at a time.
 CHUNK_BYTES = 1024 * 1024
@@ -212,7 +212,7 @@ def _lines(stream: BinaryIO) -> Iterator[list[bytes]]:
 
 def parse_line(line: bytes, separator: bytes | None) -> ProducerRecord:
     """The line as a value, or as key and value."""
-    from ottla.client.producer_types import ProducerRecord
+    from ottla.client.producer.types import ProducerRecord
 
     if separator is None:
         return ProducerRecord(line)
@@ -229,7 +229,7 @@ _FIELDS = ("key", "key_base64", "value", "value_base64", "headers", "partition",
 
 def parse_json(line: bytes) -> ProducerRecord | None:
     """The record of a line as `ottla consume --json` writes it; None for an empty line."""
-    from ottla.client.producer_types import ProducerRecord
+    from ottla.client.producer.types import ProducerRecord
 
     if not line.strip():
         return None

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from ottla.cli.output import Cell
-    from ottla.client.admin import Admin
-    from ottla.client.admin_resets import OffsetMove, ResetTarget
+    from ottla.client.admin.admin import Admin
+    from ottla.client.admin.resets import OffsetMove, ResetTarget
 
 Topics: TypeAlias = Annotated[
     list[str] | None,
@@ -54,7 +54,7 @@ def reset_target(
     *, earliest: bool, latest: bool, offset: int | None, time: str | None, shift: int | None
 ) -> ResetTarget:
     """The one target that was given."""
-    from ottla.client.admin_resets import ShiftBy, ToOffset
+    from ottla.client.admin.resets import ShiftBy, ToOffset
 
     given: list[ResetTarget] = []
     if earliest:

@@ -25,8 +25,8 @@ from ottla.cli.common import (
 from ottla.cli.records import JsonLines, Key, Printer, Raw, ShowHeaders
 
 if TYPE_CHECKING:
-    from ottla.client.share_consumer import ShareConsumer
-    from ottla.client.share_types import Acknowledged, ShareRecord
+    from ottla.client.share.consumer import ShareConsumer
+    from ottla.client.share.types import Acknowledged, ShareRecord
 
 # Records that are locked, printed and acknowledged at a time.
 RECORDS_AT_ONCE = 500
@@ -97,8 +97,8 @@ def share_consume(
             refused.append(one)
 
     async def run() -> None:
-        from ottla.client.admin import Admin
-        from ottla.client.share_consumer import ShareConsumer
+        from ottla.client.admin.admin import Admin
+        from ottla.client.share.consumer import ShareConsumer
 
         async with Admin(where, api_timeout=timeout) as admin:
             # Whoever has forgotten to start a broker is told so at once.

@@ -30,8 +30,8 @@ from ottla.cli.resets import (
 
 if TYPE_CHECKING:
     from ottla.cli.output import Cell, Value
-    from ottla.client.admin import Admin
-    from ottla.client.admin_types import ShareGroupDescription, ShareGroupOffset
+    from ottla.client.admin.admin import Admin
+    from ottla.client.admin.types import ShareGroupDescription, ShareGroupOffset
 
     Described: TypeAlias = tuple[ShareGroupDescription, list[ShareGroupOffset]]
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from ottla.cli.output import Cell
-    from ottla.client.admin import Admin
-    from ottla.tier.kafka_event_log import KafkaMetadataEventLog
-    from ottla.tier.segments import RemoteLogSegmentMetadata, TopicIdPartition
-    from ottla.tier.storage_manager import RemoteStorageManager
-    from ottla.tier.tools import Folded
+    from ottla.client.admin.admin import Admin
+    from ottla.tier.catalogue.kafka_event_log import KafkaMetadataEventLog
+    from ottla.tier.catalogue.segments import RemoteLogSegmentMetadata, TopicIdPartition
+    from ottla.tier.store.storage_manager import RemoteStorageManager
+    from ottla.tier.upkeep.tools import Folded
 
     T = TypeVar("T")
 
@@ -71,7 +71,7 @@ def status(
         ottla tier status
         ottla tier status orders --metrics http://127.0.0.1:9100/metrics --json
     """
-    from ottla.tier.tools import statuses, tiered_topics
+    from ottla.tier.upkeep.tools import statuses, tiered_topics
 
     errors = None if metrics is None else _errors(metrics)
 
@@ -143,7 +143,7 @@ def verify(
         ottla tier verify orders
         ottla tier verify orders --read-all --store s3://bucket/prefix
     """
-    from ottla.tier.tools import verify as check
+    from ottla.tier.upkeep.tools import verify as check
 
     async def command(
         admin: Admin, folded: Folded, _: KafkaMetadataEventLog
@@ -195,7 +195,7 @@ def repair(
     """
     import time
 
-    from ottla.tier.repair import Cure, find_defects, mend
+    from ottla.tier.upkeep.repair import Cure, find_defects, mend
 
     async def command(
         admin: Admin, folded: Folded, event_log: KafkaMetadataEventLog
@@ -292,7 +292,7 @@ def _with_catalogue(
     """Run a command with the catalogue of this moment."""
 
     async def run(admin: Admin) -> T:
-        from ottla.tier.tools import fold, open_catalogue
+        from ottla.tier.upkeep.tools import fold, open_catalogue
 
         event_log = await open_catalogue(admin, bootstrap)
         try:
@@ -305,7 +305,7 @@ def _with_catalogue(
 
 def _told(run: Callable[[], T]) -> T:
     """What goes wrong with the store ends the program with a sentence."""
-    from ottla.tier.errors import RemoteStorageError
+    from ottla.objects.errors import RemoteStorageError
 
     try:
         return run()
@@ -316,7 +316,7 @@ def _told(run: Callable[[], T]) -> T:
 async def _tips(admin: Admin, topic: str, partition: int | None) -> list[TopicIdPartition]:
     from uuid import UUID
 
-    from ottla.tier.segments import TopicIdPartition
+    from ottla.tier.catalogue.segments import TopicIdPartition
 
     (found,) = await admin.describe_topics([topic])
     numbers = range(len(found.partitions))
@@ -341,8 +341,8 @@ async def _storage(
 
 
 def _open(store: str, options: list[str] | None) -> RemoteStorageManager:
-    from ottla.tier.location import PREFIX, URL_KEY, BadLocation, open_store, parse_location
-    from ottla.tier.storage_manager import RemoteStorageManager
+    from ottla.objects.location import PREFIX, URL_KEY, BadLocation, open_store, parse_location
+    from ottla.tier.store.storage_manager import RemoteStorageManager
 
     given = key_values(options or (), "--store-option")
     try:

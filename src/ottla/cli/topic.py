@@ -20,8 +20,8 @@ from ottla.cli.output import print_each, print_json, print_list, print_table, to
 
 if TYPE_CHECKING:
     from ottla.cli.output import Cell, Value
-    from ottla.client.admin import Admin
-    from ottla.client.admin_types import TopicDescription
+    from ottla.client.admin.admin import Admin
+    from ottla.client.admin.types import TopicDescription
 
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 
@@ -215,7 +215,7 @@ def _show(topic: TopicDescription) -> None:
 
 
 def _own_settings(topic: TopicDescription) -> dict[str, str | None]:
-    from ottla.client.admin_types import ConfigSource
+    from ottla.client.admin.types import ConfigSource
 
     return {
         one.name: one.value for one in topic.configs if one.source is ConfigSource.DYNAMIC_TOPIC

@@ -19,8 +19,8 @@ from ottla.cli.output import print_each, print_json, print_list, print_table
 
 if TYPE_CHECKING:
     from ottla.cli.output import Cell, Value
-    from ottla.client.admin import Admin
-    from ottla.client.admin_types import TransactionDescription
+    from ottla.client.admin.admin import Admin
+    from ottla.client.admin.types import TransactionDescription
 
 app = typer.Typer(help="List, describe and abort transactions.", no_args_is_help=True)
 

@@ -52,9 +52,9 @@ def local_starts(stage: Stage) -> dict[int, int]:
 
 async def _read_tier(stage: Stage, found: Evidence) -> None:
     """The objects themselves: no broker takes part."""
-    from ottla.tier.location import open_store, parse_location
+    from ottla.objects.location import open_store, parse_location
     from ottla.tier.reader import ListingSource, RemoteReader
-    from ottla.tier.storage_manager import RemoteStorageManager
+    from ottla.tier.store.storage_manager import RemoteStorageManager
 
     found.tier_objects = sum(1 for _ in stage.tier.rglob("*.log"))
     if not found.tier_objects:

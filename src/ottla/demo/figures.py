@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ottla.client.admin_types import ListedOffset
-    from ottla.client.cluster_view import TopicPartition
+    from ottla.client.admin.types import ListedOffset
+    from ottla.client.cluster.view import TopicPartition
     from ottla.demo.checks import Expected, Sales
     from ottla.demo.stage import Stage
 

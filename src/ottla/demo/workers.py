@@ -19,7 +19,7 @@ from ottla.demo.orders import UnknownItem, Unreadable, check_shippable
 from ottla.demo.stage import ORDERS, WAREHOUSE_GROUP
 
 if TYPE_CHECKING:
-    from ottla.client.share_types import AckKind, ShareRecord
+    from ottla.client.share.types import AckKind, ShareRecord
     from ottla.demo.stage import Stage
 
 AT_ONCE: Final = 50

@@ -12,7 +12,7 @@ Leadership follows registration:
 * a broker that is fenced or unregistered leaves its partitions without a leader.
 
 Configuration values are not checked here: the rules for them change between versions, what is
-stored must fold the same for ever. Check with `ottla.metadata.configs` before proposing.
+stored must fold the same for ever. Check with `ottla.metadata.config.values` before proposing.
 """
 
 from __future__ import annotations

@@ -81,15 +81,15 @@ class Backend(ABC):
 def make_backend(options: SourceOptions) -> Backend:
     """The backend that the options of a query ask for."""
     if options.store.kind == "redis":
-        from ottla.spark.redis_backend import RedisBackend
+        from ottla.spark.stores.redis import RedisBackend
 
         return RedisBackend(options)
     if options.store.kind == "ss":
-        from ottla.spark.ss_backend import SsBackend
+        from ottla.spark.stores.ss import SsBackend
 
         return SsBackend(options)
-    from ottla.spark.log_backend import LogBackend
-    from ottla.spark.share_backend import ShareBackend
+    from ottla.spark.log.backend import LogBackend
+    from ottla.spark.share.backend import ShareBackend
 
     if options.share is not None:
         return ShareBackend(options, options.share)

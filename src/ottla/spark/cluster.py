@@ -11,11 +11,11 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.admin_groups import GroupCalls
-from ottla.client.cluster import NEWEST, Client, together
-from ottla.client.cluster_view import NO_LEADER, Topic, TopicPartition
+from ottla.client.admin.groups import GroupCalls
+from ottla.client.cluster.cluster import NEWEST, Client, together
+from ottla.client.cluster.view import NO_LEADER, Topic, TopicPartition
 from ottla.client.errors import ClientError, KafkaError, UnsupportedApi, check
-from ottla.client.fetching_wire import NEWEST_FETCH_BY_NAME, OLDEST_COMMITTED_LOOKUP
+from ottla.client.reader.wire import NEWEST_FETCH_BY_NAME, OLDEST_COMMITTED_LOOKUP
 from ottla.spark.background import background
 from ottla.spark.offsets import EARLIEST, LATEST
 from ottla.wire.error_codes import ErrorCode

@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from ottla.client.cluster_view import TopicPartition
+from ottla.client.cluster.view import TopicPartition
 from ottla.spark.client_settings import (
     ClientSettings,
     client_settings,
@@ -27,7 +27,8 @@ from ottla.spark.client_settings import (
     unknown_settings,
 )
 from ottla.spark.errors import BadOption
-from ottla.spark.hooks import ON_SETTLED, hook_name
+from ottla.spark.log.hooks import ON_SETTLED, hook_name
+from ottla.spark.log.planning import Split
 from ottla.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -39,11 +40,10 @@ from ottla.spark.offsets import (
     Where,
     from_json,
 )
-from ottla.spark.planning import Split
-from ottla.spark.share_options import NAMES as SHARE_NAMES
-from ottla.spark.share_options import ShareOptions, parse_share
-from ottla.spark.store_options import Store, store_options
-from ottla.spark.tier_settings import OPTION_PREFIX, TierSettings
+from ottla.spark.share.options import NAMES as SHARE_NAMES
+from ottla.spark.share.options import ShareOptions, parse_share
+from ottla.spark.stores.options import Store, store_options
+from ottla.spark.tier.settings import OPTION_PREFIX, TierSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

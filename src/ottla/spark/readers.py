@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ottla.spark.backend import Backend, Limit, make_backend
-from ottla.spark.pushdown import Bound, bounds_of, clipped
+from ottla.spark.log.pushdown import Bound, bounds_of, clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from ottla.spark.errors import BadOption, BadSchema
-from ottla.spark.share_options import DELIVERY_COUNT
+from ottla.spark.share.options import DELIVERY_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,9 @@ from pyspark.sql.datasource import DataSource
 from ottla.spark.options import parse_source, warn_unknown
 from ottla.spark.readers import BatchReader, PushdownReader, StreamReader
 from ottla.spark.schema import source_schema, wanted_columns
-from ottla.spark.sink import BatchWriter, StreamWriter
-from ottla.spark.sink_exactly_once import OnceBatchWriter, OnceStreamWriter
-from ottla.spark.sink_options import SINK_NAMES, parse_sink
+from ottla.spark.sink.exactly_once import OnceBatchWriter, OnceStreamWriter
+from ottla.spark.sink.options import SINK_NAMES, parse_sink
+from ottla.spark.sink.sink import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.client.admin import Admin as AsyncAdmin
-from ottla.client.admin_transactions import LONGEST_TRANSACTION_MS
-from ottla.client.cluster import API_TIMEOUT
-from ottla.client.connection import REQUEST_TIMEOUT
+from ottla.client.admin.admin import Admin as AsyncAdmin
+from ottla.client.admin.transactions import LONGEST_TRANSACTION_MS
+from ottla.client.cluster.cluster import API_TIMEOUT
+from ottla.client.cluster.connection import REQUEST_TIMEOUT
 from ottla.client.security import PLAINTEXT
 from ottla.sync.twin import Twin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ottla.client.admin_resets import OffsetMove, ResetTarget
-    from ottla.client.admin_types import (
+    from ottla.client.admin.resets import OffsetMove, ResetTarget
+    from ottla.client.admin.types import (
         ClusterDescription,
         ConfigEntry,
         ConfigKind,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         TransactionDescription,
         TransactionListing,
     )
-    from ottla.client.cluster_view import TopicPartition
+    from ottla.client.cluster.view import TopicPartition
     from ottla.client.errors import KafkaError
     from ottla.client.security import Security
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random as random_module
 from typing import TYPE_CHECKING
 
-from ottla.client.producer import MEBIBYTE
-from ottla.client.producer import Producer as AsyncProducer
+from ottla.client.producer.producer import MEBIBYTE
+from ottla.client.producer.producer import Producer as AsyncProducer
 from ottla.client.security import PLAINTEXT
 from ottla.sync.transaction import Transaction
 from ottla.sync.twin import Twin
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ottla.client.producer_batches import Identity
-    from ottla.client.producer_types import DeliveredRange, ProducerRecord, RecordMetadata
+    from ottla.client.producer.batches import Identity
+    from ottla.client.producer.types import DeliveredRange, ProducerRecord, RecordMetadata
     from ottla.client.security import Security
 
 
@@ -28,7 +28,8 @@ class Producer(Twin[AsyncProducer]):
     costs more in Python; `linger_ms` is 0, since calls that run at the same time meet anyway.
 
     With a `transactional_id` it sends in transactions only, see `transaction`. With the `identity`
-    of a transaction that is open elsewhere it sends in that one; see `ottla.client.transactions`.
+    of a transaction that is open elsewhere it sends in that one; see
+    `ottla.client.transactions.requests`.
 
     >>> from ottla.sync import Producer
     >>> with Producer("127.0.0.1:9092", compression_type="zstd") as producer:

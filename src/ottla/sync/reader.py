@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.client.cluster import API_TIMEOUT, METADATA_MAX_AGE
-from ottla.client.connection import REQUEST_TIMEOUT
-from ottla.client.reader import MAX_WAIT, PREFETCH, RECORDS_AT_ONCE
-from ottla.client.reader import Reader as AsyncReader
+from ottla.client.cluster.cluster import API_TIMEOUT, METADATA_MAX_AGE
+from ottla.client.cluster.connection import REQUEST_TIMEOUT
+from ottla.client.reader.reader import MAX_WAIT, PREFETCH, RECORDS_AT_ONCE
+from ottla.client.reader.reader import Reader as AsyncReader
 from ottla.client.security import PLAINTEXT
 from ottla.sync.twin import Twin
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ottla.client.cluster import Client
-    from ottla.client.reader_types import Isolation, OnDataLoss, Positions, Record
+    from ottla.client.cluster.cluster import Client
+    from ottla.client.reader.types import Isolation, OnDataLoss, Positions, Record
     from ottla.client.security import Security
 
 

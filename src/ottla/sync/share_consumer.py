@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.client.cluster import API_TIMEOUT
-from ottla.client.connection import REQUEST_TIMEOUT
+from ottla.client.cluster.cluster import API_TIMEOUT
+from ottla.client.cluster.connection import REQUEST_TIMEOUT
 from ottla.client.security import PLAINTEXT
-from ottla.client.share_consumer import ShareConsumer as AsyncShareConsumer
-from ottla.client.share_settings import CLOSE_TIMEOUT, MAX_BYTES, MAX_WAIT
+from ottla.client.share.consumer import ShareConsumer as AsyncShareConsumer
+from ottla.client.share.settings import CLOSE_TIMEOUT, MAX_BYTES, MAX_WAIT
 from ottla.sync.twin import Twin
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ottla.client.cluster_view import TopicPartition
+    from ottla.client.cluster.view import TopicPartition
     from ottla.client.errors import ClientError
     from ottla.client.security import Security
-    from ottla.client.share_types import AckKind, AckMode, Acknowledged, AcquireMode, ShareRecord
+    from ottla.client.share.types import AckKind, AckMode, Acknowledged, AcquireMode, ShareRecord
 
 
 class ShareConsumer(Twin[AsyncShareConsumer]):

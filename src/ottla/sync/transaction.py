@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.client.transaction import Transaction as AsyncTransaction
+from ottla.client.transactions.transaction import Transaction as AsyncTransaction
 from ottla.sync.twin import Twin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.client.cluster_view import TopicPartition
-    from ottla.client.transaction_shell import Transactions
-    from ottla.client.transaction_types import ConsumerGroupMetadata, OffsetAndMetadata
+    from ottla.client.cluster.view import TopicPartition
+    from ottla.client.transactions.shell import Transactions
+    from ottla.client.transactions.types import ConsumerGroupMetadata, OffsetAndMetadata
 
 
 class Transaction(Twin[AsyncTransaction]):

@@ -18,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.node import Node
-from ottla.broker.run import new_event_loop
+from ottla.broker.running.node import Node
+from ottla.broker.running.run import new_event_loop
 from ottla.broker.topics import create_topic, delete_topic, existing
-from ottla.metadata.broker_config import load_broker_config
+from ottla.metadata.config.broker import load_broker_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,11 +12,11 @@ import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.client.admin import Admin
-from ottla.client.producer import Producer
-from ottla.client.producer_types import ProducerRecord
-from ottla.client.reader import Reader
-from ottla.client.share_consumer import ShareConsumer
+from ottla.client.admin.admin import Admin
+from ottla.client.producer.producer import Producer
+from ottla.client.producer.types import ProducerRecord
+from ottla.client.reader.reader import Reader
+from ottla.client.share.consumer import ShareConsumer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -7,23 +7,12 @@ somebody to look.
 
 from __future__ import annotations
 
+from ottla.objects.errors import RemoteStorageError, RetriableRemoteError
 from ottla.wire.errors import Mismatch
-
-
-class RemoteStorageError(Exception):
-    """The remote tier cannot do what was asked, and trying again will not help."""
-
-
-class RetriableRemoteError(RemoteStorageError):
-    """The remote tier failed for now; whether a write took effect is unknown."""
 
 
 class NotReady(RetriableRemoteError):
     """The catalogue does not know enough yet to answer."""
-
-
-class RemoteNotFound(RemoteStorageError):
-    """The object, index or catalogue entry does not exist."""
 
 
 class OffsetNotRemote(RemoteStorageError):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ottla.coordination.groups.partitioner import partition_for
+from ottla.coordination.partitioner import partition_for
 from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.consumer_group_heartbeat import (

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client.core import CollectorRegistry
 
-from ottla.broker import admission
-from ottla.broker.context import Peer, Pipelined, RequestContext
+from ottla.broker.coordinators import admission
+from ottla.broker.coordinators.markers import append_marker
 from ottla.broker.handlers.produce import produce
-from ottla.broker.metrics import NodeCollector
-from ottla.broker.node import Node
+from ottla.broker.running.metrics import NodeCollector
+from ottla.broker.running.node import Node
+from ottla.broker.serving.context import Peer, Pipelined, RequestContext
 from ottla.broker.topics import create_topic
-from ottla.broker.transaction_markers import append_marker
 from ottla.coordination.machine import Marker
 from ottla.coordination.transactions import messages as m
-from ottla.metadata.broker_config import load_broker_config
+from ottla.metadata.config.broker import load_broker_config
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.messages import read_response, request_parts
 from ottla.wire.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData

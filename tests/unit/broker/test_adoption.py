@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.adoption import adoption
-from ottla.broker.data import WrongDirectory
+from ottla.broker.hosting.adoption import adoption
+from ottla.broker.hosting.data import WrongDirectory
 from ottla.coordination.codec import Writer
 from ottla.log.checkpoints import MetaProperties, TopicPartition, encode_meta
 from ottla.log.directory import KRAFT_LOG

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.apis import SERVED, handler_of
+from ottla.broker.serving.apis import SERVED, handler_of
 from ottla.wire.messages import message
 
 ROOT = Path(__file__).parents[3]
@@ -30,7 +30,7 @@ def test_the_compatibility_page_is_what_the_table_says() -> None:
 
 def test_a_broker_starts_without_what_it_does_not_need() -> None:
     code = (
-        "import sys, ottla.broker.run;"
+        "import sys, ottla.broker.running.run;"
         "heavy = {'kio', 'numpy', 'numba', 'pyarrow', 'prometheus_client', 're2', 'rich', 'typer',"
         " 'ottla.coordination'};"
         "found = heavy & set(sys.modules);"

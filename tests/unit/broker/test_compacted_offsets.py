@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ottla.broker.cleaner import compact_dirtiest
-from ottla.broker.node import Node
+from ottla.broker.hosting.cleaner import compact_dirtiest
+from ottla.broker.running.node import Node
 from ottla.coordination.groups.messages import (
     OffsetCommit,
     OffsetCommitResponse,
@@ -15,7 +15,7 @@ from ottla.coordination.groups.messages import (
     OffsetToCommit,
 )
 from ottla.coordination.machine import Marker, Transactional
-from ottla.metadata.broker_config import load_broker_config
+from ottla.metadata.config.broker import load_broker_config
 from ottla.wire.batch import iter_batches
 from ottla.wire.error_codes import ErrorCode
 

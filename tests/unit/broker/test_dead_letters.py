@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from ottla.broker import dead_letters
-from ottla.broker.dead_letters import _parts
+from ottla.broker.shares import dead_letters
+from ottla.broker.shares.dead_letters import _parts
 from ottla.log.reading import ReadResult
 from ottla.sharing.values import Archived, ArchiveReason
 from tests.support.log_batches import batch_of
@@ -14,8 +14,8 @@ from tests.support.log_batches import batch_of
 if TYPE_CHECKING:
     import pytest
 
-    from ottla.broker.node import Node
-    from ottla.broker.partitions import HostedPartition
+    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.running.node import Node
 
 
 class Log:

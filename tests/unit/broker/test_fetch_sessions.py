@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ottla.broker.errors import ApiError
-from ottla.broker.fetch_sessions import EVICTION_MS, MAX_EPOCH, FetchSessions
+from ottla.broker.serving.fetch_sessions import EVICTION_MS, MAX_EPOCH, FetchSessions
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.fetch import (
     FetchPartition,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.context import Peer, RequestContext
 from ottla.broker.handlers.fetch import fetch
-from ottla.broker.node import Node
+from ottla.broker.running.node import Node
+from ottla.broker.serving.context import Peer, RequestContext
 from ottla.broker.topics import create_topic
-from ottla.metadata.broker_config import load_broker_config
+from ottla.metadata.config.broker import load_broker_config
 from ottla.wire.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.support.log_batches import batch_of
 

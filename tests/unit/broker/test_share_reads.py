@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.share_reads import MAX_KEPT, KeptReads, ReadAhead, joined
+from ottla.broker.shares.reads import MAX_KEPT, KeptReads, ReadAhead, joined
 from ottla.log.errors import OffsetOutOfRange
 from tests.support.log_batches import batch_of
 

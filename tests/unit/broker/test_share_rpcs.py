@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.peers import PeerUnreachable
-from ottla.broker.share_rpcs import RemoteCoordinators
-from ottla.coordination.share import state_messages as m
-from ottla.coordination.share.state_records import ShareKey
+from ottla.broker.running.peers import PeerUnreachable
+from ottla.broker.shares.rpcs import RemoteCoordinators
+from ottla.coordination.share_state import messages as m
+from ottla.coordination.share_state.records import ShareKey
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema import write_share_group_state as write
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from ottla.broker.tiering_pool import Pool, PoolFull, Work
+from ottla.broker.tiering.pool import Pool, PoolFull, Work
 
 
 async def test_so_many_at_once_and_so_many_in_line() -> None:

@@ -12,16 +12,16 @@ from uuid import uuid4
 import pytest
 from typer.testing import CliRunner
 
-from ottla.broker.metrics import serve_metrics
-from ottla.broker.tiering_pool import now_ms
+from ottla.broker.running.metrics import serve_metrics
+from ottla.broker.tiering.pool import now_ms
 from ottla.cli.whole import app
 from ottla.log.checkpoints import encode_id
 from ottla.testing.embedded import EmbeddedBroker
-from ottla.tier.answers import LATEST_TIERED
-from ottla.tier.codec import encode_event
-from ottla.tier.kafka_event_log import KafkaMetadataEventLog, KafkaMetadataEventLogConfig
-from ottla.tier.placement import metadata_partition_for
-from ottla.tier.segments import event_tip
+from ottla.tier.catalogue.codec import encode_event
+from ottla.tier.catalogue.kafka_event_log import KafkaMetadataEventLog, KafkaMetadataEventLogConfig
+from ottla.tier.catalogue.placement import metadata_partition_for
+from ottla.tier.catalogue.segments import event_tip
+from ottla.tier.reading.answers import LATEST_TIERED
 from tests.support.tiered_broker import TierPlace, consume, eventually, tier_place
 from tests.support.tiering import DELETED, DELETING
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from typer.testing import Result
 
-    from ottla.tier.segments import MetadataEvent
+    from ottla.tier.catalogue.segments import MetadataEvent
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from ottla.client import admin_topics
-from ottla.client.admin import Admin
+from ottla.client.admin import topics as admin_topics
+from ottla.client.admin.admin import Admin
 from ottla.wire.schema.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ottla.client.cluster import Client, Coordinator, together
-from ottla.client.cluster_view import TopicPartition
+from ottla.client.cluster.cluster import Client, Coordinator, together
+from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import (
     BrokerUnreachable,
     ClientClosed,

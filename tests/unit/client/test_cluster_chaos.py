@@ -14,8 +14,8 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.client.cluster import Client
-from ottla.client.cluster_view import TopicPartition
+from ottla.client.cluster.cluster import Client
+from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import ClientClosed, ConnectionLost
 from ottla.wire.schema.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.support.client_broker import ScriptedBroker, describe

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ottla.client.connection import SLICE_BYTES, Address, Connection
+from ottla.client.cluster.connection import SLICE_BYTES, Address, Connection
 from ottla.client.errors import (
     BrokerUnreachable,
     ConnectionLost,
@@ -183,7 +183,7 @@ async def test_closing_lets_out_what_is_written_and_fails_who_waits() -> None:
 async def test_closing_gives_up_on_a_peer_that_takes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ottla.client.connection.CLOSE_TIMEOUT", 0.0)
+    monkeypatch.setattr("ottla.client.cluster.connection.CLOSE_TIMEOUT", 0.0)
     connection, transport = opened(full_after=1)
     connection.send_unanswered(produce(bytes(2 * SLICE_BYTES)), 9)
     await connection.close()

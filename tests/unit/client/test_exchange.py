@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ottla.client.exchange import Exchange, UnexpectedAnswer, api_key_of
+from ottla.client.cluster.exchange import Exchange, UnexpectedAnswer, api_key_of
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.errors import FrameTooLarge, MalformedMessage
 from ottla.wire.messages import read_request, read_request_header, response_parts

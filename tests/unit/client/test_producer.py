@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from ottla.client.cluster_view import TopicPartition
+from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import (
     BadSetting,
     BrokerUnreachable,
@@ -23,8 +23,8 @@ from ottla.client.errors import (
     KafkaError,
     RequestTimedOut,
 )
-from ottla.client.producer import Producer
-from ottla.client.producer_types import (
+from ottla.client.producer.producer import Producer
+from ottla.client.producer.types import (
     MissingColumn,
     ProducerRecord,
     RecordMetadata,
@@ -185,7 +185,7 @@ async def test_a_leader_that_has_moved_is_followed(
 async def test_partitions_that_are_added_are_used_in_time(
     brokers: dict[int, ScriptedBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.client.producer_sender.METADATA_MAX_AGE", 0.0)
+    monkeypatch.setattr("ottla.client.producer.sender.METADATA_MAX_AGE", 0.0)
     async with producer_of(brokers) as producer:
         await producer.send("one", b"0")
         describe(brokers, {"t": [1, 2], "one": [1, 2]})

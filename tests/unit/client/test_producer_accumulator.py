@@ -23,12 +23,12 @@ from hypothesis.stateful import (
     rule,
 )
 
-from ottla.client.accumulator import FORGOTTEN_AFTER, MAX_IN_FLIGHT, Accumulator, Limits
-from ottla.client.cluster_view import TopicPartition
+from ottla.client.cluster.retry import Stale
+from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import ClientClosed, ConnectionLost, KafkaError, RequestTimedOut
-from ottla.client.producer_batches import Batch, Delivered, Identity, Outcome, Settled
-from ottla.client.producer_types import ProducerRecord, record_bound
-from ottla.client.retry import Stale
+from ottla.client.producer.accumulator import FORGOTTEN_AFTER, MAX_IN_FLIGHT, Accumulator, Limits
+from ottla.client.producer.batches import Batch, Delivered, Identity, Outcome, Settled
+from ottla.client.producer.types import ProducerRecord, record_bound
 from ottla.wire.batch import HEADER_SIZE, MAX_SEQUENCE, read_batch
 from ottla.wire.builder import build_batch
 from ottla.wire.error_codes import ErrorCode

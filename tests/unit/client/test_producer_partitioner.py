@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.partition_kernels import group_rows, hash_keys
-from ottla.client.partitioner import StickyPartitioner, murmur2, partition_of_key
+from ottla.client.producer.partition_kernels import group_rows, hash_keys
+from ottla.client.producer.partitioner import StickyPartitioner, murmur2, partition_of_key
 
 with warnings.catch_warnings():
     # kafka-python 3 reads its resources in a way that Python 3.11 warns of.

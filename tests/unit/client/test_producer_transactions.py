@@ -13,13 +13,14 @@ import pyarrow as pa
 import pytest
 
 from ottla import ConsumerGroupMetadata, OffsetAndMetadata
-from ottla.client.cluster import Client
-from ottla.client.cluster_view import TopicPartition
+from ottla.client.cluster.cluster import Client
+from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import BadSetting, KafkaError
-from ottla.client.producer import Producer
-from ottla.client.producer_batches import Identity
-from ottla.client.producer_types import ProducerRecord
-from ottla.client.transaction_types import (
+from ottla.client.producer.batches import Identity
+from ottla.client.producer.producer import Producer
+from ottla.client.producer.types import ProducerRecord
+from ottla.client.transactions.requests import TransactionCoordinator
+from ottla.client.transactions.types import (
     AbortableTransactionError,
     FatalTransactionError,
     ProducerFenced,
@@ -27,7 +28,6 @@ from ottla.client.transaction_types import (
     TransactionUnresolved,
     WrongTransactionState,
 )
-from ottla.client.transactions import TransactionCoordinator
 from ottla.wire.batch import read_batch
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

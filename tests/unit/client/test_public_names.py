@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import ottla
-from ottla.client.admin import Admin
+from ottla.client.admin.admin import Admin
 
 
 def test_names_are_found_where_they_live() -> None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ottla.client import reader_decode
 from ottla.client.errors import BrokerUnreachable, ClientError, KafkaError
-from ottla.client.reader import Reader
-from ottla.client.reader_decode import decode
-from ottla.client.reader_rows import Chunk
-from ottla.client.reader_types import CorruptRecords, DataLost, Timestamp
+from ottla.client.reader import decode as reader_decode
+from ottla.client.reader.decode import decode
+from ottla.client.reader.reader import Reader
+from ottla.client.reader.rows import Chunk
+from ottla.client.reader.types import CorruptRecords, DataLost, Timestamp
 from ottla.wire.arrow import batches_to_arrow
 from ottla.wire.builder import build_batch, build_control_batch
 from ottla.wire.columns import UnknownColumn

@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.reader_buffer import Buffer
-from ottla.client.reader_rows import Chunk
+from ottla.client.reader.buffer import Buffer
+from ottla.client.reader.rows import Chunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

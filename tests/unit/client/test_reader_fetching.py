@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ottla.client.cluster_view import NO_LEADER, Partition, Topic
+from ottla.client.cluster.view import NO_LEADER, Partition, Topic
 from ottla.client.errors import ClientError, ConnectionLost, KafkaError, UnsupportedApi
-from ottla.client.fetching import FETCH_BYTES, Fetch, Fetched, LookedUp, Lookup, Planner
-from ottla.client.reader_types import (
+from ottla.client.reader.fetching import FETCH_BYTES, Fetch, Fetched, LookedUp, Lookup, Planner
+from ottla.client.reader.types import (
     EARLIEST,
     LATEST,
     DataLost,
@@ -27,7 +27,7 @@ from ottla.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.client.fetching import Question
+    from ottla.client.reader.fetching import Question
 
 NODES = (1, 2, 3)
 PARTITIONS = 4

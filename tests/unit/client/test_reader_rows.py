@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.reader_decode import decode, to_records
-from ottla.client.reader_rows import Chunk, RecordRows, decode_records, next_offset_of
-from ottla.client.reader_types import CorruptRecords
+from ottla.client.reader.decode import decode, to_records
+from ottla.client.reader.rows import Chunk, RecordRows, decode_records, next_offset_of
+from ottla.client.reader.types import CorruptRecords
 from ottla.wire.builder import build_batch, build_control_batch
 from ottla.wire.columns import COLUMNS
 from ottla.wire.compression import Codec

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.admin_resets import ShiftBy, ToOffset, new_offset
-from ottla.client.bootstrap import BadBootstrap, parse_bootstrap
-from ottla.client.cluster_view import ClusterView, TopicPartition
-from ottla.client.connection import Address
-from ottla.client.consumer_protocol import read_assignment
+from ottla.client.admin.consumer_protocol import read_assignment
+from ottla.client.admin.resets import ShiftBy, ToOffset, new_offset
+from ottla.client.cluster.bootstrap import BadBootstrap, parse_bootstrap
+from ottla.client.cluster.connection import Address
+from ottla.client.cluster.retry import MISSING_TOPIC_ATTEMPTS, Backoff, Stale, forgets
+from ottla.client.cluster.turns import Turns
+from ottla.client.cluster.view import ClusterView, TopicPartition
 from ottla.client.errors import (
     BrokerUnreachable,
     ClientClosed,
@@ -23,8 +25,6 @@ from ottla.client.errors import (
     UnsupportedApi,
     check,
 )
-from ottla.client.retry import MISSING_TOPIC_ATTEMPTS, Backoff, Stale, forgets
-from ottla.client.turns import Turns
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.metadata import (
     MetadataResponse,

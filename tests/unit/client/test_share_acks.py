@@ -10,10 +10,10 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ottla.client.cluster_view import TopicPartition
+from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import ConnectionLost, KafkaError
-from ottla.client.share_acks import Ledger
-from ottla.client.share_delivery import (
+from ottla.client.share.acks import Ledger
+from ottla.client.share.delivery import (
     DONE,
     HELD,
     WAITING,
@@ -22,7 +22,7 @@ from ottla.client.share_delivery import (
     ack_batches,
     has_renewals,
 )
-from ottla.client.share_types import Kind, RecordNotHeld
+from ottla.client.share.types import Kind, RecordNotHeld
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.share_fetch import AcknowledgementBatch, AcquiredRecords
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ottla.client.cluster.exchange import api_key_of
 from ottla.client.errors import (
     BadArgument,
     ClientClosed,
@@ -15,9 +16,8 @@ from ottla.client.errors import (
     RequestTimedOut,
     UnsupportedApi,
 )
-from ottla.client.exchange import api_key_of
-from ottla.client.share_consumer import ShareConsumer
-from ottla.client.share_types import Kind, RecordNotHeld, UndecodableRecords
+from ottla.client.share.consumer import ShareConsumer
+from ottla.client.share.types import Kind, RecordNotHeld, UndecodableRecords
 from ottla.wire.builder import build_batch
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.records import Record
@@ -56,7 +56,7 @@ from tests.support.client_broker import Instead, ScriptedBroker
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ottla.client.share_types import Acknowledged, ShareRecord
+    from ottla.client.share.types import Acknowledged, ShareRecord
 
 PATIENCE = 20.0
 TOPIC = b"t" * 16

@@ -9,12 +9,12 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.cluster_view import TopicPartition
-from ottla.client.share_arrow import read_columns
-from ottla.client.share_bulk import FEWEST, read_bulk, read_many
-from ottla.client.share_decode import Arrival, BulkLoader, load_bulk, read_records, sound_batches
-from ottla.client.share_delivery import WAITING, Delivery
-from ottla.client.share_types import Kind, ShareRecord, UndecodableRecords
+from ottla.client.cluster.view import TopicPartition
+from ottla.client.share.arrow import read_columns
+from ottla.client.share.bulk import FEWEST, read_bulk, read_many
+from ottla.client.share.decode import Arrival, BulkLoader, load_bulk, read_records, sound_batches
+from ottla.client.share.delivery import WAITING, Delivery
+from ottla.client.share.types import Kind, ShareRecord, UndecodableRecords
 from ottla.wire.batch import CRC_START, HEADER_SIZE
 from ottla.wire.builder import build_batch, build_control_batch
 from ottla.wire.compression import Codec

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client.errors import BrokerUnreachable, ClientError, KafkaError, UnsupportedApi
-from ottla.client.share_membership import DEFAULT_INTERVAL, EAGER_BEATS, Membership, Phase
+from ottla.client.share.membership import DEFAULT_INTERVAL, EAGER_BEATS, Membership, Phase
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.share_group_heartbeat import (
     Assignment,

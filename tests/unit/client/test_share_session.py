@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ottla.client.share_session import MAX_EPOCH, Limits, ShareSession, ack_codes, ack_error
+from ottla.client.share.session import MAX_EPOCH, Limits, ShareSession, ack_codes, ack_error
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema import share_acknowledge
 from ottla.wire.schema.share_fetch import (

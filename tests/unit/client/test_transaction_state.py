@@ -12,11 +12,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ottla.client.cluster_view import TopicPartition
+from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import ClientError, RequestTimedOut
-from ottla.client.producer_batches import Identity
-from ottla.client.transaction_state import Phase, TransactionState
-from ottla.client.transaction_types import (
+from ottla.client.producer.batches import Identity
+from ottla.client.transactions.state import Phase, TransactionState
+from ottla.client.transactions.types import (
     AbortableTransactionError,
     ProducerFenced,
     TransactionAborted,

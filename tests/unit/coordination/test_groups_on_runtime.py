@@ -21,7 +21,7 @@ from ottla.coordination.groups.messages import (
     SyncGroup,
     SyncGroupResponse,
 )
-from ottla.coordination.groups.partitioner import partition_for
+from ottla.coordination.partitioner import partition_for
 from ottla.coordination.runtime import CoordinatorRuntime
 from ottla.wire.error_codes import ErrorCode
 from tests.support.groups_driver import resolve_prefix

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.coordination.groups.partitioner import java_string_hash, partition_for
+from ottla.coordination.partitioner import java_string_hash, partition_for
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from ottla.coordination.groups.messages import (
     OffsetFetchResponse,
     OffsetToCommit,
 )
-from ottla.coordination.share.effects import DeleteShareState, InitializeShareState
-from ottla.coordination.share.group_messages import (
+from ottla.coordination.groups.share_effects import DeleteShareState, InitializeShareState
+from ottla.coordination.groups.share_messages import (
     AlteredPartition,
     AlterShareOffsets,
     AlterShareOffsetsResponse,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.coordination.share.assignor import ShareReader, assign_simple
+from ottla.coordination.groups.share_assignor import ShareReader, assign_simple
 from tests.support.groups_consumer import of, topic_id
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.coordination.share.batches import DeliveryState, StateBatch, StateBatches, combine
+from ottla.coordination.share_state.batches import DeliveryState, StateBatch, StateBatches, combine
 from tests.support.share_state import as_batches
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = DeliveryState

@@ -19,14 +19,14 @@ import pytest
 
 from ottla.coordination.groups.config import GroupConfig, ShareSettings
 from ottla.coordination.groups.messages import DeleteGroup
-from ottla.coordination.machine import Batch
-from ottla.coordination.share.effects import DeleteShareState, InitializeShareState
-from ottla.coordination.share.group_messages import (
+from ottla.coordination.groups.share_effects import DeleteShareState, InitializeShareState
+from ottla.coordination.groups.share_group import ShareGroup
+from ottla.coordination.groups.share_messages import (
     AlterShareOffsets,
     DeleteShareOffsets,
     ShareStart,
 )
-from ottla.coordination.share.group_state import ShareGroup
+from ottla.coordination.machine import Batch
 from ottla.wire.error_codes import ErrorCode
 from tests.support.groups_consumer import topics_image
 from tests.support.share_group import Member, ShareWorld

@@ -12,8 +12,8 @@ from ottla.coordination.groups.keys import (
     ShareTargetMemberKey,
 )
 from ottla.coordination.groups.messages import ConsumerHeartbeat, ConsumerHeartbeatResponse
-from ottla.coordination.share.effects import InitializeShareState, ShareStateInitialized
-from ottla.coordination.share.group_messages import ForgetTopics, Noted, ShareHeartbeatResponse
+from ottla.coordination.groups.share_effects import InitializeShareState, ShareStateInitialized
+from ottla.coordination.groups.share_messages import ForgetTopics, Noted, ShareHeartbeatResponse
 from ottla.wire.error_codes import ErrorCode
 from tests.support.groups_consumer import of, topic_id, topics_image
 from tests.support.groups_snapshot import durable

@@ -15,16 +15,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ottla.coordination.groups.config import GroupConfig, ShareSettings
 from ottla.coordination.groups.messages import DeleteGroup, DeleteGroupResponse
-from ottla.coordination.groups.topics import Topic, TopicsImage
-from ottla.coordination.share.effects import DeleteShareState, InitializeShareState
-from ottla.coordination.share.group_messages import (
+from ottla.coordination.groups.share_effects import DeleteShareState, InitializeShareState
+from ottla.coordination.groups.share_group import ShareGroup
+from ottla.coordination.groups.share_messages import (
     AlterShareOffsets,
     DeleteShareOffsets,
     ForgetTopics,
     Noted,
     ShareStart,
 )
-from ottla.coordination.share.group_state import ShareGroup
+from ottla.coordination.groups.topics import Topic, TopicsImage
 from ottla.wire.error_codes import ErrorCode
 from tests.support.groups_snapshot import durable
 from tests.support.share_group import Member, ShareWorld

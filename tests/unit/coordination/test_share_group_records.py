@@ -25,7 +25,7 @@ from ottla.coordination.groups.records import (
     Value,
     decode,
 )
-from ottla.coordination.share.group_records import (
+from ottla.coordination.groups.share_records import (
     ShareCurrentAssignmentValue,
     ShareGroupValue,
     ShareMemberValue,

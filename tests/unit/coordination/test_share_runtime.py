@@ -9,15 +9,15 @@ import pytest
 
 from ottla.coordination.groups.coordinator import GroupCoordinator
 from ottla.coordination.groups.messages import DeleteGroup, DeleteGroupResponse
-from ottla.coordination.machine import Batch
-from ottla.coordination.runtime import CoordinatorRuntime, NotCoordinator
-from ottla.coordination.share.effects import (
+from ottla.coordination.groups.share_effects import (
     DeleteShareState,
     InitializeShareState,
     ShareStateDeleted,
     ShareStateInitialized,
 )
-from ottla.coordination.share.group_messages import ShareHeartbeat, ShareHeartbeatResponse
+from ottla.coordination.groups.share_messages import ShareHeartbeat, ShareHeartbeatResponse
+from ottla.coordination.machine import Batch
+from ottla.coordination.runtime import CoordinatorRuntime, NotCoordinator
 from ottla.wire.error_codes import ErrorCode
 from tests.support.groups_consumer import of, topics_image
 from tests.support.groups_driver import resolve_prefix

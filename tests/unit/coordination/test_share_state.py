@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 
 from ottla.coordination.groups.topics import TopicsImage
-from ottla.coordination.share.batches import DeliveryState, StateBatch
-from ottla.coordination.share.state import ShareStateConfig
-from ottla.coordination.share.state_index import SnapshotIndex
-from ottla.coordination.share.state_messages import (
+from ottla.coordination.share_state.batches import DeliveryState, StateBatch
+from ottla.coordination.share_state.coordinator import ShareStateConfig
+from ottla.coordination.share_state.index import SnapshotIndex
+from ottla.coordination.share_state.messages import (
     DeleteState,
     DropTopics,
     InitializeState,
@@ -21,7 +21,7 @@ from ottla.coordination.share.state_messages import (
     StateSummaryResponse,
     WriteState,
 )
-from ottla.coordination.share.state_records import ShareKey, Snapshot, StateRecord, Update
+from ottla.coordination.share_state.records import ShareKey, Snapshot, StateRecord, Update
 from ottla.wire.error_codes import ErrorCode
 from tests.support.share_state import IMAGE, KEY, TOPIC, StateDriver
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ottla.coordination.share.batches import DeliveryState, StateBatch
-from ottla.coordination.share.state import ShareStateConfig
-from ottla.coordination.share.state_messages import (
+from ottla.coordination.share_state.batches import DeliveryState, StateBatch
+from ottla.coordination.share_state.coordinator import ShareStateConfig
+from ottla.coordination.share_state.messages import (
     DeleteState,
     DropTopics,
     InitializeState,
@@ -22,7 +22,7 @@ from ottla.coordination.share.state_messages import (
     StateSummaryResponse,
     WriteState,
 )
-from ottla.coordination.share.state_records import ShareKey
+from ottla.coordination.share_state.records import ShareKey
 from ottla.wire.error_codes import ErrorCode
 from tests.support.share_state import IMAGE, TOPIC, OffsetModel, StateDriver
 

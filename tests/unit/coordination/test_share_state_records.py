@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.coordination.codec import MalformedRecord, UnsupportedRecordVersion, Writer
-from ottla.coordination.groups.partitioner import java_string_hash
-from ottla.coordination.share.batches import DeliveryState, StateBatch
-from ottla.coordination.share.state_records import (
+from ottla.coordination.partitioner import java_string_hash
+from ottla.coordination.share_state.batches import DeliveryState, StateBatch
+from ottla.coordination.share_state.records import (
     InvalidShareKey,
     ShareKey,
     Snapshot,

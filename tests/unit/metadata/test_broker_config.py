@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.metadata.broker_config import (
+from ottla.metadata.config.broker import (
     MAX_FILE_BYTES,
     BrokerConfig,
     key_of_variable,
     load_broker_config,
     parse_properties,
 )
-from ottla.metadata.configs import BROKER_CONFIGS
+from ottla.metadata.config.values import BROKER_CONFIGS
 from ottla.metadata.errors import ConfigError, InvalidConfig, UnknownConfig
 
 if TYPE_CHECKING:

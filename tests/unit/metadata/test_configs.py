@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.metadata.broker_config import BrokerConfig
-from ottla.metadata.broker_config_defs import broker_config_def
 from ottla.metadata.changes import CreateTopic, SetConfigs, apply_all
-from ottla.metadata.config_checks import (
+from ottla.metadata.config.broker import BrokerConfig
+from ottla.metadata.config.broker_keys import broker_config_def
+from ottla.metadata.config.checks import (
     check_broker_configs,
     check_group_configs,
     check_topic_configs,
 )
-from ottla.metadata.config_types import MAX_VALUE_LENGTH, ConfigDef, ConfigType
-from ottla.metadata.configs import (
+from ottla.metadata.config.types import MAX_VALUE_LENGTH, ConfigDef, ConfigType
+from ottla.metadata.config.values import (
     BROKER_CONFIGS,
     GROUP_CONFIGS,
     TOPIC_CONFIGS,

@@ -20,17 +20,17 @@ from ottla.metadata.errors import (
     VersionConflict,
 )
 from ottla.metadata.image import MetadataImage, random_topic_id
-from ottla.metadata.sqlite_store import MEMORY, SCHEMA_VERSION, SqliteMetadataStore
+from ottla.metadata.stores.sqlite import MEMORY, SCHEMA_VERSION, SqliteMetadataStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ottla.metadata.store import MetadataStore
+    from ottla.metadata.stores.store import MetadataStore
 
 KILLED = """
 import sys
 from ottla.metadata.changes import SetFeature
-from ottla.metadata.sqlite_store import SqliteMetadataStore
+from ottla.metadata.stores.sqlite import SqliteMetadataStore
 store = SqliteMetadataStore(sys.argv[1], cluster_id="c", snapshot_interval=7)
 level = store.image.features.get("level", 0)
 while True:
@@ -41,7 +41,7 @@ while True:
 
 SHARED = """
 import sys
-from ottla.metadata.sqlite_store import SqliteMetadataStore
+from ottla.metadata.stores.sqlite import SqliteMetadataStore
 store = SqliteMetadataStore(sys.argv[1])
 blocks = [store.allocate_producer_ids(int(sys.argv[2]), 10) for _ in range(20)]
 print(store.image.cluster_id, *(block.start for block in blocks))

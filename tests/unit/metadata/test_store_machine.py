@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from ottla.metadata.changes import AllocateProducerIds, Change, SetClusterId, apply
 from ottla.metadata.errors import ChangeRefused, MetadataError, VersionConflict
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.sqlite_store import SqliteMetadataStore
+from ottla.metadata.stores.sqlite import SqliteMetadataStore
 from tests.support.metadata_changes import changes
 
 _nodes = st.integers(0, 1)

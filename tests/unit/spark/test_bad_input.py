@@ -14,7 +14,7 @@ import pytest
 from ottla.client.errors import ClientError, KafkaError
 from ottla.spark.backend import Limit
 from ottla.spark.errors import BadCheckpoint, DataLoss
-from ottla.spark.log_backend import LogBackend
+from ottla.spark.log.backend import LogBackend
 from ottla.spark.options import parse_source
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.spark_share import BROKER_CONFIG, new_group, share_backend

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.cluster_view import TopicPartition
-from ottla.client.connection import Connection
+from ottla.client.admin.admin import Admin
+from ottla.client.cluster.connection import Connection
+from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import KafkaError, UnsupportedApi
-from ottla.client.producer import Producer
-from ottla.client.producer_types import ProducerRecord
+from ottla.client.producer.producer import Producer
+from ottla.client.producer.types import ProducerRecord
 from ottla.spark import cluster
 from ottla.spark.backend import Limit
 from ottla.spark.cluster import Cluster
 from ottla.spark.errors import BadOption
+from ottla.spark.log.record_sizes import RecordSizes
 from ottla.spark.readers import StreamReader
-from ottla.spark.record_sizes import RecordSizes
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.spark_source import (
     backend,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ottla.spark.log_backend import LogBackend
+    from ottla.spark.log.backend import LogBackend
 
 ALL = Limit()
 
@@ -360,6 +360,6 @@ def test_case_47_a_store_mirrors_the_query_and_seeds_another(
 
 
 def test_a_driver_does_not_load_what_only_workers_need() -> None:
-    code = "import sys, ottla.spark.log_backend as _; print({'numba', 'pyarrow'} & {*sys.modules})"
+    code = "import sys, ottla.spark.log.backend as _; print({'numba', 'pyarrow'} & {*sys.modules})"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "set()"

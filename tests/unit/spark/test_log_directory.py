@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.client.producer import Producer
+from ottla.client.producer.producer import Producer
 from ottla.log.checkpoints import Checkpoint, TopicPartition, encode_offsets
-from ottla.spark import log_directory, tier_planning
 from ottla.spark.backend import Limit
 from ottla.spark.errors import BadOption, DataLoss
-from ottla.spark.log_backend import LogBackend
+from ottla.spark.log import directory as log_directory
+from ottla.spark.log.backend import LogBackend
 from ottla.spark.options import Mode, parse_source
+from ottla.spark.tier import planning as tier_planning
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.spark_source import delete_below, fill, new_topic, rows, values
 from tests.support.tier_logs import NOW_MS, make_log

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.client.reader_types import CorruptRecords
+from ottla.client.reader.types import CorruptRecords
 from ottla.spark.backend import Limit
 from ottla.spark.errors import DataLoss, NoProgress
 from ottla.testing.embedded import EmbeddedBroker
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ottla.spark.log_backend import LogBackend
+    from ottla.spark.log.backend import LogBackend
 
 ALL = Limit()
 

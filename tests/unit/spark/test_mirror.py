@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.client.cluster_view import TopicPartition
+from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import ClientError
 from ottla.spark.errors import BadOption, NotSaved
-from ottla.spark.hooks import hook_name, settled_hook
-from ottla.spark.mirror import Mirror
+from ottla.spark.log.hooks import hook_name, settled_hook
+from ottla.spark.log.mirror import Mirror
 
 if TYPE_CHECKING:
     from ottla.spark.offsets import Offsets

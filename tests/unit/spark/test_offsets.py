@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.cluster_view import TopicPartition
+from ottla.client.cluster.view import TopicPartition
 from ottla.spark.errors import BadOption
 from ottla.spark.offsets import (
     Given,

@@ -6,12 +6,12 @@ import logging
 
 import pytest
 
-from ottla.client.cluster_view import TopicPartition
+from ottla.client.cluster.view import TopicPartition
 from ottla.spark.client_settings import client_settings, producer_options
 from ottla.spark.errors import BadOption
+from ottla.spark.log.planning import Split
 from ottla.spark.offsets import EARLIEST, LATEST, AtEnd, AtTime, Given, OfGroup
 from ottla.spark.options import Mode, Selection, SourceOptions, duration, parse_source, warn_unknown
-from ottla.spark.planning import Split
 
 BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.spark.planning import Range, Split, plan
+from ottla.spark.log.planning import Range, Split, plan
 
 sizes = st.lists(st.integers(0, 2000), max_size=30)
 splits = st.builds(

@@ -14,8 +14,8 @@ from pyspark.sql.datasource import (
     StringContains,
 )
 
-from ottla.spark.planning import Range
-from ottla.spark.pushdown import bounds_of, clipped
+from ottla.spark.log.planning import Range
+from ottla.spark.log.pushdown import bounds_of, clipped
 
 TASKS = [
     (Range("a", None, 0, 0, 10), Range("a", None, 1, 0, 10)),

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.client.cluster_view import TopicPartition
+from ottla.client.cluster.view import TopicPartition
 from ottla.spark.backend import Limit
-from ottla.spark.share_machine import ShareOffset, parse_offset
-from ottla.spark.share_ranges import Span
+from ottla.spark.share.machine import ShareOffset, parse_offset
+from ottla.spark.share.ranges import Span
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.spark_share import (
     BROKER_CONFIG,

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ottla.client.cluster_view import TopicPartition
-from ottla.spark import share_machine as module
-from ottla.spark import share_ranges as sums
+from ottla.client.cluster.view import TopicPartition
 from ottla.spark.errors import BadCheckpoint
-from ottla.spark.share_machine import ShareMachine, initial_offset, parse_offset
-from ottla.spark.share_ranges import Span, Spans
+from ottla.spark.share import machine as module
+from ottla.spark.share import ranges as sums
+from ottla.spark.share.machine import ShareMachine, initial_offset, parse_offset
+from ottla.spark.share.ranges import Span, Spans
 
 if TYPE_CHECKING:
     from ottla.spark.backend import Offset

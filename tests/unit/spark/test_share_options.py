@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.client.cluster_view import TopicPartition
+from ottla.client.cluster.view import TopicPartition
 from ottla.spark.errors import BadOption, BadVerdict
 from ottla.spark.options import Mode, parse_source, warn_unknown
-from ottla.spark.share_options import ShareOptions
-from ottla.spark.share_ranges import Span
-from ottla.spark.share_verdicts import read_verdicts
+from ottla.spark.share.options import ShareOptions
+from ottla.spark.share.ranges import Span
+from ottla.spark.share.verdicts import read_verdicts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.client.cluster_view import TopicPartition
-from ottla.client.producer import Producer
-from ottla.client.producer_types import ProducerRecord
-from ottla.client.reader import Reader
+from ottla.client.cluster.view import TopicPartition
+from ottla.client.producer.producer import Producer
+from ottla.client.producer.types import ProducerRecord
+from ottla.client.reader.reader import Reader
 from ottla.spark.backend import Limit
 from ottla.spark.background import background
 from ottla.spark.errors import NoProgress
-from ottla.spark.share_machine import parse_offset
-from ottla.spark.share_ranges import Span
-from ottla.spark.share_verdict_topic import VerdictTopic
+from ottla.spark.share.machine import parse_offset
+from ottla.spark.share.ranges import Span
+from ottla.spark.share.verdict_topic import VerdictTopic
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.spark_share import (
     BROKER_CONFIG,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ottla.spark.backend import Offset
-    from ottla.spark.share_backend import ShareBackend
+    from ottla.spark.share.backend import ShareBackend
 
 PATIENCE = 60.0
 

@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql.types import StructType
 
-from ottla.client.cluster_view import TopicPartition
+from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import ClientError
 from ottla.spark.errors import BadOption, BadSchema
-from ottla.spark.sink import BadRow, divided, write_rows
-from ottla.spark.sink_options import SinkOptions, parse_sink
+from ottla.spark.sink.options import SinkOptions, parse_sink
+from ottla.spark.sink.sink import BadRow, divided, write_rows
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.spark_source import new_topic
 from tests.support.topics import read_all

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
-from ottla.client.cluster_view import TopicPartition
-from ottla.client.partitioner import partition_of_key
-from ottla.client.transactions import TransactionCoordinator
+from ottla.client.cluster.view import TopicPartition
+from ottla.client.producer.partitioner import partition_of_key
+from ottla.client.transactions.requests import TransactionCoordinator
 from ottla.spark.errors import BadOption, BatchLost, OwnerRule, TaskRepeated
-from ottla.spark.owners import key_hashes
-from ottla.spark.sink_exactly_once import OnceBatchWriter, Task, WrittenOnce, check_owners
-from ottla.spark.sink_options import parse_sink
-from ottla.spark.sink_transaction import Batch
+from ottla.spark.sink.exactly_once import OnceBatchWriter, Task, WrittenOnce, check_owners
+from ottla.spark.sink.options import parse_sink
+from ottla.spark.sink.owners import key_hashes
+from ottla.spark.sink.transaction import Batch
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.spark_sink import SCHEMA, Sink, rows, task
 from tests.support.spark_source import new_topic
@@ -28,7 +28,7 @@ from tests.support.topics import read_all
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.spark.sink_exactly_once import OnceStreamWriter
+    from ottla.spark.sink.exactly_once import OnceStreamWriter
 
 UNKEYED: Final = StructType().add("value", "binary")
 KEYED: Final = StructType().add("key", "binary").add("value", "binary")

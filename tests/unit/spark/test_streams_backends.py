@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from ottla.spark import redis_backend, ss_backend
 from ottla.spark.backend import Backend, Limit, make_backend
 from ottla.spark.errors import BadOption, DataLoss, SparkError
 from ottla.spark.options import Mode, parse_source
-from ottla.spark.redis_backend import IDS
+from ottla.spark.stores import redis as redis_backend
+from ottla.spark.stores import ss as ss_backend
+from ottla.spark.stores.redis import IDS
 from ottla.streams.ss.writer import SsWriter
 from ottla.streams.types import Create, FileOptions, Outgoing
 from ottla.wire.arrow import SCHEMA

@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.producer import Producer
-from ottla.client.producer_types import ProducerRecord
+from ottla.client.producer.producer import Producer
+from ottla.client.producer.types import ProducerRecord
 from ottla.log.index import OffsetIndex
-from ottla.spark import log_reading, tier_planning
 from ottla.spark.backend import Limit
 from ottla.spark.errors import BadOption, DataLoss
-from ottla.spark.log_backend import LogBackend
+from ottla.spark.log import reading as log_reading
+from ottla.spark.log.backend import LogBackend
+from ottla.spark.log.pushdown import Bound, clipped
 from ottla.spark.options import Mode, parse_source
-from ottla.spark.pushdown import Bound, clipped
-from ottla.spark.tier_planning import Piece, cut, packed
+from ottla.spark.tier import planning as tier_planning
+from ottla.spark.tier.planning import Piece, cut, packed
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.tier.reader import Split
 from ottla.wire.arrow import batches_to_arrow
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ottla.log.partition import PartitionLog
+    from ottla.spark.log.planning import Range
     from ottla.spark.options import SourceOptions
-    from ottla.spark.planning import Range
-    from ottla.tier.segments import RemoteLogSegmentMetadata, TopicIdPartition
+    from ottla.tier.catalogue.segments import RemoteLogSegmentMetadata, TopicIdPartition
 
 ALL = Limit()
 RECORDS = 120

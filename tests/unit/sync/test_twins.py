@@ -13,9 +13,9 @@ import pytest
 
 import ottla
 from ottla.client.errors import BrokerUnreachable
-from ottla.client.reader_types import Record
-from ottla.client.share_types import ShareRecord, UnacknowledgedRecords
-from ottla.client.transaction import Transaction as AsyncTransaction
+from ottla.client.reader.types import Record
+from ottla.client.share.types import ShareRecord, UnacknowledgedRecords
+from ottla.client.transactions.transaction import Transaction as AsyncTransaction
 from ottla.sync import Admin, Producer, Reader, ShareConsumer, Transaction, WrongPlace
 from ottla.sync.twin import Portal
 from scripts.generate_sync import main, without_async
@@ -23,7 +23,7 @@ from scripts.generate_sync import main, without_async
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.client.share_types import Acknowledged
+    from ottla.client.share.types import Acknowledged
     from ottla.testing.embedded import EmbeddedBroker
 
 TWINS: list[tuple[type, type]] = [

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.tier.location import open_store, parse_location
-from ottla.tier.storage_manager import RemoteStorageManager
+from ottla.objects.location import open_store, parse_location
+from ottla.tier.store.storage_manager import RemoteStorageManager
 from tests.support.s3 import minio_program, minio_server, moto_server, rsm_config
 from tests.support.tier_copies import FailingStore
 from tests.support.tier_logs import make_log
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.log.partition import PartitionLog
-    from ottla.tier.store import ObjectStore
+    from ottla.objects.store import ObjectStore
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.tier.codec import decode_event, encode_event
-from ottla.tier.errors import CodecError, InvalidSegment
-from ottla.tier.placement import metadata_partition_for, metadata_partitions_for
-from ottla.tier.segments import (
+from ottla.tier.catalogue.codec import decode_event, encode_event
+from ottla.tier.catalogue.placement import metadata_partition_for, metadata_partitions_for
+from ottla.tier.catalogue.segments import (
     EpochStart,
     MetadataEvent,
     PartitionDeleteState,
@@ -25,6 +24,7 @@ from ottla.tier.segments import (
     TopicIdPartition,
     random_segment_id,
 )
+from ottla.tier.errors import CodecError, InvalidSegment
 from tests.support.tiering import TIP, TOPIC_ID, segment
 
 SEGMENT_ID = RemoteLogSegmentId(TIP, UUID("0a1b2c3d-4e5f-4061-8293-a4b5c6d7e8f9"))

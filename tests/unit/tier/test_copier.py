@@ -9,22 +9,18 @@ from uuid import UUID
 import pytest
 
 from ottla.log.checkpoints import encode_id
-from ottla.tier.copier import CopyStep, CustomMetadataTooLarge, SegmentCopy, delete_segment
-from ottla.tier.errors import (
-    NotReady,
-    RemoteStorageError,
-    RetriableRemoteError,
-    StaleSegmentState,
-)
-from ottla.tier.expiring import orphans
-from ottla.tier.partition_delete import delete_partition
-from ottla.tier.rlmm import InMemoryRlmm, NotReadyRlmm
-from ottla.tier.segments import (
+from ottla.objects.errors import RemoteStorageError, RetriableRemoteError
+from ottla.tier.catalogue.rlmm import InMemoryRlmm, NotReadyRlmm
+from ottla.tier.catalogue.segments import (
     MetadataEvent,
     PartitionDeleteState,
     RemotePartitionDeleteMetadata,
     SegmentState,
 )
+from ottla.tier.errors import NotReady, StaleSegmentState
+from ottla.tier.upkeep.copier import CopyStep, CustomMetadataTooLarge, SegmentCopy, delete_segment
+from ottla.tier.upkeep.expiring import orphans
+from ottla.tier.upkeep.partition_delete import delete_partition
 from tests.support.tier_copies import (
     copy_all,
     copy_of,
@@ -38,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.log.partition import PartitionLog
-    from ottla.tier.storage_manager import RemoteStorageManager
+    from ottla.tier.store.storage_manager import RemoteStorageManager
 
 HOUR = 3_600_000
 STEPS = [step for step in CopyStep if step is not CopyStep.DONE]

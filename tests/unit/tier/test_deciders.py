@@ -7,7 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from ottla.tier.answers import (
+from ottla.objects.errors import RetriableRemoteError
+from ottla.objects.store import ObjectInfo
+from ottla.tier.catalogue.lineage import RemoteLogMetadataCache
+from ottla.tier.errors import CorruptRemoteData, NotReady, OffsetNotRemote
+from ottla.tier.reading.answers import (
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
     LATEST_TIERED,
@@ -18,7 +22,8 @@ from ottla.tier.answers import (
     read_from,
     special_offset,
 )
-from ottla.tier.copying import (
+from ottla.tier.store.layout import segment_key
+from ottla.tier.upkeep.copying import (
     Candidate,
     LocalSegment,
     clip_epochs,
@@ -27,8 +32,7 @@ from ottla.tier.copying import (
     highest_copied,
     segments_to_copy,
 )
-from ottla.tier.errors import CorruptRemoteData, NotReady, OffsetNotRemote, RetriableRemoteError
-from ottla.tier.expiring import (
+from ottla.tier.upkeep.expiring import (
     LocalRetention,
     LogView,
     Retention,
@@ -38,15 +42,12 @@ from ottla.tier.expiring import (
     over_size,
     unknown_objects,
 )
-from ottla.tier.layout import segment_key
-from ottla.tier.lineage import RemoteLogMetadataCache
-from ottla.tier.store import ObjectInfo
-from ottla.tier.validity import is_within_lineage
+from ottla.tier.upkeep.validity import is_within_lineage
 from ottla.wire.error_codes import ErrorCode
 from tests.support.tiering import DELETING, FINISHED, STARTED, TIP, segment
 
 if TYPE_CHECKING:
-    from ottla.tier.segments import RemoteLogSegmentMetadata
+    from ottla.tier.catalogue.segments import RemoteLogSegmentMetadata
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000

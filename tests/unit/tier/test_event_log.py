@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.tier.event_log import (
+from ottla.tier.catalogue.event_log import (
     InProcessMetadataEventLog,
     LogClosed,
     MetadataEventRecord,
@@ -16,7 +16,7 @@ from ottla.tier.event_log import (
     PartitionStart,
     Subscription,
 )
-from ottla.tier.kafka_event_log import KafkaMetadataEventLogConfig
+from ottla.tier.catalogue.kafka_event_log import KafkaMetadataEventLogConfig
 
 
 async def drain(subscription: Subscription) -> list[tuple[int, int, bytes]]:

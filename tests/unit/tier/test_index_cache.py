@@ -8,12 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from ottla.tier.errors import (
-    CorruptRemoteData,
-)
-from ottla.tier.layout import CustomMetadata, Section
-from ottla.tier.rlmm import InMemoryRlmm
-from ottla.tier.storage_manager import RemoteStorageManager
+from ottla.tier.catalogue.rlmm import InMemoryRlmm
+from ottla.tier.errors import CorruptRemoteData
+from ottla.tier.store.layout import CustomMetadata, Section
+from ottla.tier.store.storage_manager import RemoteStorageManager
 from tests.support.tier_copies import (
     Clock,
     FailingStore,

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.client.admin import Admin
+from ottla.client.admin.admin import Admin
 from ottla.client.errors import UnsupportedSecurity
 from ottla.client.security import Security
+from ottla.objects.errors import RemoteNotFound, RetriableRemoteError
+from ottla.objects.local import LocalStore
 from ottla.testing.embedded import EmbeddedBroker
-from ottla.tier.copier import CopyStep, delete_segment
-from ottla.tier.errors import RemoteNotFound, RetriableRemoteError
-from ottla.tier.event_log import MetadataEventRecord, PartitionStart
-from ottla.tier.kafka_event_log import (
+from ottla.tier.catalogue.event_log import MetadataEventRecord, PartitionStart
+from ottla.tier.catalogue.kafka_event_log import (
     METADATA_TOPIC,
     KafkaMetadataEventLog,
     KafkaMetadataEventLogConfig,
 )
-from ottla.tier.storage_manager import RemoteStorageManager
-from ottla.tier.store_local import LocalStore
-from ottla.tier.topic_rlmm import TopicBasedRemoteLogMetadataManager
+from ottla.tier.catalogue.topic_rlmm import TopicBasedRemoteLogMetadataManager
+from ottla.tier.store.storage_manager import RemoteStorageManager
+from ottla.tier.upkeep.copier import CopyStep, delete_segment
 from tests.support.tier_copies import copy_of
 from tests.support.tier_logs import NOW_MS, make_log, rolled
 from tests.support.tiering import FINISHED, TIP, becomes, segment
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ottla.tier.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata
+    from ottla.tier.catalogue.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.tier.quota import RateQuota
-from ottla.tier.result_cache import ResultCache
+from ottla.tier.reading.result_cache import ResultCache
+from ottla.tier.store.quota import RateQuota
 
 MIB = 1024 * 1024
 

@@ -10,23 +10,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ottla.tier.catalogue import Catalogue
-from ottla.tier.errors import (
-    InvalidAdd,
-    InvalidUpdate,
-    NotReady,
-    RemoteNotFound,
-    StaleSegmentState,
-)
-from ottla.tier.lineage import RemoteLogMetadataCache, Verdict
-from ottla.tier.rlmm import InMemoryRlmm, NotReadyRlmm, SwappableRlmm
-from ottla.tier.segments import (
+from ottla.objects.errors import RemoteNotFound
+from ottla.tier.catalogue.catalogue import Catalogue
+from ottla.tier.catalogue.lineage import RemoteLogMetadataCache, Verdict
+from ottla.tier.catalogue.rlmm import InMemoryRlmm, NotReadyRlmm, SwappableRlmm
+from ottla.tier.catalogue.segments import (
     MetadataEvent,
     PartitionDeleteState,
     RemoteLogSegmentMetadata,
     RemotePartitionDeleteMetadata,
     SegmentState,
 )
+from ottla.tier.errors import InvalidAdd, InvalidUpdate, NotReady, StaleSegmentState
 from tests.support.tiering import DELETED, DELETING, FINISHED, STARTED, TIP, becomes, segment
 
 MARKED, DELETE_STARTED, DELETE_FINISHED = PartitionDeleteState

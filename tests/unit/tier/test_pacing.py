@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.tier.pacing import (
+from ottla.tier.store.pacing import (
     BUSY_REQUESTS,
     CATCH_UP,
     CEILING,

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from ottla.log.index import OffsetIndex
-from ottla.tier import read_ahead
-from ottla.tier.batches import Wanted
-from ottla.tier.errors import CorruptRemoteData, RemoteStorageError, RetriableRemoteError
-from ottla.tier.read_ahead import MAX_AGE_MS, ReadAhead, chunk_at, places_of
-from ottla.tier.remote_read import RemoteRecords, read_remote
-from ottla.tier.rlmm import InMemoryRlmm
-from ottla.tier.storage_manager import RemoteStorageManager
-from ottla.tier.store_local import LocalStore
+from ottla.objects.errors import RemoteStorageError, RetriableRemoteError
+from ottla.objects.local import LocalStore
+from ottla.tier.catalogue.rlmm import InMemoryRlmm
+from ottla.tier.errors import CorruptRemoteData
+from ottla.tier.reading import read_ahead
+from ottla.tier.reading.batches import Wanted
+from ottla.tier.reading.read_ahead import MAX_AGE_MS, ReadAhead, chunk_at, places_of
+from ottla.tier.reading.remote_read import RemoteRecords, read_remote
+from ottla.tier.store.storage_manager import RemoteStorageManager
 from ottla.wire.batch import iter_batches
 from tests.support.faulty_store import FaultyStore
 from tests.support.tier_copies import Clock, cache_on, copy_all, damage
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.log.partition import PartitionLog
-    from ottla.tier.index_cache import RemoteIndexCache
+    from ottla.tier.reading.index_cache import RemoteIndexCache
 
 CHUNK = 1000  # of segments of 4000 bytes
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from ottla.log.index import OffsetIndex
-from ottla.tier.codec import encode_event
-from ottla.tier.errors import CorruptRemoteData, RemoteNotFound
-from ottla.tier.event_log import InProcessMetadataEventLog
-from ottla.tier.layout import META_SUFFIX
-from ottla.tier.placement import metadata_partition_for
-from ottla.tier.ranges import ByteRange, byte_range, cut
+from ottla.objects.errors import RemoteNotFound
+from ottla.objects.local import LocalStore
+from ottla.tier.catalogue.codec import encode_event
+from ottla.tier.catalogue.event_log import InProcessMetadataEventLog
+from ottla.tier.catalogue.placement import metadata_partition_for
+from ottla.tier.errors import CorruptRemoteData
 from ottla.tier.reader import (
     AmbiguousTopic,
     ListingSource,
@@ -32,8 +32,9 @@ from ottla.tier.reader import (
     rebuild_catalogue,
 )
 from ottla.tier.reader.planning import MissingSegments
-from ottla.tier.storage_manager import RemoteStorageManager
-from ottla.tier.store_local import LocalStore
+from ottla.tier.store.layout import META_SUFFIX
+from ottla.tier.store.ranges import ByteRange, byte_range, cut
+from ottla.tier.store.storage_manager import RemoteStorageManager
 from ottla.wire.arrow import batches_to_arrow
 from ottla.wire.batch import iter_batches
 from tests.support.faulty_store import FaultyStore
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.log.partition import PartitionLog
+    from ottla.tier.catalogue.segments import RemoteLogSegmentMetadata
     from ottla.tier.reader import Plan
-    from ottla.tier.segments import RemoteLogSegmentMetadata
 
 
 class Tiered:

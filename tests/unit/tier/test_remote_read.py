@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.tier import remote_read
-from ottla.tier.batches import Wanted
-from ottla.tier.errors import (
-    CorruptRemoteData,
-    OffsetNotRemote,
-)
-from ottla.tier.remote_read import read_remote
-from ottla.tier.rlmm import InMemoryRlmm
+from ottla.tier.catalogue.rlmm import InMemoryRlmm
+from ottla.tier.errors import CorruptRemoteData, OffsetNotRemote
+from ottla.tier.reading import remote_read
+from ottla.tier.reading.batches import Wanted
+from ottla.tier.reading.remote_read import read_remote
 from tests.support.tier_copies import (
     Clock,
     cache_on,
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.log.partition import PartitionLog
-    from ottla.tier.storage_manager import RemoteStorageManager
+    from ottla.tier.store.storage_manager import RemoteStorageManager
 
 
 async def test_case_43_remote_reads_give_the_batches_of_the_log(

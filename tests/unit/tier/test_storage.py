@@ -15,13 +15,12 @@ from uuid import uuid4
 import pytest
 
 from ottla.log.index import decode_aborted
-from ottla.tier.errors import (
-    CorruptRemoteData,
-    RemoteNotFound,
-    RemoteStorageError,
-    RetriableRemoteError,
-)
-from ottla.tier.layout import (
+from ottla.objects.errors import RemoteNotFound, RemoteStorageError, RetriableRemoteError
+from ottla.objects.local import LocalStore
+from ottla.objects.location import BadLocation, open_store, parse_location
+from ottla.objects.store import PIECE_BYTES, AlreadyExists, ObjectReplaced
+from ottla.tier.errors import CorruptRemoteData
+from ottla.tier.store.layout import (
     CUSTOM_METADATA_SIZE,
     META_SUFFIX,
     CustomMetadata,
@@ -29,17 +28,14 @@ from ottla.tier.layout import (
     segment_id_of,
     topic_id_of,
 )
-from ottla.tier.location import BadLocation, open_store, parse_location
-from ottla.tier.storage_manager import LogPieces, RemoteStorageManager
-from ottla.tier.store import PIECE_BYTES, AlreadyExists, ObjectReplaced
-from ottla.tier.store_local import LocalStore
+from ottla.tier.store.storage_manager import LogPieces, RemoteStorageManager
 from tests.support.s3 import minio_program, rsm_config
 from tests.support.tier_copies import put_file
 from tests.support.tier_logs import Rolled, make_log, rolled
 from tests.support.tiering import TIP, TOPIC_ID
 
 if TYPE_CHECKING:
-    from ottla.tier.store import ObjectStore
+    from ottla.objects.store import ObjectStore
 
 
 def manager_on(store: ObjectStore) -> RemoteStorageManager:
@@ -191,8 +187,8 @@ async def test_case_59_more_parts_than_one(store: ObjectStore, tmp_path: Path) -
 UPLOAD = """
 import asyncio, resource, sys
 from pathlib import Path
-from ottla.tier.location import open_store, parse_location
-from ottla.tier.storage_manager import LogPieces
+from ottla.objects.location import open_store, parse_location
+from ottla.tier.store.storage_manager import LogPieces
 config = dict(pair.split("=", 1) for pair in sys.argv[3:])
 store = open_store(parse_location(config))
 async def main():

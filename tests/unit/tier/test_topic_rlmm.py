@@ -9,26 +9,20 @@ from uuid import UUID
 
 import pytest
 
-from ottla.tier import snapshot
-from ottla.tier.codec import encode_event
-from ottla.tier.errors import (
-    InvalidAdd,
-    InvalidUpdate,
-    NotReady,
-    RetriableRemoteError,
-    SnapshotError,
-    StaleSegmentState,
-)
-from ottla.tier.event_log import InProcessMetadataEventLog
-from ottla.tier.placement import metadata_partition_for
-from ottla.tier.segments import (
+from ottla.objects.errors import RetriableRemoteError
+from ottla.tier.catalogue import snapshot
+from ottla.tier.catalogue.codec import encode_event
+from ottla.tier.catalogue.event_log import InProcessMetadataEventLog
+from ottla.tier.catalogue.placement import metadata_partition_for
+from ottla.tier.catalogue.segments import (
     MetadataEvent,
     PartitionDeleteState,
     RemoteLogSegmentMetadata,
     RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
-from ottla.tier.topic_rlmm import TopicBasedRemoteLogMetadataManager as Manager
+from ottla.tier.catalogue.topic_rlmm import TopicBasedRemoteLogMetadataManager as Manager
+from ottla.tier.errors import InvalidAdd, InvalidUpdate, NotReady, SnapshotError, StaleSegmentState
 from tests.support.tiering import (
     DELETED,
     DELETING,

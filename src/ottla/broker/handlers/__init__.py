@@ -1,1 +1,1 @@
-"""One file per API family; each opens with its contract. `ottla.broker.apis` names them."""
+"""One file per API family; each opens with its contract. `ottla.broker.serving.apis` names them."""

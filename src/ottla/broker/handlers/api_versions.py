@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ottla.broker.apis import SERVED
+from ottla.broker.serving.apis import SERVED
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.api_versions import (
     ApiVersion,
@@ -23,7 +23,7 @@ from ottla.wire.schema.api_versions import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.context import RequestContext
+    from ottla.broker.serving.context import RequestContext
 
 SOFTWARE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 SUPPORTED_FEATURES = {

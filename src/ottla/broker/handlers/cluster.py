@@ -21,7 +21,7 @@ from ottla.wire.schema.list_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.context import RequestContext
+    from ottla.broker.serving.context import RequestContext
 
 BROKER_ENDPOINTS = 1
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from ottla.broker.errors import ApiError
 from ottla.broker.topics import existing
 from ottla.metadata.changes import SetConfigs
-from ottla.metadata.config_checks import (
+from ottla.metadata.config.checks import (
     check_broker_configs,
     check_group_configs,
     check_topic_configs,
 )
-from ottla.metadata.configs import (
+from ottla.metadata.config.values import (
     BROKER_CONFIGS,
     GROUP_CONFIGS,
     TOPIC_CONFIGS,
@@ -61,10 +61,10 @@ from ottla.wire.schema.list_config_resources import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ottla.broker.context import RequestContext
-    from ottla.broker.node import Node
-    from ottla.metadata.config_types import ConfigDef
-    from ottla.metadata.configs import ConfigEntry, EffectiveConfig
+    from ottla.broker.running.node import Node
+    from ottla.broker.serving.context import RequestContext
+    from ottla.metadata.config.types import ConfigDef
+    from ottla.metadata.config.values import ConfigEntry, EffectiveConfig
 
 DEFINITIONS = {
     ResourceType.TOPIC: TOPIC_CONFIGS,

@@ -22,7 +22,7 @@ from ottla.wire.schema.consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.context import RequestContext
+    from ottla.broker.serving.context import RequestContext
     from ottla.coordination.groups.partitions import Partitions
 
 CONSUMER_MEMBER = 1

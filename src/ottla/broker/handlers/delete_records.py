@@ -21,7 +21,7 @@ from ottla.wire.schema.delete_records import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.context import RequestContext
+    from ottla.broker.serving.context import RequestContext
 
 HIGH_WATERMARK = -1
 

@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.errors import ApiError
-from ottla.broker.waiting import woken
+from ottla.broker.hosting.waiting import woken
 from ottla.log.errors import LogError, OffsetMovedToTieredStorage
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.fetch import (
@@ -32,10 +32,10 @@ from ottla.wire.schema.fetch import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ottla.broker.context import RequestContext
-    from ottla.broker.fetch_sessions import FetchPlan, Wanted
-    from ottla.broker.partitions import HostedPartition
-    from ottla.broker.tiering_reads import RemoteRead
+    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.serving.context import RequestContext
+    from ottla.broker.serving.fetch_sessions import FetchPlan, Wanted
+    from ottla.broker.tiering.reads import RemoteRead
 
 FIRST_VERSION_WITH_IDS = 13
 READ_COMMITTED = 1

@@ -17,7 +17,7 @@ from ottla.wire.schema.find_coordinator import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.context import RequestContext
+    from ottla.broker.serving.context import RequestContext
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 FIRST_VERSION_WITH_SHARE = 6
@@ -63,7 +63,7 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> int:
     if key_type == TRANSACTION:
         return context.node.transactions.coordinator_of(key)
     if key_type == SHARE and context.version >= FIRST_VERSION_WITH_SHARE:
-        from ottla.coordination.share.state_records import InvalidShareKey, ShareKey
+        from ottla.coordination.share_state.records import InvalidShareKey, ShareKey
 
         try:
             return context.node.persister.leader_of(ShareKey.parse(key))

@@ -39,7 +39,7 @@ from ottla.wire.schema.list_groups import ListedGroup, ListGroupsRequest, ListGr
 from ottla.wire.schema.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.context import RequestContext
+    from ottla.broker.serving.context import RequestContext
 
 
 async def join_group(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:

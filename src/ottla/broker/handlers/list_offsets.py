@@ -2,9 +2,9 @@
 
 Timestamps that mean something else: -1 latest (the high watermark, or the last stable offset with
 isolation 1), -2 earliest, -3 the record with the largest timestamp on local disk, -4 earliest
-local, -5 latest tiered and -6 earliest pending upload (`ottla.tier.answers`). Any other asks for
-the first record at or after that time; if there is none the answer is -1. Where the log of that
-time is in the remote tier alone the answer waits for the store, up to the request's time limit.
+local, -5 latest tiered and -6 earliest pending upload (`ottla.tier.reading.answers`). Any other
+asks for the first record at or after that time; -1 if there is none. Where the log of that time is
+in the remote tier alone the answer waits for the store, up to the request's time limit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeGuard
 
 from ottla.broker.errors import ApiError
 from ottla.log.errors import LogError
-from ottla.tier.answers import EARLIEST_LOCAL, OLDEST_VERSION, Offsets, special_offset
+from ottla.tier.reading.answers import EARLIEST_LOCAL, OLDEST_VERSION, Offsets, special_offset
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.list_offsets import (
     ListOffsetsPartition,
@@ -34,8 +34,8 @@ from ottla.wire.schema.offset_for_leader_epoch import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from ottla.broker.context import RequestContext
-    from ottla.broker.partitions import HostedPartition
+    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.serving.context import RequestContext
     from ottla.log.partition import PartitionLog
     from ottla.log.reading import TimestampOffset
 

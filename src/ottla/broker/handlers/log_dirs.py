@@ -21,7 +21,7 @@ from ottla.wire.schema.describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.context import RequestContext
+    from ottla.broker.serving.context import RequestContext
 
 
 def describe_log_dirs(

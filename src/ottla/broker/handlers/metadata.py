@@ -38,7 +38,7 @@ from ottla.wire.schema.metadata import (
 from ottla.wire.spec import ZERO_UUID
 
 if TYPE_CHECKING:
-    from ottla.broker.context import RequestContext
+    from ottla.broker.serving.context import RequestContext
     from ottla.metadata.image import Topic
 
 FIRST_VERSION_BY_ID: Final = 12

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from ottla.broker.coordinators.offset_admission import OffsetAdmission
 from ottla.broker.errors import ApiError
-from ottla.broker.offset_admission import OffsetAdmission
 from ottla.coordination.groups import messages as m
 from ottla.coordination.machine import Transactional
 from ottla.wire.error_codes import ErrorCode
@@ -51,7 +51,7 @@ from ottla.wire.schema.txn_offset_commit import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from ottla.broker.context import RequestContext
+    from ottla.broker.serving.context import RequestContext
     from ottla.wire.schema.offset_commit import OffsetCommitRequestTopic
     from ottla.wire.schema.txn_offset_commit import TxnOffsetCommitRequestTopic
 

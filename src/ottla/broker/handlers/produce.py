@@ -17,8 +17,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, TypeAlias
 
-from ottla.broker.context import Pipelined
 from ottla.broker.errors import ApiError
+from ottla.broker.serving.context import Pipelined
 from ottla.log.errors import InvalidRecordError, LogError
 from ottla.log.validate import validate_produce
 from ottla.wire.batch import TRANSACTIONAL
@@ -38,9 +38,9 @@ from ottla.wire.schema.produce import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from ottla.broker.admission import Admission
-    from ottla.broker.context import RequestContext
-    from ottla.broker.partitions import HostedPartition
+    from ottla.broker.coordinators.admission import Admission
+    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.serving.context import RequestContext
 
 Answer: TypeAlias = "ProduceResponse | Pipelined[ProduceResponse] | None"
 
@@ -118,7 +118,7 @@ def produce(
 ) -> ProduceResponse | Awaitable[Answer] | Pipelined[ProduceResponse] | None:
     if not _is_transactional(request):
         return _append(context, request, None)
-    from ottla.broker.admission import Admission
+    from ottla.broker.coordinators.admission import Admission
 
     try:
         admission = Admission(context, request)

@@ -23,7 +23,7 @@ from ottla.wire.schema.init_producer_id import InitProducerIdRequest, InitProduc
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from ottla.broker.context import RequestContext
+    from ottla.broker.serving.context import RequestContext
 
 MAX_EPOCH: Final = 32767
 NO_PRODUCER: Final = -1

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.broker.errors import ApiError
-from ottla.broker.waiting import woken
+from ottla.broker.hosting.waiting import woken
 from ottla.log.errors import LogError
 from ottla.sharing.requests import (
     acks_by_partition,
@@ -45,8 +45,8 @@ from ottla.wire.schema.share_fetch import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ottla.broker.context import RequestContext
-    from ottla.broker.share_partitions import LedSharePartition
+    from ottla.broker.serving.context import RequestContext
+    from ottla.broker.shares.partitions import LedSharePartition
     from ottla.sharing.requests import AckBatch
     from ottla.sharing.sessions import Key, SessionTurn
     from ottla.sharing.values import Ack, AcquireMode

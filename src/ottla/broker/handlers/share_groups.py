@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
+from ottla.coordination.groups import share_messages as m
 from ottla.coordination.groups.config import ShareSettings
 from ottla.coordination.groups.partitions import by_topic
-from ottla.coordination.share import group_messages as m
-from ottla.metadata.configs import resolve_group_config
+from ottla.metadata.config.values import resolve_group_config
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema import share_group_describe as describe
 from ottla.wire.schema.share_group_heartbeat import (
@@ -29,7 +29,7 @@ from ottla.wire.schema.share_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.context import RequestContext
+    from ottla.broker.serving.context import RequestContext
 
 JOIN = 0
 

@@ -13,10 +13,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
-from ottla.broker.peers import PeerUnreachable
-from ottla.coordination.share import group_messages as m
-from ottla.coordination.share import state_messages
-from ottla.coordination.share.state_records import ShareKey
+from ottla.broker.running.peers import PeerUnreachable
+from ottla.coordination.groups import share_messages as m
+from ottla.coordination.share_state import messages as state_messages
+from ottla.coordination.share_state.records import ShareKey
 from ottla.log.errors import LogError
 from ottla.metadata.image import NO_LEADER
 from ottla.wire.error_codes import ErrorCode
@@ -33,8 +33,8 @@ from ottla.wire.spec import ZERO_UUID
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.broker.context import RequestContext
-    from ottla.broker.node import Node
+    from ottla.broker.running.node import Node
+    from ottla.broker.serving.context import RequestContext
 
 UNKNOWN = -1
 LATEST = -1  # as a timestamp: the end

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from ottla.broker.errors import ApiError
-from ottla.coordination.share import state_messages as m
-from ottla.coordination.share.batches import StateBatch
-from ottla.coordination.share.state_records import ShareKey
+from ottla.coordination.share_state import messages as m
+from ottla.coordination.share_state.batches import StateBatch
+from ottla.coordination.share_state.records import ShareKey
 from ottla.wire.schema import delete_share_group_state as delete
 from ottla.wire.schema import initialize_share_group_state as initialize
 from ottla.wire.schema import read_share_group_state as read
@@ -21,7 +21,7 @@ from ottla.wire.schema import read_share_group_state_summary as summary
 from ottla.wire.schema import write_share_group_state as write
 
 if TYPE_CHECKING:
-    from ottla.broker.context import RequestContext
+    from ottla.broker.serving.context import RequestContext
 
 ReplyT = TypeVar("ReplyT", m.StateResponse, m.ReadStateResponse, m.StateSummaryResponse)
 

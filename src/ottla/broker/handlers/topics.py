@@ -13,7 +13,7 @@ from uuid import UUID
 
 from ottla.broker import topics as rules
 from ottla.broker.errors import ApiError
-from ottla.metadata.configs import ConfigSource, resolve_topic_overrides
+from ottla.metadata.config.values import ConfigSource, resolve_topic_overrides
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.create_partitions import (
     CreatePartitionsRequest,
@@ -39,8 +39,8 @@ from ottla.wire.spec import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ottla.broker.context import RequestContext
-    from ottla.broker.node import Node
+    from ottla.broker.running.node import Node
+    from ottla.broker.serving.context import RequestContext
 
 
 def create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:

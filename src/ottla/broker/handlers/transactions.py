@@ -17,12 +17,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.coordinators.regex import compile_pattern
+from ottla.broker.coordinators.transactions import outcome
 from ottla.broker.errors import ApiError
-from ottla.broker.regex import compile_pattern
-from ottla.broker.transaction_service import outcome
 from ottla.coordination.groups.consumer import InvalidRegularExpression
-from ottla.coordination.groups.partitioner import partition_for
 from ottla.coordination.machine import Marker
+from ottla.coordination.partitioner import partition_for
 from ottla.coordination.transactions import messages as m
 from ottla.coordination.transactions.state import LAST_EPOCH
 from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
@@ -60,8 +60,8 @@ from ottla.wire.schema.write_txn_markers import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ottla.broker.context import RequestContext
-    from ottla.broker.node import Node
+    from ottla.broker.running.node import Node
+    from ottla.broker.serving.context import RequestContext
 
 FIRST_VERSION_OF_BROKERS: Final = 4
 FIRST_VERSION_WITH_FENCED: Final = 2

@@ -46,13 +46,13 @@ from ottla.coordination.groups.messages import (
     SyncGroup,
     SyncGroupResponse,
 )
-from ottla.coordination.groups.offset_requests import OffsetRequests
-from ottla.coordination.groups.offsets import Offsets
+from ottla.coordination.groups.offsets.offsets import Offsets
+from ottla.coordination.groups.offsets.requests import OffsetRequests
 from ottla.coordination.groups.records import ClassicGroupValue, OffsetValue, Record, decode
+from ottla.coordination.groups.share_group import ShareGroup
+from ottla.coordination.groups.share_messages import ForgetTopics
+from ottla.coordination.groups.share_requests import ShareRequests
 from ottla.coordination.groups.turn import Turn
-from ottla.coordination.share.group_messages import ForgetTopics
-from ottla.coordination.share.group_requests import ShareRequests
-from ottla.coordination.share.group_state import ShareGroup
 from ottla.coordination.timers import Timers
 from ottla.wire.error_codes import ErrorCode
 

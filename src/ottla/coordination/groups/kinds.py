@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 from ottla.coordination.groups import classic
 from ottla.coordination.groups.classic_state import ClassicGroup
 from ottla.coordination.groups.consumer_state import ConsumerGroup
-from ottla.coordination.share.group_state import ShareGroup
+from ottla.coordination.groups.share_group import ShareGroup
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from ottla.coordination.groups.share_messages import ForgetTopics, ShareRequest, ShareResponse
 from ottla.coordination.groups.topics import TopicsImage
-from ottla.coordination.share.group_messages import ForgetTopics, ShareRequest, ShareResponse
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:

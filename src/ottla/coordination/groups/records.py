@@ -30,7 +30,7 @@ from ottla.coordination.groups.keys import (
     encode_key,
 )
 from ottla.coordination.groups.partitions import read_partitions, write_partitions
-from ottla.coordination.share.group_records import (
+from ottla.coordination.groups.share_records import (
     ShareCurrentAssignmentValue,
     ShareGroupValue,
     ShareMemberValue,

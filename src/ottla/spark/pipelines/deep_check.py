@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.bootstrap import parse_bootstrap
+from ottla.client.cluster.bootstrap import parse_bootstrap
 from ottla.spark.pipelines.compiler import Compiler
 from ottla.spark.pipelines.errors import DefinitionError, EnvironmentProblem
 from ottla.spark.pipelines.failures import explain

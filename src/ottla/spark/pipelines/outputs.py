@@ -66,7 +66,7 @@ class Outputs:
         options = self.topic_options(target)
         records = as_records(frame, target)
         if flow.delivery == EXACTLY_ONCE:
-            from ottla.spark.owners import by_partition
+            from ottla.spark.sink.owners import by_partition
 
             options["delivery"] = flow.delivery
             records = by_partition(records, options)

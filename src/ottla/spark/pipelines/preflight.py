@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.bootstrap import BadBootstrap
+from ottla.client.cluster.bootstrap import BadBootstrap
 from ottla.client.errors import BrokerUnreachable, ClientError
-from ottla.client.producer_types import ProducerRecord
+from ottla.client.producer.types import ProducerRecord
 from ottla.spark.pipelines.errors import DefinitionError, EnvironmentProblem
 from ottla.spark.pipelines.graph import sources_of, topics_of
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.client.errors import ClientError
 from ottla.client.security import Security
-from ottla.client.share_consumer import ShareConsumer
-from ottla.client.share_types import RecordNotHeld
+from ottla.client.share.consumer import ShareConsumer
+from ottla.client.share.types import RecordNotHeld
 from ottla.streams.backends.kafka_config import with_port
 from ottla.streams.backends.kafka_thread import NS_PER_MS
 from ottla.streams.base import Source
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from ottla.client.share_types import AckKind, ShareRecord
+    from ottla.client.share.types import AckKind, ShareRecord
     from ottla.streams.base import Host, Progress
     from ottla.streams.types import ConsumerOptions, KafkaOptions, MessageId, SeqPos, ShardKey
 

@@ -11,17 +11,17 @@ from bisect import bisect_right
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from ottla.tier.errors import RemoteStorageError
-from ottla.tier.layout import LOG_SUFFIX, CustomMetadata, Place, Section, segment_key
-from ottla.tier.lineage import RemoteLogMetadataCache
-from ottla.tier.validity import is_within_lineage
+from ottla.objects.errors import RemoteStorageError
+from ottla.tier.catalogue.lineage import RemoteLogMetadataCache
+from ottla.tier.store.layout import LOG_SUFFIX, CustomMetadata, Place, Section, segment_key
+from ottla.tier.upkeep.validity import is_within_lineage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
     from ottla.log.index import AbortedTransaction
-    from ottla.tier.segments import RemoteLogSegmentMetadata, TopicIdPartition
+    from ottla.tier.catalogue.segments import RemoteLogSegmentMetadata, TopicIdPartition
 
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
 

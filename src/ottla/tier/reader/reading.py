@@ -13,18 +13,19 @@ from collections import deque
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.client.reader_rows import Chunk
-from ottla.client.reader_types import CorruptRecords
+from ottla.client.reader.rows import Chunk
+from ottla.client.reader.types import CorruptRecords
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.index import AbortedTransaction, CorruptIndex, OffsetIndex, decode_aborted
 from ottla.log.producer_state import ProducerStates
-from ottla.tier.errors import CorruptRemoteData, RemoteNotFound, RemoteStorageError
-from ottla.tier.layout import Section
-from ottla.tier.ranges import ByteRange, aborted_within, byte_range, cut
+from ottla.objects.errors import RemoteNotFound, RemoteStorageError
+from ottla.objects.store import ObjectReplaced
+from ottla.tier.errors import CorruptRemoteData
 from ottla.tier.reader.memory import keep_freed_memory
 from ottla.tier.reader.planning import Plan, Request, Split, newest, rows, serving_chain
-from ottla.tier.store import ObjectReplaced
-from ottla.tier.timestamps import first_at_or_after
+from ottla.tier.reading.timestamps import first_at_or_after
+from ottla.tier.store.layout import Section
+from ottla.tier.store.ranges import ByteRange, aborted_within, byte_range, cut
 from ottla.wire.batch import LENGTH_OVERHEAD, batch_size_at, iter_batches, read_batch
 from ottla.wire.columns import COLUMNS_WITHOUT_HEADERS
 from ottla.wire.errors import BatchError, WireError
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from ottla.objects.store import ObjectStore
+    from ottla.tier.catalogue.segments import RemoteLogSegmentMetadata
     from ottla.tier.reader.planning import Isolation, PlannedSegment
     from ottla.tier.reader.sources import SegmentSource
-    from ottla.tier.segments import RemoteLogSegmentMetadata
-    from ottla.tier.storage_manager import RemoteStorageManager
-    from ottla.tier.store import ObjectStore
+    from ottla.tier.store.storage_manager import RemoteStorageManager
 
 SPLIT_BYTES: Final = 96 * 1024 * 1024  # pieces come out between 64 and 144 MiB, most near this
 REQUESTS_IN_FLIGHT: Final = 16
@@ -321,7 +322,7 @@ def _rows(
     split: Split, data: memoryview, state: _State, columns: Sequence[str], is_last: bool
 ) -> tuple[list[pa.RecordBatch], _State]:
     """The rows of the batches that end in this part."""
-    from ottla.client.reader_decode import decode
+    from ottla.client.reader.decode import decode
 
     blocks, rest = _whole(state.rest, data)
     if rest and is_last:

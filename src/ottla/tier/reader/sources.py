@@ -5,25 +5,26 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from ottla.tier.catalogue import Catalogue
-from ottla.tier.codec import decode_event
-from ottla.tier.errors import CodecError, RemoteNotFound, RemoteStorageError
-from ottla.tier.event_log import MetadataEventRecord, PartitionStart
-from ottla.tier.layout import META_SUFFIX, partition_prefix, topic_id_of
-from ottla.tier.placement import metadata_partition_for
-from ottla.tier.segments import (
+from ottla.objects.errors import RemoteNotFound, RemoteStorageError
+from ottla.tier.catalogue.catalogue import Catalogue
+from ottla.tier.catalogue.codec import decode_event
+from ottla.tier.catalogue.event_log import MetadataEventRecord, PartitionStart
+from ottla.tier.catalogue.placement import metadata_partition_for
+from ottla.tier.catalogue.segments import (
     PartitionDeleteState,
     RemoteLogSegmentMetadata,
     SegmentState,
     TopicIdPartition,
 )
+from ottla.tier.errors import CodecError
+from ottla.tier.store.layout import META_SUFFIX, partition_prefix, topic_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from uuid import UUID
 
-    from ottla.tier.event_log import MetadataEventLog
-    from ottla.tier.storage_manager import RemoteStorageManager
+    from ottla.tier.catalogue.event_log import MetadataEventLog
+    from ottla.tier.store.storage_manager import RemoteStorageManager
 
 REQUESTS_IN_FLIGHT: Final = 16
 

@@ -1,0 +1,1 @@
+"""The coordinators of this node: groups and transactions, and how they reach their logs."""

@@ -1,0 +1,221 @@
+"""Whether transactional batches may be appended: KIP-890's answer to hanging transactions.
+
+A batch that opens a transaction in a partition must be known to the transaction's coordinator, or
+nobody would ever end it. So before the first one the coordinator is asked: from Produce v12 on to
+add the partition, before that whether the client has added it. While the coordinator is asked, a
+marker may end the transaction; a batch appended after that would hang for ever. Hence the
+verification: an object in the partition from before the question on, which every marker of that
+producer removes. The batch is appended only if it is there still. From v12 on it may be a marker of
+the transaction before, for whose end the coordinator waits; then it is asked again, which is safe
+there, as each transaction has an epoch of its own.
+
+A producer that is new to a partition may begin at any sequence. Where several of its requests fail
+and succeed in verification, the lowest sequence seen has to come first, or the order is lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.errors import ApiError
+from ottla.coordination.transactions.messages import AddPartitions
+from ottla.log.errors import InvalidTxnState, LogError, OutOfOrderSequence
+from ottla.wire.batch import HEADER_SIZE, TRANSACTIONAL, RecordBatch
+from ottla.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.running.node import Node
+    from ottla.broker.serving.context import RequestContext
+    from ottla.coordination.machine import Transactional
+    from ottla.coordination.transactions.messages import Partition
+    from ottla.wire.schema.produce import ProduceRequest
+
+FIRST_VERSION_WITH_IDS: Final = 13
+FIRST_VERSION_THAT_ADDS: Final = 12
+FIRST_VERSION_WITH_ABORTABLE: Final = 11
+MAX_QUESTIONS: Final = 3  # one marker may come between; more are not to be expected
+MAX_VERIFICATIONS: Final = 10_000  # of a partition: ids can be invented; the oldest then asks again
+
+# Older clients take the coordinator's own words for a reason to give up; this one they retry.
+_TRY_AGAIN: Final = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+class Verification:
+    """That the coordinator is, or was, asked about a producer in one partition."""
+
+    __slots__ = ("epoch", "lowest_sequence")
+
+    def __init__(self, epoch: int, sequence: int) -> None:
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+
+
+class Admission:
+    """The transactional batches of one Produce request."""
+
+    def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
+        self._node: Node = context.node
+        self._version = context.version
+        self._errors: dict[Partition, ApiError] = {}
+        self._opening: dict[Partition, tuple[HostedPartition, RecordBatch]] = {}
+        self._verifications: dict[Partition, Verification] = {}
+        self._question: AddPartitions | None = None
+        if request.transactional_id is None:
+            raise ApiError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "A transactional batch needs a transactional id in its request.",
+            )
+        self._prepare(request.transactional_id, request)
+
+    def _prepare(self, transactional_id: str, request: ProduceRequest) -> None:
+        adds = self._version >= FIRST_VERSION_THAT_ADDS
+        verifies = self._node.settings.verify_transactions
+        producers = set()
+        for partition, batch in self._batches(request):
+            producers.add((batch.producer_id, batch.producer_epoch))
+            if (adds or verifies) and not is_open(partition, batch):
+                self._opening[partition.topic, partition.index] = partition, batch
+        if len(producers) > 1:
+            raise ApiError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING, "A request is of one transactional producer."
+            )
+        if self._opening:
+            ((producer_id, epoch),) = producers
+            self._question = AddPartitions(
+                transactional_id,
+                producer_id,
+                epoch,
+                frozenset(self._opening),
+                verify_only=not adds,
+                version_2=adds,
+            )
+
+    def _batches(self, request: ProduceRequest) -> Iterator[tuple[HostedPartition, RecordBatch]]:
+        """What can be found of the transactional ones; the rest is refused when it is appended."""
+        partitions = self._node.partitions
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                records = data.records
+                if not records or len(records) < HEADER_SIZE:
+                    continue
+                assert isinstance(records, memoryview)
+                batch = RecordBatch(records)
+                if not batch.attributes & TRANSACTIONAL or batch.producer_id < 0:
+                    continue
+                try:
+                    if self._version >= FIRST_VERSION_WITH_IDS:
+                        yield partitions.find_by_id(topic.topic_id, data.index_), batch
+                    else:
+                        yield partitions.find(topic.name, data.index_), batch
+                except (ApiError, LogError):
+                    continue
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether `verify` is to be awaited before anything is appended."""
+        return self._question is not None
+
+    async def verify(self) -> None:
+        question = self._question
+        assert question is not None
+        for _ in range(1 if question.verify_only else MAX_QUESTIONS):
+            self._begin(question)
+            codes = await self._node.transactions.join(question)
+            self._errors = {
+                key: _refusal(code, self._version)
+                for key in question.partitions
+                if (code := codes.get(key, ErrorCode.NETWORK_EXCEPTION)) != ErrorCode.NONE
+            }
+            if all(key in self._errors or self._holds(key) for key in self._opening):
+                return
+
+    def _begin(self, question: AddPartitions) -> None:
+        for key, (partition, batch) in self._opening.items():
+            # Where each transaction has an epoch of its own, it has its own sequences too.
+            sequence = batch.base_sequence if question.verify_only else 0
+            self._verifications[key] = begin_verification(partition, batch, sequence)
+
+    def _holds(self, key: Partition) -> bool:
+        """Whether no marker has ended the verification."""
+        partition, batch = self._opening[key]
+        return (
+            is_open(partition, batch)
+            or partition.verifications.get(batch.producer_id) is self._verifications[key]
+        )
+
+    def check(self, partition: HostedPartition, batch: RecordBatch) -> None:
+        """Raises unless the batch may be appended in this very turn."""
+        key = partition.topic, partition.index
+        if (error := self._errors.get(key)) is not None:
+            raise error
+        if self._question is None or is_open(partition, batch):
+            return
+        verification = self._verifications.get(key)
+        if verification is None or (
+            partition.verifications.get(batch.producer_id) is not verification
+        ):
+            raise InvalidTxnState(
+                f"the transaction of producer {batch.producer_id} ended before this batch came"
+            )
+        _check_order(partition, batch, verification)
+        del partition.verifications[batch.producer_id]
+
+
+def is_open(partition: HostedPartition, batch: RecordBatch | Transactional) -> bool:
+    """Whether the batch goes on with a transaction that has something in the partition."""
+    producer = partition.log.producer(batch.producer_id)
+    return (
+        producer is not None
+        and producer.current_txn_first_offset >= 0
+        and producer.epoch == batch.producer_epoch
+    )
+
+
+def begin_verification(
+    partition: HostedPartition, batch: RecordBatch | Transactional, sequence: int = 0
+) -> Verification:
+    known = partition.verifications.get(batch.producer_id)
+    if known is not None and known.epoch == batch.producer_epoch:
+        known.lowest_sequence = min(known.lowest_sequence, sequence)
+        return known
+    if len(partition.verifications) >= MAX_VERIFICATIONS:
+        del partition.verifications[next(iter(partition.verifications))]
+    begun = Verification(batch.producer_epoch, sequence)
+    partition.verifications[batch.producer_id] = begun
+    return begun
+
+
+def _check_order(
+    partition: HostedPartition, batch: RecordBatch, verification: Verification
+) -> None:
+    if partition.log.producer(batch.producer_id) is not None:
+        return  # the log knows what has to come next
+    if batch.base_sequence != verification.lowest_sequence:
+        raise OutOfOrderSequence(
+            f"producer {batch.producer_id} sent sequence {batch.base_sequence}, "
+            f"expected {verification.lowest_sequence}"
+        )
+
+
+def _refusal(code: ErrorCode, version: int) -> ApiError:
+    """What the coordinator said, in words that clients of that version of Produce act on."""
+    said = f"The transaction's coordinator said {code.name}."
+    if code == ErrorCode.PRODUCER_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    elif code == ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_WITH_ABORTABLE:
+        code = ErrorCode.INVALID_TXN_STATE
+    elif code in _TRY_AGAIN or (
+        code == ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_VERSION_THAT_ADDS
+    ):
+        code = ErrorCode.NOT_ENOUGH_REPLICAS
+    return ApiError(code, said)

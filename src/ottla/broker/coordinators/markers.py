@@ -1,0 +1,152 @@
+"""Markers: control batches that end a transaction in the partitions that took part in it.
+
+- A marker counts as written when it is durable, not when it is appended: what a crash could take
+  back would leave the transaction open for ever.
+- The offsets of groups have a coordinator, which writes the marker and acts on it.
+- A marker ends every verification of that producer in its partition: what was found out about the
+  transaction before it ended says nothing about a batch that comes after.
+- Markers that are written in one turn of the event loop share a sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from ottla.broker.coordinators.log import marker_batch
+from ottla.broker.errors import ApiError
+from ottla.broker.running.peers import PeerUnreachable
+from ottla.log.errors import LogError
+from ottla.log.producer_state import Origin
+from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.running.node import Node
+    from ottla.coordination.machine import Marker
+    from ottla.coordination.transactions.messages import Partition
+
+WRITE_TXN_MARKERS_VERSION = 1
+
+
+class MarkerWriter:
+    """Writes markers to partitions that this node leads, and asks other nodes for theirs."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def write(
+        self, marker: Marker, partitions: Iterable[Partition]
+    ) -> dict[Partition, ErrorCode]:
+        """One attempt at each partition, wherever it is led; one that is no more is written."""
+        codes: dict[Partition, ErrorCode] = {}
+        by_leader: dict[int, list[Partition]] = {}
+        for partition in partitions:
+            leader = self._leader(partition)
+            if leader is None:
+                codes[partition] = ErrorCode.NONE
+            else:
+                by_leader.setdefault(leader, []).append(partition)
+        answers = await asyncio.gather(
+            *(
+                self.write_here(marker, led)
+                if leader == self._node.node_id
+                else self._write_there(leader, marker, led)
+                for leader, led in by_leader.items()
+            )
+        )
+        for answer in answers:
+            codes.update(answer)
+        return codes
+
+    def _leader(self, partition: Partition) -> int | None:
+        name, index = partition
+        topic = self._node.image.topic(name)
+        if topic is None or index >= len(topic.partitions):
+            return None
+        return topic.partitions[index].leader
+
+    async def write_here(
+        self, marker: Marker, partitions: Iterable[Partition]
+    ) -> dict[Partition, ErrorCode]:
+        """What became of each partition, none of them led elsewhere; when all is durable."""
+        codes: dict[Partition, ErrorCode] = {}
+        written: list[HostedPartition] = []
+        offsets: list[Partition] = []
+        for partition in partitions:
+            if partition[0] == CONSUMER_OFFSETS_TOPIC:
+                offsets.append(partition)
+                continue
+            try:
+                hosted = self._node.partitions.find(*partition)
+                append_marker(hosted, marker)
+            except (ApiError, LogError) as error:
+                codes[partition] = error.code
+            else:
+                codes[partition] = ErrorCode.NONE
+                written.append(hosted)
+        durable = self._node.appended(written)
+        ended = await asyncio.gather(*(self._end_offsets(index, marker) for _, index in offsets))
+        codes.update(zip(offsets, ended, strict=True))
+        if durable is not None:
+            await durable
+        for hosted in written:
+            if not hosted.log.online:
+                codes[hosted.topic, hosted.index] = ErrorCode.KAFKA_STORAGE_ERROR
+        return codes
+
+    async def _end_offsets(self, index: int, marker: Marker) -> ErrorCode:
+        try:
+            await self._node.groups.end_transaction(index, marker)
+        except (ApiError, LogError) as error:
+            return error.code
+        return ErrorCode.NONE
+
+    async def _write_there(
+        self, node_id: int, marker: Marker, partitions: list[Partition]
+    ) -> dict[Partition, ErrorCode]:
+        topics: dict[str, list[int]] = {}
+        for name, index in partitions:
+            topics.setdefault(name, []).append(index)
+        request = WriteTxnMarkersRequest(
+            [
+                WritableTxnMarker(
+                    marker.producer_id,
+                    marker.producer_epoch,
+                    marker.commit,
+                    [WritableTxnMarkerTopic(name, indexes) for name, indexes in topics.items()],
+                    marker.coordinator_epoch,
+                )
+            ]
+        )
+        codes = dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
+        try:
+            answer = await self._node.peers.ask(node_id, request, WRITE_TXN_MARKERS_VERSION)
+        except PeerUnreachable:
+            return codes
+        for result in answer.markers:
+            for topic in result.topics:
+                for partition in topic.partitions:
+                    codes[topic.name, partition.partition_index] = ErrorCode(partition.error_code)
+        return codes
+
+
+def append_marker(hosted: HostedPartition, marker: Marker) -> None:
+    """To a partition that is led here; `LogError` if the log refuses it."""
+    now_ms = time.time_ns() // 1_000_000
+    hosted.verifications.pop(marker.producer_id, None)
+    hosted.log.append(
+        marker_batch(marker, now_ms),
+        leader_epoch=hosted.leader_epoch,
+        now_ms=now_ms,
+        origin=Origin.COORDINATOR,
+    )

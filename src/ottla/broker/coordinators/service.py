@@ -1,0 +1,164 @@
+"""An internal topic whose partitions are coordinators: finding, loading and asking them.
+
+The topic is made when a coordinator is first looked up. A partition of it is loaded when it is
+first asked, or at start when it has been used before; until then nobody pays for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from ottla.broker.coordinators.log import InternalTopicLog
+from ottla.broker.errors import ApiError
+from ottla.broker.topics import create_topic
+from ottla.coordination.partitioner import partition_for
+from ottla.coordination.runtime import CoordinatorError, CoordinatorRuntime
+from ottla.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ottla.broker.coordinators.log import Note
+    from ottla.broker.running.node import Node
+    from ottla.coordination.machine import Effect, Machine, Transaction
+    from ottla.metadata.image import MetadataImage, Topic
+
+RequestT = TypeVar("RequestT")
+RecordT = TypeVar("RecordT")
+ResponseT = TypeVar("ResponseT")
+ExpectedT = TypeVar("ExpectedT")
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
+    """The coordinators of one internal topic; refusals are `ApiError`."""
+
+    def __init__(
+        self,
+        node: Node,
+        topic: str,
+        machine: Callable[[int], Machine[RequestT, RecordT, ResponseT]],
+        perform: Callable[[Effect], None],
+        note: Note | None = None,
+    ) -> None:
+        self._node = node
+        self.topic_name = topic
+        self._loads: dict[int, asyncio.Task[None]] = {}
+        self._runtime: CoordinatorRuntime[RequestT, RecordT, ResponseT] = CoordinatorRuntime(
+            InternalTopicLog(node, topic, note), machine, now_ms, perform
+        )
+
+    def start(self) -> None:
+        """Load what has been used before."""
+        for index in self._node.data.partitions_on_disk(self.topic_name):
+            self.load(index)
+
+    @property
+    def loaded(self) -> list[int]:
+        """The partitions that can be asked at once."""
+        return [index for index, load in self._loads.items() if load.done() and _is_good(load)]
+
+    async def close(self) -> None:
+        for load in self._loads.values():
+            load.cancel()
+        await self._runtime.close()
+
+    def leaders_changed(self, image: MetadataImage) -> None:
+        """Give up what another node leads now; what comes back is loaded anew."""
+        topic = image.topic(self.topic_name)
+        for index in tuple(self._loads):
+            if topic is None or topic.partitions[index].leader != self._node.node_id:
+                del self._loads[index]
+                self._runtime.unload(index)
+
+    def ensure_topic(self, partitions: int, configs: Mapping[str, str]) -> Topic:
+        """The topic, made if it is not there yet."""
+        topic = self._node.image.topic(self.topic_name)
+        if topic is not None:
+            return topic
+        try:
+            return create_topic(self._node, self.topic_name, partitions=partitions, configs=configs)
+        except ApiError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        # Another node was quicker; being refused is how this one has heard of it.
+        return self._node.image.topics_by_name[self.topic_name]
+
+    def index_of(self, key: str) -> int:
+        """The partition that owns a key; NOT_COORDINATOR if it is not led here."""
+        topic = self._node.image.topic(self.topic_name)
+        if topic is None:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        index = partition_for(key, len(topic.partitions))
+        if topic.partitions[index].leader != self._node.node_id:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        return index
+
+    async def ask(self, key: str, request: RequestT, expect: type[ExpectedT]) -> ExpectedT:
+        """The key's coordinator decides; the answer comes when it is committed."""
+        index = self.index_of(key)
+        await asyncio.shield(self.load(index))
+        return await self.submit(index, request, expect)
+
+    def submit_now(self, key: str, request: RequestT) -> asyncio.Future[ResponseT]:
+        """Decide in this very turn, so that requests keep their order; the partition is loaded."""
+        try:
+            return self._runtime.submit(self.index_of(key), request)
+        except CoordinatorError as error:
+            raise ApiError(ErrorCode(error.error_code)) from error
+
+    async def answered(self, future: asyncio.Future[ResponseT]) -> ResponseT:
+        """The answer to what `submit_now` decided, once it is committed."""
+        try:
+            return await future
+        except CoordinatorError as error:
+            raise ApiError(ErrorCode(error.error_code)) from error
+
+    async def submit(self, index: int, request: RequestT, expect: type[ExpectedT]) -> ExpectedT:
+        try:
+            response = await self._runtime.submit(index, request)
+        except CoordinatorError as error:
+            raise ApiError(ErrorCode(error.error_code)) from error
+        assert isinstance(response, expect)
+        return response
+
+    async def ask_in(
+        self,
+        index: int,
+        transaction: Transaction,
+        request: RequestT,
+        expect: type[ExpectedT],
+        admit: Callable[[], None] = lambda: None,
+    ) -> ExpectedT:
+        """As `ask`, of a partition led here, for what stands in a transaction or ends it."""
+        await asyncio.shield(self.load(index))
+        try:
+            response = await self._runtime.submit_in(index, transaction, request, admit)
+        except CoordinatorError as error:
+            raise ApiError(ErrorCode(error.error_code)) from error
+        assert isinstance(response, expect)
+        return response
+
+    async def ask_all(self, request: RequestT, expect: type[ExpectedT]) -> list[ExpectedT]:
+        """The answers of all partitions that have been used."""
+        answers = []
+        for index, load in sorted(self._loads.items()):
+            await asyncio.shield(load)
+            answers.append(await self.submit(index, request, expect))
+        return answers
+
+    def load(self, index: int) -> asyncio.Task[None]:
+        load = self._loads.get(index)
+        if load is None or (load.done() and not _is_good(load)):
+            load = self._loads[index] = asyncio.ensure_future(self._runtime.load(index))
+        return load
+
+
+def _is_good(load: asyncio.Task[None]) -> bool:
+    """Of a load that is done."""
+    return not load.cancelled() and load.exception() is None

@@ -1,0 +1,1 @@
+"""The logs of this node: opening, writing, syncing, compacting and closing them."""

@@ -1,0 +1,55 @@
+"""The compactor of a node: one log at a time, the dirtiest first.
+
+Planning and installing happen in the event loop, where the log lives; reading and writing happen
+in a worker thread in between, so appends never wait. How far a log has been compacted is
+checkpointed, and losing that only means compacting it again.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.broker.errors import ApiError
+from ottla.log.compaction import dirty_ratio, plan_compaction, run_compaction
+from ottla.log.errors import LogError
+
+if TYPE_CHECKING:
+    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.running.node import Node
+    from ottla.log.compaction import CompactionPlan
+
+
+async def compact_dirtiest(node: Node) -> bool:
+    """Compact one log; whether there was one that needed it."""
+    now_ms = time.time_ns() // 1_000_000
+    chosen: tuple[float, HostedPartition, CompactionPlan] | None = None
+    for partition in _compacted(node):
+        first_dirty = node.data.first_dirty_offset(partition)
+        plan = plan_compaction(partition.log, first_dirty, now_ms)
+        if plan is not None:
+            ratio = dirty_ratio(plan.segments, first_dirty)
+            if chosen is None or ratio > chosen[0]:
+                chosen = ratio, partition, plan
+    if chosen is None:
+        return False
+    _, partition, plan = chosen
+    result = await node.run_blocking(partial(run_compaction, plan))
+    for group in result.groups:
+        partition.log.install(group, now_ms)
+    node.data.compacted(partition, result.first_dirty_offset)
+    return True
+
+
+def _compacted(node: Node) -> list[HostedPartition]:
+    """The logs of compacted topics that are on disk."""
+    found = []
+    for topic, index in node.data.all_on_disk():
+        try:
+            partition = node.partitions.find(topic, index)
+        except (ApiError, LogError):
+            continue
+        if partition.log.config.compacts and partition.log.online:
+            found.append(partition)
+    return found

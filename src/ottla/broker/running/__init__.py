@@ -1,0 +1,1 @@
+"""The node as a whole: its services, jobs, peers and metrics, and the process it runs in."""

@@ -1,0 +1,145 @@
+"""What a node does by itself, now and then: each job a coroutine that never ends.
+
+A job that fails says so and tries again in its next round; it never takes the broker down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
+
+from ottla.broker.errors import ApiError
+from ottla.log.errors import LogError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.running.node import Node
+
+SWEEP_SECONDS: Final = 5.0
+METADATA_POLL_SECONDS: Final = 0.25  # how late a node hears of what another one changed
+FLUSH_CHECK_SECONDS: Final = 1.0  # the grain of flush.ms
+# A frame that has begun must make progress; a client that sends a byte now and then does not
+# count as one that works.
+HALF_FRAME_SECONDS: Final = 30.0
+MIN_FRAME_RATE: Final = 1024.0  # bytes a second
+
+logger = logging.getLogger(__name__)
+
+
+class Jobs:
+    """The background tasks of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._tasks: list[asyncio.Task[None]] = []
+        self._offline: WeakSet[HostedPartition] = WeakSet()
+
+    def start(self) -> None:
+        config = self._node.config
+        seconds = {
+            self._retention: config.get_int("log.retention.check.interval.ms") / 1000,
+            self._checkpoint: config.get_int("log.flush.offset.checkpoint.interval.ms") / 1000,
+            self._expire_producers: config.get_int("producer.id.expiration.check.interval.ms")
+            / 1000,
+            self._compact: config.get_int("log.cleaner.backoff.ms") / 1000,
+            self._flush: FLUSH_CHECK_SECONDS,
+            self._sweep: SWEEP_SECONDS,
+            self._report: SWEEP_SECONDS,
+            self._prune_share_state: config.get_int(
+                "share.coordinator.state.topic.prune.interval.ms"
+            )
+            / 1000,
+        }
+        if self._node.shares_metadata:
+            seconds[self._poll] = METADATA_POLL_SECONDS
+        for job, interval in seconds.items():
+            self._tasks.append(asyncio.create_task(_every(interval, job)))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _retention(self) -> None:
+        """Drop what is too old or too much, and the files of what was dropped before."""
+        node = self._node
+        now_ms = time.time_ns() // 1_000_000
+        for topic, index in node.data.all_on_disk():
+            try:
+                partition = node.partitions.find(topic, index)
+                self._retain(partition, now_ms)
+                await node.run_blocking(partial(partition.log.purge, now_ms))
+            except (ApiError, LogError) as error:
+                logger.warning("retention of %s-%d: %s", topic, index, error)
+        await node.run_blocking(node.data.purge)
+
+    def _retain(self, partition: HostedPartition, now_ms: int) -> None:
+        node, log = self._node, partition.log
+        if log.config.remote_storage_enable and not log.config.remote_log_copy_disable:
+            # What is local is then a matter of what is remote; nobody knows without the tier.
+            if node.tiering is not None:
+                node.tiering.retain_locally(partition, now_ms)
+        elif log.apply_retention(now_ms):
+            node.data.log_start_moved(partition.topic, partition.index, log.log_start_offset)
+            partition.wake()
+
+    async def _compact(self) -> None:
+        from ottla.broker.hosting.cleaner import compact_dirtiest
+
+        while await compact_dirtiest(self._node):
+            pass
+
+    async def _flush(self) -> None:
+        """flush.ms: sync what has waited that long. Group sync never leaves anything waiting."""
+        now = asyncio.get_running_loop().time()
+        due = [p for p in self._node.partitions if p.log.online and p.flush_due(now)]
+        if due:
+            await self._node.flusher.join(due)
+
+    async def _checkpoint(self) -> None:
+        node = self._node
+        await node.run_blocking(partial(node.data.checkpoint, tuple(node.partitions)))
+
+    async def _expire_producers(self) -> None:
+        expiration_ms = self._node.config.get_int("producer.id.expiration.ms")
+        for partition in self._node.partitions:
+            partition.log.expire_producers(time.time_ns() // 1_000_000, expiration_ms)
+
+    async def _prune_share_state(self) -> None:
+        self._node.prune_share_state()
+
+    async def _poll(self) -> None:
+        """Adopt what other nodes changed; microseconds when they did not."""
+        self._node.store.poll()
+
+    async def _sweep(self) -> None:
+        """Close connections that are idle, or that began a frame and do not go on."""
+        now = asyncio.get_running_loop().time()
+        idle = self._node.settings.idle_ms / 1000
+        for connection in tuple(self._node.dispatcher.connections):
+            slow = connection.frame_is_slow(now, HALF_FRAME_SECONDS, MIN_FRAME_RATE)
+            if slow or (idle > 0 and connection.idle_seconds(now) > idle):
+                connection.abort()
+
+    async def _report(self) -> None:
+        """Say once of each log that it is offline; clients are told with every request."""
+        for partition in self._node.partitions:
+            if not partition.log.online and partition not in self._offline:
+                self._offline.add(partition)
+                logger.error("%r is offline until the broker is restarted", partition)
+
+
+async def _every(seconds: float, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await job()
+        except Exception:
+            logger.exception("background job %s failed", job.__name__)

@@ -1,0 +1,173 @@
+"""Prometheus metrics of a node, and the small HTTP server that shows them.
+
+Everything is read from the node when somebody asks, so that serving requests costs no counting
+beyond what the node keeps anyway. prometheus-client is imported only when metrics are asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import TYPE_CHECKING, Final
+
+from ottla.wire.schema import API_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
+
+    from ottla.broker.running.node import Node
+
+REQUEST_TIMEOUT_SECONDS: Final = 5.0
+MAX_REQUEST_LINE_BYTES: Final = 8192  # what StreamReader may hold of a request we do not know
+
+
+class NodeCollector:
+    """What `/metrics` shows; one family per method."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        node = self._node
+        requests = CounterMetricFamily("ottla_requests", "Requests by API.", labels=["api"])
+        for api_key, count in node.dispatcher.requests.items():
+            requests.add_metric([API_NAMES[api_key]], count)
+        yield requests
+        yield GaugeMetricFamily(
+            "ottla_connections", "Open connections.", len(node.dispatcher.connections)
+        )
+        yield GaugeMetricFamily("ottla_topics", "Topics.", len(node.image.topics_by_name))
+        yield GaugeMetricFamily(
+            "ottla_fetch_sessions", "Fetch sessions kept.", len(node.fetch_sessions)
+        )
+        yield CounterMetricFamily(
+            "ottla_sync_rounds", "Group syncs of the logs.", node.flusher.rounds
+        )
+        end = GaugeMetricFamily(
+            "ottla_log_end_offset", "Next offset.", labels=["topic", "partition"]
+        )
+        size = GaugeMetricFamily(
+            "ottla_log_size_bytes", "Bytes on disk.", labels=["topic", "partition"]
+        )
+        online = GaugeMetricFamily(
+            "ottla_log_online", "1 unless the disk failed.", labels=["topic", "partition"]
+        )
+        for partition in node.partitions:
+            labels = [partition.topic, str(partition.index)]
+            end.add_metric(labels, partition.log.log_end_offset)
+            size.add_metric(labels, partition.log.size_bytes)
+            online.add_metric(labels, partition.log.online)
+        yield end
+        yield size
+        yield online
+        yield from self._transactions()
+        yield from self._share_partitions()
+        if node.tiering is not None:
+            from ottla.broker.tiering import metrics as tiering_metrics
+
+            yield from tiering_metrics.collect(node.tiering)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        yield CounterMetricFamily(
+            "ottla_cpu_seconds", "Processor time of the process.", usage.ru_utime + usage.ru_stime
+        )
+
+    def _transactions(self) -> Iterator[Metric]:
+        """Of the coordinators here."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        states = GaugeMetricFamily(
+            "ottla_transactional_ids", "Transactional ids by state.", labels=["state"]
+        )
+        ending = timed_out = 0
+        # As with share groups: looking does not load anything.
+        if "transactions" in vars(self._node):
+            for state, count in self._node.transactions.states().items():
+                states.add_metric([state], count)
+            ending = self._node.transactions.ending
+            timed_out = self._node.transactions.timed_out
+        yield states
+        yield GaugeMetricFamily(
+            "ottla_transactions_ending", "Transactions whose markers are not all written.", ending
+        )
+        yield CounterMetricFamily(
+            "ottla_transactions_timed_out", "Transactions aborted for their age.", timed_out
+        )
+
+    def _share_partitions(self) -> Iterator[Metric]:
+        """What no request tells: how the share-partitions led here are doing at the moment."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        names = ["group", "topic", "partition"]
+        start = GaugeMetricFamily(
+            "ottla_share_start_offset", "Below it all is settled.", labels=names
+        )
+        end = GaugeMetricFamily(
+            "ottla_share_end_offset", "From it on nothing was delivered yet.", labels=names
+        )
+        held = GaugeMetricFamily(
+            "ottla_share_in_flight_records", "Records held by members.", labels=names
+        )
+        deliveries = CounterMetricFamily(
+            "ottla_share_delivered_records", "Records handed to members.", labels=names
+        )
+        # Not made by looking: where there are no share groups there is nothing to load.
+        for led in self._node.shares if "shares" in vars(self._node) else ():
+            if led.machine is not None:
+                labels = [led.key.group_id, led.hosted.topic, str(led.key.partition)]
+                start.add_metric(labels, led.machine.start_offset)
+                end.add_metric(labels, led.machine.end_offset)
+                held.add_metric(labels, led.machine.in_flight)
+                deliveries.add_metric(labels, led.deliveries)
+        yield from (start, end, held, deliveries)
+        letters = CounterMetricFamily(
+            "ottla_share_dead_letters", "Dead letters written.", labels=["group"]
+        )
+        lost = CounterMetricFamily(
+            "ottla_share_dead_letters_lost", "Dead letters not written; see log.", labels=["group"]
+        )
+        if "dead_letters" in vars(self._node):
+            for group, count in self._node.dead_letters.written.items():
+                letters.add_metric([group], count)
+            for group, count in self._node.dead_letters.lost.items():
+                lost.add_metric([group], count)
+        yield from (letters, lost)
+
+
+async def serve_metrics(node: Node, host: str, port: int) -> asyncio.Server:
+    """Listen for scrapes; only GET /metrics is answered with anything but 404."""
+    from prometheus_client import CollectorRegistry
+
+    registry = CollectorRegistry()
+    registry.register(NodeCollector(node))
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await asyncio.wait_for(_answer(registry, reader, writer), REQUEST_TIMEOUT_SECONDS)
+        except (TimeoutError, ConnectionError, asyncio.LimitOverrunError, ValueError):
+            pass  # a scraper that goes away or talks nonsense is its own problem
+        finally:
+            writer.close()
+
+    return await asyncio.start_server(answer, host, port, limit=MAX_REQUEST_LINE_BYTES)
+
+
+async def _answer(
+    registry: CollectorRegistry, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+    request_line = await reader.readline()
+    while (await reader.readline()).strip():
+        pass
+    if request_line.split()[:2] == [b"GET", b"/metrics"]:
+        status, kind, body = "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
+    else:
+        status, kind, body = "404 Not Found", "text/plain", b"metrics are at /metrics\n"
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+    writer.write(head.encode() + b"Connection: close\r\n\r\n" + body)
+    await writer.drain()

@@ -1,0 +1,75 @@
+"""Requests to other nodes of the cluster, over the same connections that clients use.
+
+One connection to each peer, opened when first needed and again after it broke. The address is the
+peer's listener named by `inter.broker.listener.name`, or the first one it registered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.client.cluster.connection import Address, Connection
+from ottla.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from ottla.broker.running.node import Node
+
+PEER_TIMEOUT_SECONDS: Final = 5.0
+
+
+class PeerUnreachable(Exception):
+    """The node is not in the image, does not answer, or hung up."""
+
+
+class Peers:
+    """The other nodes, as seen from this one."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._connections: dict[int, asyncio.Task[Connection]] = {}
+
+    async def ask(self, node_id: int, request: Any, version: int) -> Any:
+        """The peer's answer, or `PeerUnreachable`."""
+        try:
+            connection = await asyncio.shield(self._connect(node_id))
+            return await connection.send(request, version, PEER_TIMEOUT_SECONDS)
+        except ClientError as error:
+            self._connections.pop(node_id, None)
+            raise PeerUnreachable(f"node {node_id}: {error}") from error
+
+    def _connect(self, node_id: int) -> asyncio.Task[Connection]:
+        opening = self._connections.get(node_id)
+        if opening is None or _is_lost(opening):
+            opening = asyncio.ensure_future(self._open(node_id))
+            self._connections[node_id] = opening
+        return opening
+
+    async def _open(self, node_id: int) -> Connection:
+        broker = self._node.image.brokers.get(node_id)
+        if broker is None or broker.fenced or not broker.listeners:
+            raise PeerUnreachable(f"node {node_id} is not up")
+        wanted = self._node.config.parsed("inter.broker.listener.name")
+        endpoint = broker.listeners.get(str(wanted)) or next(iter(broker.listeners.values()))
+        connection = Connection(
+            Address(endpoint.host, endpoint.port), f"ottla-node-{self._node.node_id}"
+        )
+        await connection.open()
+        return connection
+
+    async def close(self) -> None:
+        connections, self._connections = self._connections, {}
+        for opening in connections.values():
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                await opening.result().close()
+            else:
+                opening.cancel()
+
+
+def _is_lost(opening: asyncio.Task[Connection]) -> bool:
+    """Whether a new connection has to be made; one that is being opened is waited for."""
+    if not opening.done():
+        return False
+    if opening.cancelled() or opening.exception() is not None:
+        return True
+    return not opening.result().is_open

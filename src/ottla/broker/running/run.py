@@ -1,0 +1,75 @@
+"""Running a node as a process: the loop, the signals, the line that says it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.broker.running.node import Node
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ottla.metadata.config.broker import BrokerConfig
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop where it is installed: it writes a fetch answer's parts without joining them."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def raise_file_limit() -> None:
+    """Take all the open files the system grants: each segment and each connection is one.
+
+    The usual soft limit of 1,024 is there for programs that use select(); this one does not.
+    """
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def run_broker(
+    config: BrokerConfig,
+    data_dir: Path | None,
+    on_ready: Callable[[Node], None],
+    *,
+    metrics_port: int | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT. No directory means a temporary one that is removed."""
+    raise_file_limit()
+    with asyncio.Runner(loop_factory=new_event_loop) as runner, ExitStack() as stack:
+        path = data_dir
+        if path is None:
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-")))
+        start = Node.start(config, path, ephemeral=data_dir is None)
+        runner.run(_serve(start, on_ready, metrics_port))
+
+
+async def _serve(
+    start: Awaitable[Node], on_ready: Callable[[Node], None], metrics_port: int | None
+) -> None:
+    node = await start
+    if metrics_port is not None:
+        from ottla.broker.running.metrics import serve_metrics
+
+        host, _ = next(iter(node.addresses.values()))
+        node.servers.append(await serve_metrics(node, host, metrics_port))
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    on_ready(node)
+    await stop.wait()
+    await node.stop()

@@ -1,0 +1,1 @@
+"""Requests in, answers out: connections, frames, the table of APIs, memory of requests."""

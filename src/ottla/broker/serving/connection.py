@@ -1,0 +1,283 @@
+"""One client connection: frames in, answers out, in order.
+
+- Requests are served in order, one at a time: clients rely on that for the order of idempotent
+  produce requests. A parked long poll therefore holds what comes after it; a produce request that
+  only waits for its sync does not. Answers leave in the order of the requests.
+- All answers that are ready after one read leave in one write; a read of a hundred small requests
+  costs one system call each way.
+- Answers that add up leave before the next request is looked at, and a long backlog is served a
+  part at a time, so that one client costs neither much memory nor the others' time.
+- Reading stops while answers cannot leave (the client does not read) or too much waits unserved,
+  here or in the whole process (`request_memory`).
+- A connection that breaks the protocol is closed, after the answers to what came before; nothing
+  it sent costs more than its limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final, cast
+
+from ottla.broker.serving.context import Pipelined
+from ottla.wire.errors import WireError
+from ottla.wire.frames import CHUNK_BYTES, FrameParser
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ottla.broker.serving.context import Parked, Peer
+    from ottla.broker.serving.dispatch import Dispatcher
+    from ottla.wire.writers import Parts
+
+MAX_WRITE_BUFFER_BYTES: Final = 8 * 1024 * 1024  # one large fetch answer may wait, not many
+MAX_WAITING_BYTES: Final = 4 * 1024 * 1024  # requests behind a parked one; then reading stops
+MAX_PIPELINED: Final = 1024  # answers waiting for one sync; a client far ahead gains nothing more
+MAX_ANSWER_BYTES: Final = 1024 * 1024  # of several answers that leave together
+MAX_REQUESTS_AT_ONCE: Final = 256  # a few milliseconds; then other connections have their turn
+# Below this, one joined copy is cheaper than the bookkeeping of a vectored write.
+JOIN_BYTES: Final = 64 * 1024
+
+logger = logging.getLogger(__name__)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol object of one connection."""
+
+    def __init__(self, dispatcher: Dispatcher, peer: Peer, max_frame_bytes: int) -> None:
+        self.peer = peer
+        self.last_active = 0.0
+        self._dispatcher = dispatcher
+        self._loop = asyncio.get_running_loop()
+        self._frames = FrameParser(max_frame_bytes)
+        self._waiting: deque[memoryview] = deque()
+        self._waiting_bytes = 0
+        self._answers: Parts = []
+        self._answer_bytes = 0
+        self._held = 0  # what of the process's request memory is this connection's
+        self._has_room = True
+        self._frame_began = 0.0
+        self._turn_comes = False
+        # What was asked and not answered yet, in order; the gate is the one that holds the rest.
+        self._pending: deque[Parts | asyncio.Future[Parked]] = deque()
+        self._gate: asyncio.Future[Parked] | None = None
+        self._error: WireError | None = None  # why the connection closes when all is answered
+        self._writable = True
+        self._transport: asyncio.Transport | None = None
+
+    # -- the transport calls ------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the methods of asyncio's, not its classes.
+        self._transport = transport = cast("asyncio.Transport", transport)
+        transport.set_write_buffer_limits(high=MAX_WRITE_BUFFER_BYTES)
+        self.peer.host = (transport.get_extra_info("peername") or ("",))[0]
+        self.last_active = self._loop.time()
+        self._dispatcher.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        for pending in self._pending:
+            if not isinstance(pending, list):
+                pending.cancel()
+        self._pending.clear()
+        self._waiting.clear()
+        self._dispatcher.memory.forget(self, self._held)
+        self._dispatcher.closed(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        begins = not self._frames.pending_bytes
+        self.last_active = now = self._loop.time()
+        frames = self._frames.buffer_updated(nbytes)
+        if frames or begins:
+            self._frame_began = now
+        self._error = self._error or self._frames.error
+        if frames or self._error is not None:
+            self._waiting.extend(frames)
+            self._waiting_bytes += sum(map(len, frames))
+            self._serve()
+        elif self._frames.announced_bytes > CHUNK_BYTES:
+            self._update_reading()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self.last_active = self._loop.time()
+        self._serve()
+
+    # -- the sweeper asks -----------------------------------------------------------------------
+
+    def frame_is_slow(self, now: float, grace: float, min_rate: float) -> bool:
+        """Whether a frame began more than `grace` seconds ago and comes below `min_rate`."""
+        pending, age = self._frames.pending_bytes, now - self._frame_began
+        return pending > 0 and self._wants_to_read() and age > grace and pending < age * min_rate
+
+    def idle_seconds(self, now: float) -> float:
+        """How long the client has neither sent nor read anything; 0 while it waits for us."""
+        if self._pending or (self._waiting and self._writable):
+            return 0.0
+        return now - self.last_active
+
+    # -- serving --------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._pending or self._waiting)
+
+    def close(self) -> None:
+        """Once all answers have left."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """At once: who does not read cannot be waited for."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _serve(self) -> None:
+        """Answer waiting requests until one has to wait, then send what is ready."""
+        left = 0 if self._turn_comes else MAX_REQUESTS_AT_ONCE
+        while left and self._may_go_on():
+            if self._transport is None or self._transport.is_closing():
+                return
+            left -= 1
+            frame = self._waiting.popleft()
+            self._waiting_bytes -= len(frame)
+            try:
+                answer = self._dispatcher.dispatch(frame, self.peer)
+            except WireError as error:
+                self._error = error
+                self._waiting.clear()
+                self._waiting_bytes = 0
+                break
+            except Exception:
+                logger.exception("request failed; closing the connection of %s", self.peer.host)
+                self.close()
+                return
+            if answer is None or isinstance(answer, list):
+                self._pending.append(answer or [])
+                self._collect()
+            else:
+                self._park(answer)
+        if not left and not self._turn_comes:
+            self._turn_comes = True
+            self._loop.call_soon(self._next_turn)
+        self._send()
+        if self._error is not None and not self.busy:
+            logger.info("closing the connection of %s: %s", self.peer.host, self._error)
+            self.close()
+        self._update_reading()
+
+    def _may_go_on(self) -> bool:
+        return (
+            bool(self._waiting)
+            and self._gate is None
+            and self._writable
+            and len(self._pending) < MAX_PIPELINED
+        )
+
+    def _next_turn(self) -> None:
+        self._turn_comes = False
+        self._serve()
+
+    def _park(self, answer: Awaitable[Parked] | Pipelined[Parked]) -> None:
+        if isinstance(answer, Pipelined):
+            parked = asyncio.ensure_future(answer.answer)
+        else:
+            parked = self._gate = asyncio.ensure_future(answer)
+        self._pending.append(parked)
+        parked.add_done_callback(self._unpark)
+
+    def _unpark(self, parked: asyncio.Future[Parked]) -> None:
+        if parked is self._gate:
+            self._gate = None
+        if self._transport is None or parked.cancelled():
+            return
+        error = parked.exception()
+        if error is not None:
+            if not isinstance(error, WireError):
+                logger.error("request failed; closing the connection", exc_info=error)
+            self.close()
+            return
+        result = parked.result()
+        if isinstance(result, Pipelined):
+            # In its place among the answers, but the gate is open.
+            following = asyncio.ensure_future(result.answer)
+            self._pending[self._pending.index(parked)] = following
+            following.add_done_callback(self._unpark)
+        self.last_active = self._loop.time()
+        self._collect()
+        self._serve()
+
+    def _collect(self) -> None:
+        """Take the answers whose turn it is."""
+        while self._pending:
+            first = self._pending[0]
+            if isinstance(first, list):
+                answer = first
+            elif first.done() and not first.cancelled() and first.exception() is None:
+                result = first.result()
+                if isinstance(result, Pipelined):
+                    return  # its own callback is about to replace it
+                answer = result or []
+            else:
+                return
+            self._pending.popleft()
+            self._answers += answer
+            self._answer_bytes += sum(map(len, answer))
+            if self._answer_bytes > MAX_ANSWER_BYTES:
+                self._send()
+
+    def _send(self) -> None:
+        answers, self._answers = self._answers, []
+        self._answer_bytes = 0
+        if not answers or self._transport is None:
+            return
+        if len(answers) == 1:
+            self._transport.write(answers[0])
+        elif sum(map(len, answers)) <= JOIN_BYTES:
+            self._transport.write(b"".join(answers))
+        else:
+            self._transport.writelines(answers)
+
+    def _update_reading(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._account()
+        wanted = self._wants_to_read()
+        if wanted and not self._transport.is_reading():
+            self._frame_began = self._loop.time()  # the client could not go on meanwhile
+            self._transport.resume_reading()
+        elif not wanted and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def _wants_to_read(self) -> bool:
+        return (
+            self._writable
+            and self._has_room
+            and self._waiting_bytes <= MAX_WAITING_BYTES
+            and self._error is None
+        )
+
+    def _account(self) -> None:
+        """Tell the process what is held here, and stop when that is too much for it."""
+        announced = self._frames.announced_bytes
+        holds = self._waiting_bytes + (announced if announced > CHUNK_BYTES else 0)
+        if holds == self._held:
+            self._has_room = True
+            return
+        change = holds - self._held
+        self._has_room = self._dispatcher.memory.grant(self, change, self._room)
+        if self._has_room:
+            self._held = holds
+
+    def _room(self) -> None:
+        self._has_room = True
+        self._update_reading()

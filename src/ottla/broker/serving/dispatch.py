@@ -1,0 +1,118 @@
+"""From a frame to the handler that answers it, and from its result to bytes.
+
+A handler is a plain function of context and request. It returns the response; an awaitable of it
+when it has to wait (`Pipelined` when that need not hold what comes after, which the end of a wait
+may be, too); or None when the client wants no answer (Produce with acks=0). Unknown keys and
+versions outside the served range raise, and the connection closes, as Kafka does; only ApiVersions
+answers every version, so that clients can find common ground.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.serving.apis import SERVED, handler_of
+from ottla.broker.serving.context import Pipelined, RequestContext
+from ottla.broker.serving.request_memory import RequestMemory
+from ottla.wire.errors import MalformedMessage, UnknownApiKey, UnsupportedVersion
+from ottla.wire.messages import (
+    API_VERSIONS,
+    read_request,
+    read_request_header,
+    response_parts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ottla.broker.running.node import Node
+    from ottla.broker.serving.connection import Connection
+    from ottla.broker.serving.context import Parked, Peer
+    from ottla.wire.writers import Parts
+
+_START = struct.Struct(">hhi")
+
+logger = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Routes requests of all connections, and knows which connections there are."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.connections: set[Connection] = set()
+        self.hosts: Counter[str] = Counter()
+        self.memory = RequestMemory(node.settings.queued_max_request_bytes)
+        self.requests: dict[int, int] = {}
+
+    def opened(self, connection: Connection) -> None:
+        """Count a new connection; one too many, of all or of its address, closes at once."""
+        self.connections.add(connection)
+        host = connection.peer.host
+        self.hosts[host] += 1
+        settings = self._node.settings
+        if len(self.connections) > settings.max_connections:
+            logger.warning("refused a connection of %s: max.connections is reached", host)
+            connection.close()
+        elif self.hosts[host] > settings.max_connections_per_ip:
+            logger.warning("refused a connection of %s: max.connections.per.ip is reached", host)
+            connection.close()
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._node.connection_closed(connection.peer.connection_id)
+        host = connection.peer.host
+        self.hosts[host] -= 1
+        if not self.hosts[host]:
+            del self.hosts[host]
+
+    def dispatch(
+        self, frame: memoryview, peer: Peer
+    ) -> Parts | Awaitable[Parked] | Pipelined[Parked] | None:
+        """The answer to one request as parts, or what to await for it."""
+        if len(frame) < _START.size:
+            raise MalformedMessage("a whole header", f"{len(frame)} bytes", "request header")
+        api_key, version, correlation_id = _START.unpack_from(frame)
+        served = SERVED.get(api_key)
+        if served is None:
+            raise UnknownApiKey("an API this broker serves", api_key, "request header")
+        self.requests[api_key] = self.requests.get(api_key, 0) + 1
+        if not served.min_version <= version <= served.max_version:
+            if api_key == API_VERSIONS:
+                return self._unsupported_api_versions(peer, correlation_id)
+            expected = f"{served.min_version} to {served.max_version}"
+            raise UnsupportedVersion(expected, version, f"API {api_key}")
+        header = read_request_header(frame)
+        request = read_request(header, frame)
+        context = RequestContext(self._node, peer, api_key, version, header.client_id)
+        response = handler_of(api_key)(context, request)
+        if response is None:
+            return None
+        if isinstance(response, Pipelined):
+            return Pipelined(self._later(api_key, version, correlation_id, response.answer))
+        if isinstance(response, tuple):
+            return response_parts(api_key, version, correlation_id, response)
+        return self._later(api_key, version, correlation_id, response)
+
+    async def _later(
+        self, api_key: int, version: int, correlation_id: int, response: Awaitable[Any]
+    ) -> Parked:
+        body = await response
+        if body is None:
+            return None
+        if isinstance(body, Pipelined):
+            # A task of its own: the connection may be gone before it can be waited for there.
+            answer = self._later(api_key, version, correlation_id, body.answer)
+            return Pipelined(asyncio.ensure_future(answer))
+        return response_parts(api_key, version, correlation_id, body)
+
+    def _unsupported_api_versions(self, peer: Peer, correlation_id: int) -> Parts:
+        """Version 0 with error 35: the one form every client can read."""
+        from ottla.broker.handlers.api_versions import unsupported_version
+
+        context = RequestContext(self._node, peer, API_VERSIONS, 0, None)
+        return response_parts(API_VERSIONS, 0, correlation_id, unsupported_version(context))

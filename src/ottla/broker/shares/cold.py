@@ -1,0 +1,106 @@
+"""What a share-partition reads from the remote tier: one piece at a time, kept until it is used up.
+
+A turn takes a few hundred records and a piece may hold thousands, so a piece serves many turns. It
+is asked for when it is first needed and the turn goes without; who waits for the share-partition is
+woken when it is there. A read that fails is tried again after a pause: members find nothing
+meanwhile, as they do when there is nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.broker.errors import ApiError
+from ottla.wire.batch import iter_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.running.node import Node
+    from ottla.broker.tiering.reads import RemoteRead
+    from ottla.log.index import AbortedTransaction
+    from ottla.tier.reading.remote_read import RemoteRecords
+
+PIECE_BYTES: Final = 1024 * 1024
+PAUSE_SECONDS: Final = 1.0  # after a read that failed
+
+
+class Piece(NamedTuple):
+    """Batches from the one that holds an offset on, and the transactions to leave out."""
+
+    records: memoryview
+    aborted: list[AbortedTransaction]
+
+
+class _Held:
+    """Records that came, and where in them each batch is."""
+
+    def __init__(self, read: RemoteRead, found: RemoteRecords) -> None:
+        batches = list(iter_batches(found.records))
+        self.first = read.key.offset
+        self.next_offset = found.next_offset
+        self.committed = read.key.committed
+        self._found = found
+        self._lasts = [batch.last_offset for batch in batches]
+        self._starts = [0]
+        for batch in batches:
+            self._starts.append(self._starts[-1] + batch.size)
+
+    def piece(self, offset: int) -> Piece:
+        start = self._starts[bisect_left(self._lasts, offset)]
+        return Piece(self._found.records[start:], self._found.aborted)
+
+
+class ColdReads:
+    """For one share-partition; `wake` is called when there is more to see."""
+
+    def __init__(self, node: Node, hosted: HostedPartition, wake: Callable[[], None]) -> None:
+        self._node = node
+        self._hosted = hosted
+        self._wake = wake
+        self._read: RemoteRead | None = None
+        self._held: _Held | None = None
+        self._pause_until = 0.0
+
+    def piece(self, offset: int, *, committed: bool) -> Piece | None:
+        """What the tier has from this offset on; None if it is not here yet."""
+        self._take()
+        held = self._held
+        if (
+            held is not None
+            and held.first <= offset < held.next_offset
+            and held.committed == committed
+        ):
+            return held.piece(offset)
+        if self._read is None and asyncio.get_running_loop().time() >= self._pause_until:
+            self._begin(offset, committed=committed)
+        return None
+
+    def _begin(self, offset: int, *, committed: bool) -> None:
+        try:
+            read = self._node.remote_reads().begin(
+                self._hosted, offset, PIECE_BYTES, at_least_one=True, committed=committed
+            )
+        except ApiError:
+            read = None
+        if read is None:
+            self._pause()
+        else:
+            self._read = read
+            read.when_ended(self._wake)
+
+    def _take(self) -> None:
+        read = self._read
+        if read is None or not read.ended.is_set():
+            return
+        self._read = None
+        if read.records is not None and read.records.records:
+            self._held = _Held(read, read.records)
+        else:
+            self._pause()
+
+    def _pause(self) -> None:
+        self._pause_until = asyncio.get_running_loop().time() + PAUSE_SECONDS

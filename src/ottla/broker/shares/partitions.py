@@ -1,0 +1,371 @@
+"""The share-partitions this node leads: machines, their locks, their writes, and who waits.
+
+A share-partition is loaded from the persister when it is first fetched from, and dropped when the
+persister says that it belongs to somebody else now, when its group has no session left, or when
+its partition is gone. While it loads, fetches wait. The machine decides; this shell reads the log
+for it, sends its writes, keeps its clock and wakes those who wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.coordinators.service import now_ms
+from ottla.broker.errors import ApiError
+from ottla.broker.hosting.partitions import topic_uuid
+from ottla.broker.shares.cold import ColdReads
+from ottla.broker.shares.reads import NOTHING, KeptReads, ReadAhead, deliver
+from ottla.broker.shares.settings import resolve_start
+from ottla.coordination.share_state import messages as m
+from ottla.coordination.share_state.batches import StateBatch
+from ottla.coordination.share_state.records import ShareKey
+from ottla.sharing.dead_letters import mourned
+from ottla.sharing.partition import SharePartition
+from ottla.sharing.requests import FENCING, client_error
+from ottla.sharing.values import BadPersistedState, PersistedState, ShareError
+from ottla.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+
+    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.running.node import Node
+    from ottla.broker.shares.reads import Delivered
+    from ottla.broker.shares.settings import ShareGroupConfig
+    from ottla.sharing.values import Ack, Archived, FetchTurn, Write
+
+logger = logging.getLogger(__name__)
+
+
+class LedSharePartition:
+    """One share-partition: its machine once it is loaded."""
+
+    def __init__(self, node: Node, key: ShareKey, hosted: HostedPartition) -> None:
+        self.key = key
+        self.hosted = hosted
+        self.machine: SharePartition | None = None
+        self.dropped = False
+        self.deliveries = 0
+        """Records handed out since it was loaded, each time they were."""
+        self.waiters: set[Callable[[], None]] = set()
+        self._was_full = False
+        """Whether somebody who waits found the window full."""
+        self._node = node
+        self._ahead = ReadAhead(hosted.log)
+        self._cold = ColdReads(node, hosted, self.wake)
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_for = 0
+        self._last_waiting: asyncio.Future[None] | None = None
+        """Done when the last write that waits for dead letters has been sent."""
+        self.loading = asyncio.ensure_future(self._load())
+        self.loading.add_done_callback(lambda _: self.wake())
+
+    @property
+    def _config(self) -> ShareGroupConfig:
+        return self._node.share_configs.of(self.key.group_id)
+
+    def _up_to_date(self) -> SharePartition | None:
+        """The machine with the group's settings as they are now."""
+        if self.machine is not None:
+            self.machine.settings = self._config.settings
+        return self.machine
+
+    # -- loading and dropping ---------------------------------------------------------------------
+
+    async def _load(self) -> ErrorCode:
+        """What the client is told if it cannot be loaded; NONE when it is."""
+        node = self._node
+        await node.shares.writes_ended(self.key)
+        answer = await node.persister.ask(
+            m.ReadState(self.key, node.groups.topics, self.hosted.leader_epoch),
+            m.ReadStateResponse,
+        )
+        if answer.error != ErrorCode.NONE:
+            return client_error(answer.error)
+        start = answer.start_offset
+        resolved = start < 0
+        if resolved:
+            try:
+                start = await resolve_start(self._config.reset, self.hosted, node)
+            except ApiError:
+                # The remote tier cannot say yet; a client is not told, and comes again.
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        try:
+            self.machine = SharePartition(
+                self._config.settings,
+                PersistedState(answer.state_epoch, start, answer.batches),
+            )
+        except BadPersistedState:
+            logger.exception("share state of %s cannot be used", self.key)
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        if resolved:
+            # Else a new leader would resolve `latest` anew, and skip what came meanwhile.
+            self._send(self.machine.start_write())
+        return ErrorCode.NONE
+
+    def check_loading(self) -> None:
+        """Raise what went wrong, if the load has failed; the next fetch loads anew.
+
+        A coordinator that cannot be reached is not the client's business: it just finds nothing.
+        """
+        if not self.loading.done() or self.loading.cancelled():
+            return
+        self._node.shares.drop(self.key)
+        code = self.loading.result()
+        if code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            raise ApiError(code)
+
+    def drop(self) -> None:
+        """Forget everything; who waits finds out."""
+        self.dropped = True
+        self.machine = None
+        self.loading.cancel()
+        self._node.shares.reads.drop(self._ahead)
+        if self._timer is not None:
+            self._timer.cancel()
+        self.wake()
+
+    def wake(self) -> None:
+        self._was_full = False
+        waiters, self.waiters = self.waiters, set()
+        for waiter in waiters:
+            waiter()
+
+    # -- delivering -------------------------------------------------------------------------------
+
+    def acquire(self, turn: FetchTurn, max_bytes: int) -> Delivered:
+        """Deliver what there is for a member, up to the limits."""
+        machine = self._up_to_date()
+        if machine is None:
+            return NOTHING
+        committed = self._config.reads_committed
+        ahead = self._node.shares.reads.use(self._ahead)
+        delivered = deliver(
+            self.hosted.log, ahead, self._cold, machine, turn, max_bytes, committed=committed
+        )
+        if not delivered.offsets and not machine.can_acquire:
+            self._was_full = True
+        self.deliveries += delivered.offsets
+        self._arm()
+        return delivered
+
+    # -- acknowledging ----------------------------------------------------------------------------
+
+    def acknowledge(
+        self, member: str, acks: Sequence[Ack]
+    ) -> ErrorCode | asyncio.Future[ErrorCode]:
+        """What the client is told, or the write after which it is told."""
+        machine = self._up_to_date()
+        if machine is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            write = machine.acknowledge(member, acks, now_ms())
+        except ShareError as error:
+            return error.code
+        self._arm()
+        if write is None:
+            return ErrorCode.NONE
+        return self._written(machine, write)
+
+    def release(self, member: str) -> None:
+        """The member is gone; what it holds goes to others."""
+        if (machine := self._up_to_date()) is not None:
+            self._send(machine.release(member, now_ms()))
+            self._arm()
+            self.wake()
+
+    # -- writes and time --------------------------------------------------------------------------
+
+    def _send(self, write: Write | None) -> None:
+        """A write that nobody waits for."""
+        if write is not None and self.machine is not None:
+            self._written(self.machine, write)
+
+    def _written(self, machine: SharePartition, write: Write) -> asyncio.Future[ErrorCode]:
+        """Writes keep their order: one starts in this very turn, or after those that wait."""
+        given_up = self._mourned(write)
+        if given_up or self._last_waiting is not None:
+            sent: Awaitable[m.StateResponse] = self._write_later(write, given_up)
+        else:
+            sent = self._persist(write)
+
+        async def settle() -> ErrorCode:
+            answer = await sent
+            if answer.error == ErrorCode.NONE:
+                machine.write_succeeded(write.write_id)
+                # Most writes settle what nobody waits for: idle members are left alone then.
+                if self._was_full or machine.next_fetch_offset < machine.end_offset:
+                    self.wake()
+                return ErrorCode.NONE
+            logger.warning("share state of %s: %s", self.key, answer.message or answer.error.name)
+            if answer.error in FENCING:
+                self._node.shares.drop_one(self)
+            else:
+                self._send(machine.write_failed(write.write_id, now_ms()))
+                self._arm()
+                self.wake()
+            return client_error(answer.error)
+
+        return self._node.shares.in_background(self.key, settle())
+
+    def _persist(self, write: Write) -> Awaitable[m.StateResponse]:
+        return self._node.persister.write(
+            m.WriteState(
+                self.key,
+                self._node.groups.topics,
+                write.state_epoch,
+                self.hosted.leader_epoch,
+                write.start_offset,
+                tuple(StateBatch(*batch) for batch in write.batches),
+                write.delivery_complete_count,
+            )
+        )
+
+    def _mourned(self, write: Write) -> list[Archived]:
+        """What of a write needs dead letters; those of dead letters themselves would never end."""
+        to = self._config.dead_letters
+        if to is None or not write.archived or to.name == self.hosted.topic:
+            return []
+        return mourned(write.archived)
+
+    def _write_later(
+        self, write: Write, given_up: Sequence[Archived]
+    ) -> Awaitable[m.StateResponse]:
+        """Dead letters first: a crash in between then costs a second letter, not the first."""
+        before, started = self._last_waiting, asyncio.get_running_loop().create_future()
+        self._last_waiting = started
+        to = self._config.dead_letters
+
+        async def in_turn() -> m.StateResponse:
+            try:
+                if before is not None:
+                    await asyncio.wait([before])
+                if given_up and to is not None and not self.hosted.gone:
+                    group = self.key.group_id
+                    await self._node.dead_letters.write(to, group, self.hosted, given_up)
+                sent = self._persist(write)
+            finally:
+                started.set_result(None)
+                if self._last_waiting is started:
+                    self._last_waiting = None
+            return await sent
+
+        return in_turn()
+
+    def _arm(self) -> None:
+        """Wake up when the next lock ends; that it ends later is noticed on waking up."""
+        deadline = None if self.machine is None else self.machine.next_deadline()
+        if deadline is None or (self._timer is not None and self._armed_for <= deadline):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        delay = max(0, deadline - now_ms()) / 1000
+        self._armed_for = deadline
+        self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if (machine := self._up_to_date()) is not None:
+            write = machine.tick(now_ms())
+            self._arm()
+            if write is not None:
+                self._send(write)
+                self.wake()
+
+
+class LedSharePartitions:
+    """All of them, by key."""
+
+    def __init__(self, node: Node) -> None:
+        self.reads = KeptReads()
+        self._node = node
+        self._led: dict[ShareKey, LedSharePartition] = {}
+        self._writes: dict[ShareKey, set[asyncio.Future[ErrorCode]]] = {}
+
+    def __iter__(self) -> Iterator[LedSharePartition]:
+        return iter(self._led.values())
+
+    def find(self, group: str, topic_id: bytes, index: int) -> LedSharePartition:
+        """The share-partition, which begins to load if it is new; `ApiError` if not led here."""
+        hosted = self._node.partitions.find_by_id(topic_id, index)
+        key = ShareKey(group, topic_uuid(topic_id), index)
+        led = self._led.get(key)
+        if led is None or led.hosted is not hosted:
+            if led is not None:
+                led.drop()
+            led = self._led[key] = LedSharePartition(self._node, key, hosted)
+        return led
+
+    def loaded(self, group: str, topic_id: bytes, index: int) -> LedSharePartition:
+        """One that somebody has fetched from, or `ApiError`."""
+        self._node.partitions.find_by_id(topic_id, index)
+        led = self._led.get(ShareKey(group, topic_uuid(topic_id), index))
+        if led is None or led.machine is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return led
+
+    def in_flight(self, group: str, topic_id: bytes, index: int) -> int:
+        """How many records members hold: of what is not loaded nobody holds any."""
+        led = self._led.get(ShareKey(group, topic_uuid(topic_id), index))
+        return 0 if led is None or led.machine is None else led.machine.in_flight
+
+    def release(self, group: str, member: str, topic_id: bytes, index: int) -> None:
+        """Give back what a member holds, if anything is loaded that it could hold."""
+        led = self._led.get(ShareKey(group, topic_uuid(topic_id), index))
+        if led is not None:
+            led.release(member)
+
+    def of_group(self, group: str) -> list[LedSharePartition]:
+        return [led for key, led in self._led.items() if key.group_id == group]
+
+    def drop(self, key: ShareKey) -> None:
+        led = self._led.pop(key, None)
+        if led is not None:
+            led.drop()
+
+    def drop_group(self, group: str) -> None:
+        for led in self.of_group(group):
+            self.drop(led.key)
+
+    def drop_moved(self) -> None:
+        """Drop those whose partition is deleted, or led by another node now."""
+        for key, led in tuple(self._led.items()):
+            if led.hosted.gone:
+                self.drop(key)
+
+    def drop_one(self, led: LedSharePartition) -> None:
+        """Drop this one, unless it has a successor already."""
+        if self._led.get(led.key) is led:
+            self.drop(led.key)
+
+    def in_background(
+        self, key: ShareKey, write: Coroutine[Any, Any, ErrorCode]
+    ) -> asyncio.Future[ErrorCode]:
+        """A write that goes on whatever becomes of its share-partition, while the node runs."""
+        written = asyncio.ensure_future(write)
+        writes = self._writes.setdefault(key, set())
+        writes.add(written)
+
+        def ended(_: asyncio.Future[ErrorCode]) -> None:
+            writes.discard(written)
+            if not writes and self._writes.get(key) is writes:
+                del self._writes[key]
+
+        written.add_done_callback(ended)
+        return written
+
+    async def writes_ended(self, key: ShareKey) -> None:
+        """What was dropped may have writes under way: read before they end, state would be old."""
+        while writes := self._writes.get(key):
+            await asyncio.wait(writes)
+
+    async def close(self) -> None:
+        for key in tuple(self._led):
+            self.drop(key)
+        # What is not written is delivered again; the next life need not wait for it.
+        writes = [written for some in self._writes.values() for written in some]
+        for written in writes:
+            written.cancel()
+        await asyncio.gather(*writes, return_exceptions=True)

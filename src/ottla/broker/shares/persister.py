@@ -1,0 +1,178 @@
+"""The persister: durable share state, wherever its coordinator is (KIP-932).
+
+The state of a share-partition lives in the partition of `__share_group_state` that its key hashes
+to. If this node leads that partition the coordinator is asked directly, in the order of the calls;
+otherwise the same question goes to the leader as an RPC, with others that go there. Answers that
+may be different in a moment (the leader moved, is loading, or cannot be reached) are asked for
+again a few times; any other error is the answer. An error is never mistaken for an empty state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ottla.broker.coordinators.service import CoordinatorService
+from ottla.broker.errors import ApiError
+from ottla.broker.running.peers import PeerUnreachable
+from ottla.broker.shares.rpcs import RemoteCoordinators
+from ottla.coordination.share_state import messages as m
+from ottla.coordination.share_state.coordinator import ShareStateConfig, ShareStateMachine
+from ottla.coordination.share_state.index import SnapshotIndex
+from ottla.metadata.names import SHARE_GROUP_STATE_TOPIC
+from ottla.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from uuid import UUID
+
+    from ottla.broker.running.node import Node
+    from ottla.coordination.machine import Effect
+    from ottla.coordination.share_state.records import ShareKey, StateRecord
+
+ReplyT = TypeVar("ReplyT", m.StateResponse, m.ReadStateResponse, m.StateSummaryResponse)
+
+ATTEMPTS: Final = 5
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 30.0
+JITTER: Final = 0.2
+TRY_AGAIN: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+TRY_AGAIN_ELSEWHERE: Final = TRY_AGAIN | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+class Persister:
+    """Asks the share coordinator of a key, here or elsewhere."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._elsewhere = RemoteCoordinators(node.peers)
+        self._snapshots: dict[int, SnapshotIndex] = {}
+        self._writing: dict[ShareKey, asyncio.Future[m.StateResponse]] = {}
+        self.coordinators: CoordinatorService[m.StateRequest, StateRecord, m.StateReply] = (
+            CoordinatorService(
+                node, SHARE_GROUP_STATE_TOPIC, self._machine, _no_effects, self._note
+            )
+        )
+
+    def ensure_topic(self) -> None:
+        config = self._node.config
+        self.coordinators.ensure_topic(
+            config.get_int("share.coordinator.state.topic.num.partitions"),
+            {
+                "cleanup.policy": "delete",
+                "retention.ms": "-1",
+                "compression.type": "producer",
+                "segment.bytes": str(config.get_int("share.coordinator.state.topic.segment.bytes")),
+            },
+        )
+
+    def write(self, request: m.WriteState) -> Awaitable[m.StateResponse]:
+        """Writes of one share-partition keep the order of the calls.
+
+        An older one that came later would move the start offset back. So what cannot be decided
+        here and now goes out when the one before it has ended, its further attempts included.
+        """
+        key = request.key
+        before = self._writing.get(key)
+        if before is None:
+            with suppress(ApiError):
+                return self._expected(self.coordinators.submit_now(str(key), request))
+        writing = self._writing[key] = asyncio.ensure_future(self._write_after(before, request))
+
+        def ended(_: asyncio.Future[m.StateResponse]) -> None:
+            if self._writing.get(key) is writing:
+                del self._writing[key]
+
+        writing.add_done_callback(ended)
+        return writing
+
+    async def _write_after(
+        self, before: asyncio.Future[m.StateResponse] | None, request: m.WriteState
+    ) -> m.StateResponse:
+        if before is not None:
+            await asyncio.wait([before])
+        return await self.ask(request, m.StateResponse)
+
+    async def ask(self, request: m.KeyedRequest, expect: type[ReplyT]) -> ReplyT:
+        """The coordinator's answer; a failure to reach it is an answer with an error too."""
+        self.ensure_topic()
+        pause = FIRST_PAUSE_SECONDS
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(pause * random.uniform(1 - JITTER, 1 + JITTER))
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            answer = await self._ask_once(request, expect)
+            # Another node may not know a new topic yet; this one does.
+            is_local = self._leader(request.key) == self._node.node_id
+            if answer.error not in (TRY_AGAIN if is_local else TRY_AGAIN_ELSEWHERE):
+                break
+        return answer
+
+    async def _ask_once(self, request: m.KeyedRequest, expect: type[ReplyT]) -> ReplyT:
+        leader = self._leader(request.key)
+        try:
+            if leader == self._node.node_id:
+                return await self.coordinators.ask(str(request.key), request, expect)
+            if leader < 0:
+                return expect(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return await self._elsewhere.ask(leader, request, expect)
+        except ApiError as error:
+            return expect(error.code)
+        except PeerUnreachable as error:
+            return expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+
+    async def _expected(self, future: asyncio.Future[m.StateReply]) -> m.StateResponse:
+        try:
+            answer = await self.coordinators.answered(future)
+        except ApiError as error:
+            return m.StateResponse(error.code)
+        assert isinstance(answer, m.StateResponse)
+        return answer
+
+    async def drop_topics(self, topic_ids: frozenset[UUID]) -> None:
+        """The coordinators here forget deleted topics."""
+        await self.coordinators.ask_all(m.DropTopics(topic_ids), m.StateResponse)
+
+    def leader_of(self, key: ShareKey) -> int:
+        """The node whose coordinator keeps this key; makes the internal topic if need be."""
+        self.ensure_topic()
+        return self._leader(key)
+
+    def _leader(self, key: ShareKey) -> int:
+        topic = self._node.image.topics_by_name[SHARE_GROUP_STATE_TOPIC]
+        return topic.partitions[key.state_partition(len(topic.partitions))].leader
+
+    def _machine(self, index: int) -> ShareStateMachine:
+        config = self._node.config
+        self._snapshots[index] = SnapshotIndex()
+        return ShareStateMachine(
+            ShareStateConfig(
+                config.get_int("share.coordinator.snapshot.update.records.per.snapshot"),
+                config.get_int("share.coordinator.cold.partition.snapshot.interval.ms"),
+            )
+        )
+
+    def _note(self, index: int, offset: int, key: bytes, value: bytes | None) -> None:
+        self._snapshots[index].note(offset, key, value)
+
+    def prune(self) -> None:
+        """Delete what no share-partition needs any more from the state logs."""
+        for index in self.coordinators.loaded:
+            snapshots = self._snapshots[index]
+            log = self._node.partitions.find(SHARE_GROUP_STATE_TOPIC, index).log
+            needed = min(snapshots.needed_from, log.high_watermark)
+            if needed > log.log_start_offset:
+                log.delete_records_before(needed)
+                self._node.data.log_start_moved(SHARE_GROUP_STATE_TOPIC, index, needed)
+
+
+def _no_effects(effect: Effect) -> None:
+    raise TypeError(f"the share coordinator has no effects, not even {effect!r}")

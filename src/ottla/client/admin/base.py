@@ -1,0 +1,61 @@
+"""What all parts of the Admin client share: the cluster client and a few ways of asking it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.client.cluster.cluster import together
+from ottla.client.errors import KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
+    from ottla.client.cluster.cluster import Client
+    from ottla.client.cluster.view import TopicPartition
+
+
+class AdminBase:
+    """Holds the client that the calls go through."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @property
+    def _timeout_ms(self) -> int:
+        """How long a broker may take over a change."""
+        return int(self._client.request_timeout * 1000)
+
+    async def _by_leader(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[int, list[TopicPartition]]:
+        """The partitions under the brokers that lead them."""
+        wanted = list(partitions)
+        await self._client.topics({one.topic for one in wanted})
+        found: dict[int, list[TopicPartition]] = {}
+        for one in wanted:
+            found.setdefault(await self._client.leader_of(one), []).append(one)
+        return found
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partition numbers under the names of their topics."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        found.setdefault(topic, []).append(partition)
+    return found
+
+
+async def each(
+    names: Iterable[str], call: Callable[[str], Coroutine[Any, Any, object]]
+) -> dict[str, KafkaError | None]:
+    """The outcome of a call for each name, where a refusal of one does not stop the others."""
+
+    async def one(name: str) -> KafkaError | None:
+        try:
+            await call(name)
+        except KafkaError as refusal:
+            return refusal
+        return None
+
+    wanted = list(dict.fromkeys(names))
+    return dict(zip(wanted, await together(one(name) for name in wanted), strict=True))

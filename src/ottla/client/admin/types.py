@@ -1,0 +1,238 @@
+"""What the Admin client answers with: small frozen values, nothing of the wire in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from ottla.client.cluster.view import Broker, Partition, TopicPartition
+
+ConfigKind: TypeAlias = Literal["topic", "broker", "group"]
+
+# A point in a partition's log: one of its ends, the newest record, the borders of its tiers, or the
+# first record at or after a time (with a zone, or milliseconds since 1970).
+Position: TypeAlias = (
+    "Literal['earliest', 'latest', 'max-timestamp', 'earliest-local', 'latest-tiered', "
+    "'earliest-pending-upload'] | datetime | int"
+)
+
+
+class ConfigSource(Enum):
+    """Where a configuration value comes from, by Kafka's numbers."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One setting; a sensitive one has no value."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    sensitive: bool
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody has set it."""
+        return self.source is ConfigSource.DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The live brokers, and the one to ask for changes."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: Sequence[Broker]
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """A topic as it was made; counts are -1 where an old broker does not tell."""
+
+    name: str
+    id: bytes
+    partitions: int
+    replication_factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicListing:
+    """A topic by name."""
+
+    name: str
+    id: bytes
+    is_internal: bool
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic with its partitions; `configs` is empty unless asked for."""
+
+    name: str
+    id: bytes
+    is_internal: bool
+    partitions: Sequence[Partition]
+    configs: Sequence[ConfigEntry] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOffset:
+    """An offset in a log; both are -1 where no record is at or after the asked time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group by name; state and type are "" where an old broker does not tell."""
+
+    id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member and the partitions it has."""
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: Sequence[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group with its members; `type` is "classic" or "consumer"."""
+
+    id: str
+    type: str
+    state: str
+    assignor: str
+    coordinator_id: int
+    members: Sequence[GroupMember]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """How far a group is in a partition; `end` and `lag` are None if the partition is gone."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str | None
+    end: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """How many records, at most, are still to come."""
+        return None if self.end is None else max(0, self.end - self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupMember:
+    """A member of a share group, the topics it asked for and the partitions it has."""
+
+    id: str
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    topics: Sequence[str]
+    assignment: Sequence[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupDescription:
+    """A share group with its members; partitions may belong to several of them."""
+
+    id: str
+    state: str
+    assignor: str
+    epoch: int
+    assignment_epoch: int
+    coordinator_id: int
+    members: Sequence[ShareGroupMember]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupOffset:
+    """A share-partition: below `start_offset` all is settled, `lag` records are not.
+
+    The start offset is the last one stored, which may trail what is settled; the lag is exact.
+    Both are None until somebody fetches; the lag also where an old broker does not tell.
+    `in_flight` records are held by members at the moment, `delivered` ones are settled although
+    they lie beyond the start offset. Only Ottla tells these two.
+    """
+
+    topic: str
+    partition: int
+    start_offset: int | None
+    lag: int | None
+    in_flight: int | None = None
+    delivered: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """A transactional id, its producer at the moment, and the state of its last transaction."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """The last transaction of a transactional id, and since when; None if there was none yet."""
+
+    transactional_id: str
+    coordinator_id: int
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_time_ms: int | None
+    partitions: Sequence[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """A producer as a partition knows it; without a start offset it has no transaction open."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    transaction_start_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTransaction:
+    """A transaction that is open in a partition and that no coordinator will end."""
+
+    topic: str
+    partition: int
+    producer: ProducerState

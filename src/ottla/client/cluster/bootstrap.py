@@ -1,0 +1,39 @@
+"""Where to find the first broker: "host:port,host:port", or a sequence of "host:port"."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.client.cluster.connection import Address
+from ottla.client.errors import BadArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DEFAULT_PORT: Final = 9092
+
+
+class BadBootstrap(BadArgument):
+    """A bootstrap list that names no broker."""
+
+
+def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Address]:
+    """The addresses in their order, each once. The port may be left out; IPv6 goes in brackets."""
+    entries = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
+    found = dict.fromkeys(_address(entry.strip()) for entry in entries if entry.strip())
+    if not found:
+        raise BadBootstrap(f"bootstrap {bootstrap!r} names no broker; give HOST:PORT")
+    return list(found)
+
+
+def _address(entry: str) -> Address:
+    host, separator, port = entry.rpartition(":")
+    if not separator or entry.endswith("]"):
+        host, port = entry, str(DEFAULT_PORT)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise BadBootstrap(f"bootstrap {entry!r} is no HOST:PORT; write IPv6 as [HOST]:PORT")
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise BadBootstrap(f"bootstrap {entry!r} is no HOST:PORT with a port from 1 to 65535")
+    return Address(host, int(port))

@@ -1,0 +1,359 @@
+"""The cluster as one thing to send requests to: finds the broker, the connection, the version.
+
+Rules:
+
+- Connections are kept by address; the address of a broker comes from the last metadata answer.
+  Requests to a coordinator use connections of their own, since a fetch that waits for data holds
+  up whatever follows it on its connection.
+- There is no background work. Of those who need a connection or fresher metadata one gets it and
+  the others wait (`Turns`), so nothing outlives the calls that need it.
+- A broker that could not be reached is left alone for a while that grows with each failure.
+- `send` is one attempt. `retry` repeats an attempt by the rules of `ottla.client.cluster.retry`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random as random_module
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
+
+from ottla.client.cluster.bootstrap import parse_bootstrap
+from ottla.client.cluster.connection import CONNECT_TIMEOUT, REQUEST_TIMEOUT, Address, Connection
+from ottla.client.cluster.exchange import api_key_of
+from ottla.client.cluster.retry import RECONNECT, Stale, delay_after, forgets
+from ottla.client.cluster.turns import Turns
+from ottla.client.cluster.view import NO_LEADER, Broker, ClusterView, Topic, TopicPartition
+from ottla.client.errors import (
+    BrokerUnreachable,
+    ClientClosed,
+    ClientError,
+    RequestTimedOut,
+    check,
+    kafka_error,
+)
+from ottla.client.security import PLAINTEXT, Security
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.wire.schema.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+    from types import TracebackType
+
+T = TypeVar("T")
+
+API_TIMEOUT: Final = 60.0  # default.api.timeout.ms of Kafka's clients
+METADATA_MAX_AGE: Final = 300.0  # metadata.max.age.ms
+NEWEST: Final = 0x7FFF
+
+
+class Coordinator(NamedTuple):
+    """The broker that coordinates a group (key type 0), a transaction (1) or share state (2)."""
+
+    key: str
+    key_type: int = 0
+
+
+Target: TypeAlias = int | Literal["any", "controller"] | TopicPartition | Coordinator
+
+
+class _Place(NamedTuple):
+    address: Address
+    for_coordination: bool
+
+
+@dataclass(slots=True)
+class _Link:
+    """The connection to one place, and how often in a row it could not be made."""
+
+    turns: Turns = field(default_factory=Turns)
+    connection: Connection | None = None
+    failures: int = 0
+    not_before: float = -math.inf
+
+    @property
+    def is_open(self) -> bool:
+        return self.connection is not None and self.connection.is_open
+
+
+class Client:
+    """Sends requests where they belong. Times are in seconds."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str | None = "ottla",
+        security: Security = PLAINTEXT,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        request_timeout: float = REQUEST_TIMEOUT,
+        api_timeout: float = API_TIMEOUT,
+        metadata_max_age: float = METADATA_MAX_AGE,
+        max_versions: Mapping[int, int] | None = None,
+        random: Callable[[], float] = random_module.random,
+    ) -> None:
+        security.refuse_unsupported()
+        self.bootstrap = parse_bootstrap(bootstrap)
+        self.request_timeout = min(request_timeout, api_timeout)
+        self.api_timeout = api_timeout
+        self.view = ClusterView()
+        self._client_id = client_id
+        self._security = security
+        self._connect_timeout = min(connect_timeout, api_timeout)
+        self._metadata_max_age = metadata_max_age
+        self._max_versions = dict(max_versions or {})
+        self._random = random
+        self._links: dict[_Place, _Link] = {}
+        self._coordinators: dict[Coordinator, int] = {}
+        self._metadata_turns = Turns()
+        self._metadata_time = -math.inf
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection; calls that are under way end with an error."""
+        self._closed = True
+        links = list(self._links.values())
+        self._links.clear()
+        open_ones = [link.connection for link in links if link.connection is not None]
+        await together(connection.close() for connection in open_ones)
+
+    async def send(
+        self, request: Any, *, to: Target, min_version: int = 0, max_version: int = NEWEST
+    ) -> Any:
+        """The answer to one attempt: the response type of the request's schema module.
+
+        Error codes in the answer are the caller's to judge. `min_version` and `max_version` say
+        in which versions of the API the request means what the caller means.
+        """
+        connection = await self.connection_to(to)
+        version = connection.pick_version(api_key_of(request), min_version, max_version)
+        return await connection.send(request, version, self.request_timeout)
+
+    async def retry(self, attempt: Callable[[], Awaitable[T]], *, repeatable: bool = True) -> T:
+        """The result of the first attempt that succeeds or fails for good, within `api_timeout`.
+
+        `repeatable` says whether a request that may have been served can be sent once more.
+        """
+        now = asyncio.get_running_loop().time
+        deadline = now() + self.api_timeout
+        failures = 0
+        last = "no broker has answered"
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await attempt()
+            except TimeoutError:
+                gave_up = f"given up after {self.api_timeout:g} s: {last}"
+                raise RequestTimedOut(gave_up) from None
+            except ClientError as error:
+                failures += 1
+                stale = forgets(error, failures, repeatable=repeatable)
+                if stale is None:
+                    raise
+                delay = delay_after(error, failures, self._random())
+                if now() + delay >= deadline:
+                    raise
+                last = str(error)
+                self.forget(stale)
+            await asyncio.sleep(delay)
+
+    def forget(self, stale: Stale) -> None:
+        """Look these things up again when they are needed next."""
+        if Stale.METADATA in stale:
+            self._metadata_time = -math.inf
+        if Stale.COORDINATORS in stale:
+            self._coordinators.clear()
+
+    async def connection_to(self, target: Target) -> Connection:
+        """An open connection to the target."""
+        if isinstance(target, TopicPartition):
+            return await self._connection(await self._broker(await self.leader_of(target)))
+        if isinstance(target, Coordinator):
+            node = await self.coordinator_of(target)
+            return await self._connection(await self._broker(node), for_coordination=True)
+        if isinstance(target, int):
+            return await self._connection(await self._broker(target))
+        if target == "controller":
+            await self._fresh_view()
+            if self.view.controller_id in self.view.brokers:
+                return await self._connection(await self._broker(self.view.controller_id))
+        return await self._any_connection()
+
+    async def leader_of(self, partition: TopicPartition) -> int:
+        """The broker that leads a partition, from the cache where that will do."""
+        topic = (await self.topics([partition.topic]))[partition.topic]
+        leader = topic.leader_of(partition.partition)
+        if leader == NO_LEADER:
+            known = any(one.index == partition.partition for one in topic.partitions)
+            self.forget(Stale.METADATA)
+            raise kafka_error(
+                ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"find the leader of {partition}",
+            )
+        return leader
+
+    async def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """These topics, from the cache where it is fresh; a `KafkaError` if one is missing."""
+        wanted = list(names)
+        await self._fresh_view(wanted)
+        for name in wanted:
+            if name not in self.view.topics:
+                code = self.view.missing.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                raise kafka_error(code, f"find topic {name!r}")
+        return {name: self.view.topics[name] for name in wanted}
+
+    async def refresh(
+        self, topics: Iterable[str] | None, *, create_missing: bool = False
+    ) -> ClusterView:
+        """Ask for these topics (None: all there are) and the brokers, whatever the cache holds."""
+
+        async def work() -> None:
+            await self._refresh(topics, create_missing=create_missing)
+
+        await self._metadata_turns.take(lambda: False, work)
+        return self.view
+
+    async def _fresh_view(self, wanted: Sequence[str] = ()) -> None:
+        async def work() -> None:
+            # What else is cached has aged as well, and rides along.
+            await self._refresh({*wanted, *self.view.topics})
+
+        if not self._is_fresh(wanted):
+            await self._metadata_turns.take(lambda: self._is_fresh(wanted), work)
+
+    def _is_fresh(self, wanted: Sequence[str]) -> bool:
+        age = asyncio.get_running_loop().time() - self._metadata_time
+        known = self.view.topics
+        return age < self._metadata_max_age and all(name in known for name in wanted)
+
+    async def _refresh(self, topics: Iterable[str] | None, *, create_missing: bool = False) -> None:
+        asked = None if topics is None else sorted(set(topics))
+        named = None if asked is None else [MetadataRequestTopic(name=name) for name in asked]
+        connection = await self._any_connection()
+        # Before version 4 to ask about a topic was to create it.
+        version = connection.pick_version(api_key_of(MetadataRequest()), low=4)
+        answer: MetadataResponse = await connection.send(
+            MetadataRequest(topics=named, allow_auto_topic_creation=create_missing),
+            version,
+            self.request_timeout,
+        )
+        if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self.view = ClusterView()
+        check(answer.error_code, "ask for metadata")
+        self.view = (ClusterView() if asked is None else self.view).after(answer)
+        if asked is None or self.view.topics.keys() <= set(asked):
+            self._metadata_time = asyncio.get_running_loop().time()
+
+    async def coordinator_of(self, wanted: Coordinator) -> int:
+        """The broker that coordinates a group or a transaction, from the cache where it is."""
+        node = self._coordinators.get(wanted)
+        if node is not None:
+            return node
+        request = FindCoordinatorRequest(
+            key=wanted.key, key_type=wanted.key_type, coordinator_keys=[wanted.key]
+        )
+        # Version 0 can only look for groups.
+        low = 1 if wanted.key_type else 0
+        answer: FindCoordinatorResponse = await self.send(request, to="any", min_version=low)
+        what = f"find the coordinator of {wanted.key!r}"
+        check(answer.error_code, what, answer.error_message)
+        found = answer.coordinators[0] if answer.coordinators else answer
+        check(found.error_code, what, found.error_message)
+        address = Address(found.host, found.port)
+        if found.node_id not in self.view.brokers:
+            self.view = self.view.with_broker(Broker(found.node_id, address))
+        self._coordinators[wanted] = found.node_id
+        return found.node_id
+
+    async def _broker(self, node: int) -> Address:
+        if node not in self.view.brokers:
+            await self._fresh_view()
+        if node not in self.view.brokers:
+            self.forget(Stale.METADATA)
+            raise BrokerUnreachable(f"broker {node} is not in the cluster, or is down")
+        return self.view.brokers[node].address
+
+    async def _any_connection(self) -> Connection:
+        """An open connection if there is one, else to whichever known broker answers first."""
+        known = [broker.address for broker in self.view.brokers.values()]
+        candidates = list(dict.fromkeys(known)) or self.bootstrap
+        start = int(self._random() * len(candidates))
+        candidates = candidates[start:] + candidates[:start]
+        candidates += [address for address in self.bootstrap if address not in candidates]
+        for address in candidates:
+            link = self._links.get(_Place(address, for_coordination=False))
+            if link is not None and link.connection is not None and link.is_open:
+                return link.connection
+        failure = BrokerUnreachable("no broker is known")
+        # The ones that failed longest ago, or never, first.
+        for address in sorted(candidates, key=self._not_before):
+            try:
+                return await self._connection(address)
+            except BrokerUnreachable as error:
+                failure = error
+        raise failure
+
+    def _not_before(self, address: Address) -> float:
+        link = self._links.get(_Place(address, for_coordination=False))
+        return -math.inf if link is None else link.not_before
+
+    async def _connection(self, address: Address, *, for_coordination: bool = False) -> Connection:
+        if self._closed:
+            raise ClientClosed("the client is closed")
+        link = self._links.setdefault(_Place(address, for_coordination), _Link())
+
+        async def work() -> None:
+            # In place before it is open, so that closing the client closes it.
+            link.connection = Connection(address, self._client_id, max_versions=self._max_versions)
+            await self._open(link.connection, link)
+
+        if not link.is_open:
+            await link.turns.take(lambda: link.is_open, work)
+        assert link.connection is not None
+        return link.connection
+
+    async def _open(self, connection: Connection, link: _Link) -> None:
+        now = asyncio.get_running_loop().time
+        await asyncio.sleep(max(0.0, link.not_before - now()))
+        if self._closed:
+            raise ClientClosed("the client was closed before it connected")
+        try:
+            await connection.open(
+                security=self._security,
+                connect_timeout=self._connect_timeout,
+                request_timeout=self.request_timeout,
+            )
+        except BrokerUnreachable:
+            if self._closed:
+                raise ClientClosed("the client was closed while it connected") from None
+            link.failures += 1
+            link.not_before = now() + RECONNECT.delay(link.failures, self._random())
+            raise
+        if self._closed:
+            connection.abort()
+            raise ClientClosed("the client was closed while it connected")
+        link.failures = 0
+        link.not_before = -math.inf
+
+
+async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of calls made at the same time; if one fails the others are cancelled."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(call) for call in calls]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]

@@ -1,0 +1,345 @@
+"""One connection to one broker: `Exchange` on a socket, and the versions both sides know.
+
+- Requests are written as they come and may overlap; answers come in order. `send` waits for one;
+  `ask` has it handed over as it is read, which spares a task and two turns of the loop.
+- A caller that is cancelled gives up its answer, not the connection. A request that times out
+  takes the connection with it: every later answer would have to come after the missing one.
+- Records are written from where they lie. asyncio of Python 3.11 copies what a socket does not take
+  at once, so parts go out in slices and wait here, not there, while the transport is full.
+- The connection fails as a whole: one `ConnectionLost`, with the cause, for everyone who waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from ottla.client.cluster.exchange import MAX_RESPONSE_BYTES, Exchange, api_key_of
+from ottla.client.cluster.wrong_protocol import named_by_answer, named_by_probe
+from ottla.client.errors import (
+    BrokerUnreachable,
+    ClientError,
+    ConnectionLost,
+    RequestTimedOut,
+    UnsupportedApi,
+    WrongProtocol,
+    check,
+)
+from ottla.client.security import PLAINTEXT, Security
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.messages import API_VERSIONS, message
+from ottla.wire.schema import API_NAMES
+from ottla.wire.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ottla.wire.spec import Span
+    from ottla.wire.writers import Part, Parts
+
+# Looked up, not imported: the package's front page names every room, and rooms import down only.
+SOFTWARE_VERSION: Final[str] = import_module("ottla").__version__
+
+CONNECT_TIMEOUT: Final = 10.0
+REQUEST_TIMEOUT: Final = 30.0  # request.timeout.ms of Kafka's clients
+CLOSE_TIMEOUT: Final = 1.0  # what is written must leave, but nobody waits for a peer that is stuck
+
+# What asyncio may have to copy of a part at most; sockets usually take this much at once.
+SLICE_BYTES: Final = 128 * 1024
+# Below this a copy is cheaper than another system call.
+JOIN_BYTES: Final = 16 * 1024
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class _Question:
+    """Who waits for an answer, and for how long."""
+
+    __slots__ = ("then", "timer")
+
+    def __init__(self, then: Callable[[Any], None]) -> None:
+        self.then = then
+        self.timer: asyncio.TimerHandle | None = None
+
+    def settle(self, answer: object) -> None:
+        """Once: what comes after that is for nobody."""
+        timer, self.timer = self.timer, None
+        if timer is not None:
+            timer.cancel()
+            self.then(answer)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """To be opened once, and used until it is closed or fails."""
+
+    def __init__(
+        self,
+        address: Address,
+        client_id: str | None,
+        *,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
+        max_versions: Mapping[int, int] | None = None,
+    ) -> None:
+        self.address = address
+        self.versions: dict[int, Span] = {}
+        self.features: dict[str, int] = {}
+        self._exchange: Exchange[_Question] = Exchange(client_id, max_response_bytes)
+        self._caps = max_versions or {}
+        self._outbox: deque[Part] = deque()
+        self._writable = True
+        self._transport: asyncio.Transport | None = None
+        self._failure: ClientError | None = None
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether versions are agreed on and requests can be sent."""
+        return self._failure is None and bool(self.versions)
+
+    @property
+    def in_flight(self) -> int:
+        """How many answers are outstanding."""
+        return len(self._exchange)
+
+    def pick_version(self, api_key: int, low: int = 0, high: int = 0x7FFF) -> int:
+        """The highest version in this range that both sides know and no cap forbids."""
+        ours = message(api_key, request=True).versions
+        name = API_NAMES[api_key]
+        if api_key not in self.versions:
+            raise UnsupportedApi(f"the broker at {self.address} does not serve {name}")
+        theirs = self.versions[api_key]
+        version = min(ours[1], theirs[1], high, self._caps.get(api_key, high))
+        if version < max(ours[0], theirs[0], low):
+            raise UnsupportedApi(
+                f"the broker at {self.address} serves {name} in versions {theirs[0]} to "
+                f"{theirs[1]}; this call needs one from {max(ours[0], low)} to {min(ours[1], high)}"
+            )
+        return version
+
+    async def open(
+        self,
+        *,
+        security: Security = PLAINTEXT,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        request_timeout: float = REQUEST_TIMEOUT,
+    ) -> None:
+        """Connect and agree on versions; if anything goes wrong, no socket stays open."""
+        security.refuse_unsupported()
+        host, port = self.address
+        try:
+            async with asyncio.timeout(connect_timeout):
+                await asyncio.get_running_loop().create_connection(lambda: self, host, port)
+        except TimeoutError:
+            raise self._unreachable(f"no answer in {connect_timeout:g} s") from None
+        except OSError as error:
+            raise self._unreachable(_reason(error)) from error
+        try:
+            await self._negotiate(min(request_timeout, connect_timeout))
+        except ClientError as error:
+            self.abort()
+            why = f"{self.address} does not answer as a Kafka broker: "
+            broken = self._exchange.error
+            if broken is not None:
+                raise WrongProtocol(why + named_by_answer(broken)) from error
+            other = await named_by_probe(host, port)
+            if other is not None:
+                raise WrongProtocol(why + other) from error
+            raise BrokerUnreachable(f"{why}{error}") from error
+        except BaseException:
+            self.abort()
+            raise
+
+    async def send(self, request: Any, version: int, within: float = REQUEST_TIMEOUT) -> Any:
+        """The answer to a request: the response type of the same schema module."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        timer = self.ask(request, version, partial(_resolve, answer), within)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+
+    def ask(
+        self,
+        request: Any,
+        version: int,
+        then: Callable[[Any], None],
+        within: float = REQUEST_TIMEOUT,
+    ) -> asyncio.TimerHandle:
+        """Write a request; `then` is called once, with the answer or a `ClientError` in its place.
+
+        Whoever gives the answer up cancels the timer, which spares the connection.
+        """
+        if self._failure is not None:
+            # Raised afresh: one exception object shared by callers would collect their tracebacks.
+            raise BrokerUnreachable(str(self._failure)) from self._failure
+        question = _Question(then)
+        self._write(self._exchange.send(request, version, question))
+        # A timer of its own: `asyncio.timeout` costs as much as all the rest of a small request.
+        timer = asyncio.get_running_loop().call_later(
+            within, self._time_out, question, request, within
+        )
+        question.timer = timer
+        return timer
+
+    def _time_out(self, question: _Question, request: object, within: float) -> None:
+        name = API_NAMES[api_key_of(request)]
+        late = RequestTimedOut(f"no answer to {name} from {self.address} in {within:g} s")
+        question.settle(late)
+        self._fail(ConnectionLost(f"connection to {self.address} given up: {late}"))
+
+    def send_unanswered(self, request: Any, version: int) -> None:
+        """Write a request that gets no answer (Produce with acks=0)."""
+        if self._failure is not None:
+            raise BrokerUnreachable(str(self._failure)) from self._failure
+        self._write(self._exchange.send_unanswered(request, version))
+
+    async def close(self) -> None:
+        """Let what is written leave, close the socket and wait until it is closed."""
+        if self._failure is None:
+            self._failure = ConnectionLost(f"connection to {self.address} was closed")
+            self._release_waiters()
+        if self._transport is None:
+            return
+        if not self._outbox:
+            self._transport.close()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await asyncio.shield(self._lost)
+        except TimeoutError:
+            # Not waited for: uvloop never reports the end of a connection whose opening was
+            # cancelled when it was all but open.
+            self._transport.abort()
+        except asyncio.CancelledError:
+            self._transport.abort()
+            raise
+
+    def abort(self) -> None:
+        """Drop the connection at once; the socket is closed by the loop's next turn."""
+        self._fail(ConnectionLost(f"connection to {self.address} was dropped"))
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the methods, not the base class.
+        self._transport = cast("asyncio.Transport", transport)
+        if self._failure is not None:
+            # Closed while it was being opened. Not from in here: uvloop has not set the transport
+            # up yet, and would never close it.
+            asyncio.get_running_loop().call_soon(self._transport.abort)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._exchange.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._failure is not None:
+            return
+        for question, answer in self._exchange.received(nbytes):
+            question.settle(answer)
+        error = self._exchange.error
+        if error is not None:
+            self._fail(ConnectionLost(f"{self.address} broke the protocol: {error}"), error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        why = f": {exc}" if exc else ""
+        self._fail(ConnectionLost(f"{self.address} closed the connection{why}"), exc)
+        if not self._lost.done():
+            self._lost.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._flush()
+
+    async def _negotiate(self, within: float) -> None:
+        """Learn which versions the broker serves; version 0 of the question always works."""
+        ask = ApiVersionsRequest("ottla", SOFTWARE_VERSION)
+        newest = message(API_VERSIONS, request=True).versions[1]
+        version = min(newest, self._caps.get(API_VERSIONS, newest))
+        answer: ApiVersionsResponse = await self.send(ask, version, within)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            answer = await self.send(ask, 0, within)
+        check(answer.error_code, f"ask {self.address} for its API versions")
+        self.versions = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+        self.features = {one.name: one.max_version_level for one in answer.finalized_features}
+
+    def _unreachable(self, why: str) -> BrokerUnreachable:
+        return BrokerUnreachable(
+            f"cannot connect to {self.address}: {why}; see that a Kafka broker is up there, and "
+            "that bootstrap names its address"
+        )
+
+    def _write(self, parts: Parts) -> None:
+        self._outbox.extend(_slices(parts))
+        self._flush()
+
+    def _flush(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        while self._outbox and self._writable:
+            transport.write(self._outbox.popleft())
+        if self._failure is not None and not self._outbox:
+            transport.close()
+
+    def _fail(self, failure: ClientError, cause: BaseException | None = None) -> None:
+        if self._failure is None:
+            failure.__cause__ = cause
+            self._failure = failure
+        self._outbox.clear()
+        self._release_waiters()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _release_waiters(self) -> None:
+        for question in self._exchange.abandon():
+            lost = ConnectionLost(str(self._failure))
+            lost.__cause__ = self._failure
+            question.settle(lost)
+
+
+def _resolve(waiter: asyncio.Future[Any], answer: object) -> None:
+    if waiter.done():
+        return
+    if isinstance(answer, ClientError):
+        waiter.set_exception(answer)
+    else:
+        waiter.set_result(answer)
+
+
+def _slices(parts: Parts) -> list[Part]:
+    """The parts with small neighbours joined and large ones cut, none of the large ones copied."""
+    slices: list[Part] = []
+    small: list[Part] = []
+    for part in parts:
+        if len(part) < JOIN_BYTES:
+            small.append(part)
+            continue
+        if small:
+            slices.append(b"".join(small))
+            small = []
+        view = memoryview(part)
+        slices += [view[at : at + SLICE_BYTES] for at in range(0, len(view), SLICE_BYTES)]
+    if small:
+        slices.append(b"".join(small))
+    return slices
+
+
+def _reason(error: OSError) -> str:
+    """The system's words; asyncio puts its own in their place. Names have negative numbers."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,1 @@
+"""The Reader: partitions of a topic as records or Arrow batches."""

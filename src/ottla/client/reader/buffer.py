@@ -1,0 +1,127 @@
+"""What a reader has fetched and not yet handed out: chunks to decode, then rows to take.
+
+- Chunks are decoded in the order they came, so the rows of a partition stay in order. What a chunk
+  turns into is unknown before (compression), so one waits until it would fit in as it is, or until
+  no rows wait.
+- `positions` are the offsets the caller goes on at: they move when rows are taken, not before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.client.reader.rows import Chunk, next_offset_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.client.reader.rows import Table
+
+
+@dataclass(slots=True)
+class Rows:
+    """Decoded rows; `next_offset` is where the partition goes on after the last of them."""
+
+    partition: int
+    batch: Table | None
+    next_offset: int
+    nbytes: int = 0
+    taken: int = 0
+
+
+class Buffer:
+    """Bounded by `limit` bytes, except for what a single chunk turns into."""
+
+    def __init__(self, limit: int) -> None:
+        self.positions: dict[int, int] = {}
+        self._limit = limit
+        self._chunks: deque[Chunk] = deque()
+        self._rows: deque[Rows] = deque()
+        self._chunk_bytes = 0
+        self._row_bytes = 0
+
+    @property
+    def nbytes(self) -> int:
+        """What is held in memory."""
+        return self._chunk_bytes + self._row_bytes
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether more rows will come of what has been fetched."""
+        return bool(self._chunks)
+
+    def moved(self, partition: int, offset: int) -> None:
+        """The partition goes on at this offset, after what is buffered of it."""
+        buffered = {one.partition for one in self._chunks} | {one.partition for one in self._rows}
+        if partition in buffered:
+            # Nothing to decode: it only has its turn behind what came before.
+            self.add(Chunk("", partition, offset, None, offset, memoryview(b"")))
+        else:
+            self.positions[partition] = offset
+
+    def forget(self, partition: int) -> None:
+        """Drop all of a partition, its position included."""
+        self.positions.pop(partition, None)
+        self._chunks = deque(one for one in self._chunks if one.partition != partition)
+        self._rows = deque(one for one in self._rows if one.partition != partition)
+        self._chunk_bytes = sum(len(one.records) for one in self._chunks)
+        self._row_bytes = sum(one.nbytes for one in self._rows)
+
+    def add(self, chunk: Chunk) -> None:
+        """Take what was fetched."""
+        self._chunks.append(chunk)
+        self._chunk_bytes += len(chunk.records)
+
+    def next_chunk(self) -> Chunk | None:
+        """The chunk to decode now; it stays until it is replaced by its rows."""
+        if not self._chunks:
+            return None
+        chunk = self._chunks[0]
+        fits = self._row_bytes + len(chunk.records) <= self._limit
+        return chunk if fits or not self._rows else None
+
+    def replace(self, chunk: Chunk, batches: Sequence[Table]) -> None:
+        """Put its rows in the place of the oldest chunk, unless that was forgotten meanwhile."""
+        if not self._chunks or self._chunks[0] is not chunk:
+            return
+        self._chunks.popleft()
+        self._chunk_bytes -= len(chunk.records)
+        for batch in batches[:-1]:
+            self._append(chunk.partition, batch, next_offset_of(batch))
+        self._append(chunk.partition, batches[-1] if batches else None, chunk.next_offset)
+
+    def head(self) -> Rows | None:
+        """The rows to take from next."""
+        while self._rows and self._rows[0].batch is None:
+            self._pop()
+        return self._rows[0] if self._rows else None
+
+    def take(self, count: int) -> Table:
+        """Up to `count` more rows of the head."""
+        head = self._rows[0]
+        assert head.batch is not None
+        rows = head.batch.slice(head.taken, count)
+        self.skip(rows.num_rows, next_offset_of(rows))
+        return rows
+
+    def skip(self, count: int, next_offset: int) -> None:
+        """Leave this many rows of the head behind, the next offset after them being known."""
+        head = self._rows[0]
+        assert head.batch is not None
+        head.taken += count
+        if head.taken == head.batch.num_rows:
+            self._pop()
+        else:
+            self.positions[head.partition] = next_offset
+
+    def _append(self, partition: int, batch: Table | None, next_offset: int) -> None:
+        nbytes = 0 if batch is None else batch.nbytes
+        self._rows.append(Rows(partition, batch, next_offset, nbytes))
+        self._row_bytes += nbytes
+
+    def _pop(self) -> None:
+        head = self._rows.popleft()
+        self._row_bytes -= head.nbytes
+        self.positions[head.partition] = head.next_offset

@@ -1,0 +1,380 @@
+"""What to ask which broker next in order to read partitions of one topic; no I/O in here.
+
+Rules:
+
+- A partition is looked up (`Lookup`) until its offset and its end are known, then fetched (`Fetch`)
+  until it has reached its end; without an end it is fetched for ever.
+- A leader has at most one Fetch in flight, with all of its partitions that can be asked for.
+  Partitions that gave data go to the back, since brokers fill an answer in the order of a question.
+- Fetches in flight may bring what the buffer has room for, and no more. Only a first batch that is
+  larger than asked for exceeds that, and an empty buffer always asks.
+- A failure that passes sets the partition aside for a while that grows; one that lasts longer than
+  `patience`, or that will not pass, becomes `failure`. While there is one nothing is planned;
+  whoever takes it (`take_failure`) lets the planner try again.
+- A failure that puts a leader in doubt leaves the partition without one until metadata comes.
+- A seek makes answers to earlier questions about the partition void (`version`).
+- Times are seconds of any steady clock.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from ottla.client.cluster.retry import RETRY, Stale, forgets
+from ottla.client.cluster.view import NO_LEADER, TopicPartition
+from ottla.client.errors import kafka_error
+from ottla.client.reader.track import Track
+from ottla.client.reader.types import (
+    EARLIEST,
+    LATEST,
+    DataLost,
+    OnDataLoss,
+    Place,
+    TopicRecreated,
+    place_of,
+)
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.spec import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ottla.client.cluster.view import Topic
+    from ottla.client.errors import ClientError, KafkaError
+
+# Large enough that a request costs nothing beside its bytes, small enough to overlap with decoding.
+FETCH_BYTES: Final = 8 * 1024 * 1024
+
+
+class LookedUp(NamedTuple):
+    """A partition's part of the answer to a Lookup."""
+
+    error_code: int
+    offset: int
+
+
+class Fetched(NamedTuple):
+    """A partition's part of the answer to a Fetch; `next_offset` is None where no batch came."""
+
+    error_code: int
+    next_offset: int | None
+
+
+class Asked(NamedTuple):
+    """A partition's part of a question: `at` is the offset to fetch or the timestamp to look up."""
+
+    at: int
+    leader_epoch: int
+    version: int
+
+
+class Lookup(NamedTuple):
+    """Find the offsets for timestamps."""
+
+    node: int
+    asked: Mapping[int, Asked]
+
+
+class Fetch(NamedTuple):
+    """Fetch from offsets."""
+
+    node: int
+    asked: Mapping[int, Asked]
+    max_bytes: int
+
+
+Question: TypeAlias = Lookup | Fetch
+
+
+@dataclass
+class Planner:
+    """The partitions of one reader. `partitions` None means all, those to come included."""
+
+    topic: str
+    start: Callable[[int], Place]
+    stop: Callable[[int], Place | None]
+    partitions: Sequence[int] | None
+    prefetch: int
+    patience: float
+    metadata_max_age: float
+    random: Callable[[], float]
+    on_data_loss: OnDataLoss = "error"
+    topic_id: bytes | None = None
+    tracks: dict[int, Track] = field(default_factory=dict)
+    failure: ClientError | None = None
+    _fetching: dict[int, int] = field(default_factory=dict)  # node: bytes asked for
+    _refreshing: bool = False
+    _refresh_at: float = -math.inf
+    _refresh_failures: int = 0
+    _refresh_failing_since: float = 0.0
+    _versions: int = 0
+
+    @property
+    def is_found(self) -> bool:
+        """Whether all partitions are known, and where to read in them."""
+        return bool(self.tracks) and all(track.is_found for track in self.tracks.values())
+
+    def take_failure(self) -> ClientError | None:
+        """What went wrong, once; after that the planner tries again."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            self._refresh_failures = 0
+            for track in self.tracks.values():
+                track.failures = 0
+        return failure
+
+    # What to do now.
+
+    def plan(self, now: float, buffered: int) -> list[Question]:
+        """The questions to send now, when this many bytes wait to be read."""
+        if self.failure is not None:
+            return []
+        ready: dict[int, list[int]] = {}
+        for number, track in self.tracks.items():
+            if track.leader != NO_LEADER and not track.asked and track.not_before <= now:
+                ready.setdefault(track.leader, []).append(number)
+        questions: list[Question] = []
+        for node, numbers in ready.items():
+            lookup = {n: self._ask(n) for n in numbers if not self.tracks[n].is_found}
+            if lookup:
+                questions.append(Lookup(node, lookup))
+        share = self._share()
+        for node, numbers in ready.items():
+            if node in self._fetching or not self._has_room(buffered, share):
+                continue
+            fetch = {n: self._ask(n) for n in numbers if self._is_fetchable(n)}
+            if fetch:
+                self._fetching[node] = share
+                questions.append(Fetch(node, fetch, share))
+        return questions
+
+    def wants_metadata(self, now: float) -> bool:
+        """Whether to ask for the topic's metadata now; yes is said once until it is answered."""
+        if self.failure is not None or self._refreshing or now < self._refresh_at:
+            return False
+        self._refreshing = True
+        return True
+
+    def wake_at(self, now: float) -> float:
+        """When to ask for plans again, if nothing happens before."""
+        if self.failure is not None:
+            return math.inf
+        waiting = [
+            track.not_before
+            for track in self.tracks.values()
+            if not track.asked and track.not_before > now
+        ]
+        if not self._refreshing:
+            waiting.append(self._refresh_at)
+        return min(waiting, default=math.inf)
+
+    def seek(self, number: int, start: Place) -> None:
+        """Read on from another place; earlier questions about the partition are void."""
+        track = self.tracks[number]
+        track.start = start
+        track.offset = start.offset
+        track.version = self._new_version()
+        track.asked = False
+        track.not_before = -math.inf
+
+    # What has come back.
+
+    def looked_up(
+        self, question: Lookup, answer: Mapping[int, LookedUp], now: float
+    ) -> dict[int, int]:
+        """Take in an answer; gives the offsets of the partitions that have one now."""
+        found = {}
+        for number, asked in question.asked.items():
+            track = self._answered(number, asked)
+            if track is None:
+                continue
+            code, offset = answer.get(number, LookedUp(ErrorCode.UNKNOWN_SERVER_ERROR, -1))
+            if code:
+                self._trouble(
+                    track, kafka_error(code, f"find an offset in {self._name(number)}"), now
+                )
+                continue
+            track.failures = 0
+            # No record at or after the time: the place is the end.
+            place = Place(offset) if offset >= 0 else Place(None, LATEST)
+            if track.offset is None:
+                track.start, track.offset = place, place.offset
+                if track.offset is not None:
+                    found[number] = track.offset
+            else:
+                track.stop, track.end = place, place.offset
+        return found
+
+    def fetched(self, question: Fetch, answer: Mapping[int, Fetched], now: float) -> list[int]:
+        """Take in an answer; gives the partitions whose records are the next to be read."""
+        self._fetching.pop(question.node, None)
+        taken = []
+        for number, asked in question.asked.items():
+            track = self._answered(number, asked)
+            if track is None:
+                continue
+            code, next_offset = answer.get(number, Fetched(ErrorCode.UNKNOWN_SERVER_ERROR, None))
+            if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._lost(number, track)
+            elif code:
+                what = f"read {self._name(number)} at offset {asked.at}"
+                self._trouble(track, kafka_error(code, what), now)
+            else:
+                track.failures = 0
+                if next_offset is not None and next_offset > asked.at:
+                    track.offset = next_offset
+                    self.tracks[number] = self.tracks.pop(number)
+                    taken.append(number)
+        return taken
+
+    def failed(self, question: Question, error: ClientError, now: float) -> None:
+        """Take in that a question got no answer."""
+        if isinstance(question, Fetch):
+            self._fetching.pop(question.node, None)
+        for number, asked in question.asked.items():
+            track = self._answered(number, asked)
+            if track is not None:
+                self._trouble(track, error, now)
+
+    def refreshed(self, topic: Topic, now: float) -> None:
+        """Take in the topic's metadata."""
+        self._refreshing = False
+        known = topic.id if topic.id != ZERO_UUID else None
+        if None not in (self.topic_id, known) and known != self.topic_id:
+            self._recreated(topic)
+            if self.failure is not None:
+                return
+        self.topic_id = known or self.topic_id
+        self._add_tracks(topic)
+        leaders = {one.index: one for one in topic.partitions}
+        trouble: KafkaError | None = None
+        for number, track in self.tracks.items():
+            one = leaders.get(number)
+            track.leader = NO_LEADER if one is None else one.leader
+            track.leader_epoch = -1 if one is None else one.leader_epoch
+            if track.leader == NO_LEADER and not track.is_done:
+                code = (
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    if one is None
+                    else ErrorCode.LEADER_NOT_AVAILABLE
+                )
+                trouble = kafka_error(code, f"find the leader of {self._name(number)}")
+        if trouble is not None:
+            self.refresh_failed(trouble, now)
+            return
+        self._refresh_failures = 0
+        self._refresh_at = now + self.metadata_max_age
+
+    def refresh_failed(self, error: ClientError, now: float) -> None:
+        """Take in that metadata did not come, or lacks a partition."""
+        self._refreshing = False
+        self._refresh_failures += 1
+        if self._refresh_failures == 1:
+            self._refresh_failing_since = now
+        lasts = now - self._refresh_failing_since
+        if (
+            forgets(error, self._refresh_failures, repeatable=True) is None
+            or lasts >= self.patience
+        ):
+            self.failure = self.failure or error
+        self._refresh_at = now + RETRY.delay(self._refresh_failures, self.random())
+
+    # Helpers.
+
+    def _ask(self, number: int) -> Asked:
+        track = self.tracks[number]
+        track.asked = True
+        at = track.offset
+        if at is None:
+            at = track.start.timestamp
+        elif not track.is_found:
+            assert track.stop is not None
+            at = track.stop.timestamp
+        return Asked(at, track.leader_epoch, track.version)
+
+    def _is_fetchable(self, number: int) -> bool:
+        track = self.tracks[number]
+        return track.is_found and not track.is_done and not track.asked
+
+    def _share(self) -> int:
+        """What one Fetch may bring: one for each leader, and one that is being read, fit in."""
+        leaders = {track.leader for track in self.tracks.values() if not track.is_done}
+        return max(1, min(FETCH_BYTES, self.prefetch // (len(leaders) + 1)))
+
+    def _has_room(self, buffered: int, share: int) -> bool:
+        used = buffered + sum(self._fetching.values())
+        return used == 0 or used + share <= self.prefetch
+
+    def _answered(self, number: int, asked: Asked) -> Track | None:
+        """The track that a part of an answer is for, unless it is no longer wanted."""
+        track = self.tracks.get(number)
+        if track is None or track.version != asked.version:
+            return None
+        track.asked = False
+        return track
+
+    def _trouble(self, track: Track, error: ClientError, now: float) -> None:
+        # A partition that was there and is not is the business of the next metadata answer.
+        stale = forgets(error, 1, repeatable=True)
+        track.failures += 1
+        if track.failures == 1:
+            track.failing_since = now
+        if stale is None or now - track.failing_since >= self.patience:
+            self.failure = self.failure or error
+        elif Stale.METADATA in stale:
+            track.leader = NO_LEADER
+            self._refresh_at = min(
+                self._refresh_at, now + RETRY.delay(track.failures, self.random()) / 2
+            )
+        track.not_before = now + RETRY.delay(track.failures, self.random())
+
+    def _lost(self, number: int, track: Track) -> None:
+        assert track.offset is not None
+        if self.on_data_loss == "error":
+            self.failure = self.failure or DataLost(
+                TopicPartition(self.topic, number), track.offset
+            )
+            return
+        track.start = place_of(self.on_data_loss)
+        track.offset = None
+
+    def _recreated(self, topic: Topic) -> None:
+        if self.on_data_loss == "error":
+            self.failure = TopicRecreated(
+                f"topic {self.topic!r} was deleted and created again while it was read; start "
+                'over with a new reader, or choose on_data_loss="earliest" or "latest"'
+            )
+            return
+        there = {one.index for one in topic.partitions}
+        for number in list(self.tracks):
+            del self.tracks[number]
+            if number in there:
+                self._add(number, place_of(self.on_data_loss))
+
+    def _add_tracks(self, topic: Topic) -> None:
+        wanted = self.partitions
+        if wanted is None:
+            wanted = [one.index for one in topic.partitions]
+        first = not self.tracks
+        for number in wanted:
+            if number in self.tracks:
+                continue
+            stop = self.stop(number)
+            if first:
+                self._add(number, self.start(number))
+            elif stop is None:
+                # It is new, so all that is in it came after the start.
+                self._add(number, Place(None, EARLIEST))
+
+    def _add(self, number: int, start: Place) -> None:
+        track = Track(start, self.stop(number), version=self._new_version())
+        self.tracks[number] = track
+
+    def _new_version(self) -> int:
+        self._versions += 1
+        return self._versions
+
+    def _name(self, number: int) -> TopicPartition:
+        return TopicPartition(self.topic, number)

@@ -1,0 +1,211 @@
+"""The I/O behind a reader: sends what the planner plans, decodes what comes, fills the buffer.
+
+One task runs from the reader's start to its end and owns all others. The caller only ever waits for
+`changed`, so that cancelling the caller stops nothing and loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from ottla.client.cluster.cluster import NEWEST
+from ottla.client.errors import ClientError, ConnectionLost, kafka_error
+from ottla.client.reader.fetching import Fetch, Fetched
+from ottla.client.reader.rows import Chunk
+from ottla.client.reader.types import CorruptRecords
+from ottla.client.reader.wire import (
+    NEWEST_FETCH_BY_NAME,
+    OLDEST_COMMITTED_LOOKUP,
+    fetch_answer,
+    fetch_request,
+    lookup_answer,
+    lookup_request,
+)
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.errors import WireError
+from ottla.wire.selection import next_offset
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.client.cluster.cluster import Client
+    from ottla.client.reader.buffer import Buffer
+    from ottla.client.reader.fetching import Lookup, Planner, Question
+    from ottla.client.reader.rows import Decode
+    from ottla.client.reader.types import Isolation
+    from ottla.client.reader.wire import Answered
+
+# Below this a hop to another thread and back takes longer than the work it spares the loop.
+OFF_LOOP_BYTES: Final = 64 * 1024
+
+
+class Pump:
+    """Fills `buffer` as `planner` says; `spoiled` says why the oldest chunk cannot be decoded."""
+
+    def __init__(
+        self,
+        client: Client,
+        planner: Planner,
+        buffer: Buffer,
+        *,
+        isolation: Isolation,
+        max_wait: float,
+        verify_crc: bool,
+        columns: Sequence[str],
+        decode: Decode,
+    ) -> None:
+        self.columns = columns
+        self.spoiled: CorruptRecords | None = None
+        self._client = client
+        self._planner = planner
+        self._buffer = buffer
+        self._isolation: Isolation = isolation
+        self._max_wait_ms = int(max_wait * 1000)
+        self._verify_crc = verify_crc
+        self._decoder = decode
+        self._todo = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._now = asyncio.get_running_loop().time
+        self._task = asyncio.create_task(self._run(), name=f"ottla reader of {planner.topic}")
+
+    async def stop(self) -> None:
+        """End all work; what is buffered stays."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if not self._task.cancelled():
+            self._task.result()
+
+    def poke(self) -> None:
+        """Look again at what there is to do."""
+        self._todo.set()
+
+    async def changed(self) -> None:
+        """Wait for news of the planner or the buffer."""
+        if self._task.done():
+            # It ends early by a fault of ours alone, which nobody should wait out.
+            self._task.result()
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def _run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                decoding: asyncio.Task[None] | None = None
+                while True:
+                    self._todo.clear()
+                    if self._planner.wants_metadata(self._now()):
+                        group.create_task(self._refresh())
+                    for question in self._planner.plan(self._now(), self._buffer.nbytes):
+                        group.create_task(self._ask(question))
+                    if decoding is None or decoding.done():
+                        chunk = self._buffer.next_chunk()
+                        if chunk is not None and self.spoiled is None:
+                            decoding = group.create_task(self._decode(chunk))
+                    await self._until(self._planner.wake_at(self._now()))
+        finally:
+            self._changed.set()
+
+    async def _until(self, when: float) -> None:
+        """Wait for something to do, but not longer than until a time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(None if when == math.inf else when):
+                await self._todo.wait()
+
+    def _news(self) -> None:
+        self._todo.set()
+        self._changed.set()
+
+    async def _refresh(self) -> None:
+        planner = self._planner
+        try:
+            view = await self._client.refresh([planner.topic])
+            if planner.topic not in view.topics:
+                code = view.missing.get(planner.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                raise kafka_error(code, f"find topic {planner.topic!r}")
+        except ClientError as error:
+            planner.refresh_failed(error, self._now())
+        else:
+            before = {number: track.version for number, track in planner.tracks.items()}
+            planner.refreshed(view.topics[planner.topic], self._now())
+            for number in before.keys() - planner.tracks.keys():
+                self._buffer.forget(number)
+            for number, track in planner.tracks.items():
+                if track.version != before.get(number):
+                    self._buffer.forget(number)
+                    if track.offset is not None:
+                        self._buffer.moved(number, track.offset)
+        self._news()
+
+    async def _ask(self, question: Question) -> None:
+        try:
+            if isinstance(question, Fetch):
+                await self._fetch(question)
+            else:
+                await self._look_up(question)
+        except ClientError as error:
+            self._planner.failed(question, error, self._now())
+        self._news()
+
+    async def _look_up(self, question: Lookup) -> None:
+        timeout_ms = int(self._client.request_timeout * 1000)
+        answer = await self._client.send(
+            lookup_request(self._planner.topic, question, self._isolation, timeout_ms),
+            to=question.node,
+            min_version=OLDEST_COMMITTED_LOOKUP if self._isolation == "read_committed" else 1,
+        )
+        found = self._planner.looked_up(question, lookup_answer(answer), self._now())
+        for number, offset in found.items():
+            self._buffer.moved(number, offset)
+
+    async def _fetch(self, question: Fetch) -> None:
+        planner = self._planner
+        answer = await self._client.send(
+            fetch_request(
+                planner.topic, planner.topic_id, question, self._isolation, self._max_wait_ms
+            ),
+            to=question.node,
+            max_version=NEWEST if planner.topic_id else NEWEST_FETCH_BY_NAME,
+        )
+        found = fetch_answer(planner.topic, answer)
+        size = sum(len(one.records) for one in found.values())
+        outcome = (
+            _outcome(found) if size < OFF_LOOP_BYTES else await asyncio.to_thread(_outcome, found)
+        )
+        for number in planner.fetched(question, outcome, self._now()):
+            track = planner.tracks[number]
+            start = question.asked[number].at
+            records, aborted = found[number].records, found[number].aborted
+            assert track.offset is not None
+            # A batch may reach beyond the end, the reader does not.
+            after = track.offset if track.end is None else min(track.offset, track.end)
+            self._buffer.add(
+                Chunk(planner.topic, number, start, track.end, after, records, aborted)
+            )
+
+    async def _decode(self, chunk: Chunk) -> None:
+        try:
+            if len(chunk.records) < OFF_LOOP_BYTES:
+                batches = self._decoder(chunk, self.columns, verify_crc=self._verify_crc)
+            else:
+                batches = await asyncio.to_thread(
+                    self._decoder, chunk, self.columns, verify_crc=self._verify_crc
+                )
+        except CorruptRecords as error:
+            self.spoiled = error
+        else:
+            self._buffer.replace(chunk, batches)
+        self._news()
+
+
+def _outcome(found: dict[int, Answered]) -> dict[int, Fetched]:
+    """Where each partition goes on, from the headers of the batches that came."""
+    try:
+        return {
+            number: Fetched(one.error_code, next_offset(one.records, partial_tail=True))
+            for number, one in found.items()
+        }
+    except WireError as error:
+        raise ConnectionLost(f"a fetch answer is broken: {error}") from error

@@ -1,0 +1,383 @@
+"""The Reader: partitions of a topic as Arrow batches, from one place to another or for ever.
+
+    async with Reader("127.0.0.1:9092", "orders", start="earliest") as reader:
+        async for batch in reader:  # pyarrow.RecordBatch, each of one partition
+            ...
+
+Rules:
+
+- Entering finds every start and every stop; what is written after that is not in a read that stops
+  at "latest". A read with stops ends when all partitions have reached theirs, by offset: one that
+  lies in the future is waited for.
+- Reading ahead goes on in the background, up to `prefetch` bytes. Nothing is lost when a wait for a
+  batch is cancelled or fails; the same reader goes on at its `positions`.
+- Leaders that move and brokers that restart are waited out for `api_timeout` seconds, partitions
+  that are added are read from their beginning.
+- Records that were to be read and are gone, or a topic that was made anew, are an error unless
+  `on_data_loss` says where to go on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Self, get_args
+
+from ottla.client.admin.offsets import OffsetCalls
+from ottla.client.cluster.cluster import API_TIMEOUT, METADATA_MAX_AGE, Client
+from ottla.client.cluster.connection import REQUEST_TIMEOUT
+from ottla.client.errors import BadArgument, ClientClosed, MissingExtra
+from ottla.client.reader.buffer import Buffer
+from ottla.client.reader.fetching import Planner
+from ottla.client.reader.pump import Pump
+from ottla.client.reader.rows import RecordRows, decoder, records_of
+from ottla.client.reader.types import Isolation, OnDataLoss, Place, place_of
+from ottla.client.security import PLAINTEXT, Security
+from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS, check_columns
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from ottla.client.reader.buffer import Rows
+    from ottla.client.reader.types import Positions, Record
+
+PREFETCH: Final = 32 * 1024 * 1024
+MAX_WAIT: Final = 0.5  # fetch.max.wait.ms of Kafka's clients
+
+# Records are made this many at a time: enough to spread the cost, few enough to wait for.
+RECORDS_AT_ONCE: Final = 1000
+
+
+class Reader:
+    """An async context manager and an async iterator of `pyarrow.RecordBatch`.
+
+    `start` and `stop` are "earliest", "latest", an offset, a datetime, a `Timestamp`, or a mapping
+    of partitions to these; a mapping names the partitions to read. `columns` are names of Spark's
+    Kafka source. `topic_id` says which topic of the name is meant. A `Client` given in place of a
+    bootstrap list stays open; settings of connections are then its own.
+
+    >>> from ottla import Reader
+    >>> async with Reader("127.0.0.1:9092", "orders", stop="latest") as reader:
+    ...     async for batch in reader:
+    ...         print(batch.column("value").to_pylist())
+    [b'one', b'two', b'three']
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] | Client,
+        topic: str,
+        *,
+        start: Positions = "earliest",
+        stop: Positions | None = None,
+        partitions: Collection[int] | None = None,
+        columns: Sequence[str] | None = None,
+        isolation: Isolation = "read_uncommitted",
+        on_data_loss: OnDataLoss = "error",
+        prefetch: int = PREFETCH,
+        max_batch_rows: int | None = None,
+        max_batch_bytes: int | None = None,
+        max_wait: float = MAX_WAIT,
+        verify_crc: bool = True,
+        topic_id: bytes | None = None,
+        metadata_max_age: float = METADATA_MAX_AGE,
+        client_id: str | None = "ottla-reader",
+        security: Security = PLAINTEXT,
+        request_timeout: float = REQUEST_TIMEOUT,
+        api_timeout: float = API_TIMEOUT,
+        max_versions: Mapping[int, int] | None = None,
+    ) -> None:
+        _check_choice("isolation", isolation, get_args(Isolation))
+        _check_choice("on_data_loss", on_data_loss, get_args(OnDataLoss))
+        _check_at_least_one(
+            prefetch=prefetch, max_batch_rows=max_batch_rows, max_batch_bytes=max_batch_bytes
+        )
+        self.topic = topic
+        # As Spark's Kafka source: headers only if asked for.
+        self.columns: tuple[str, ...] = (
+            COLUMNS_WITHOUT_HEADERS if columns is None else tuple(columns)
+        )
+        check_columns(self.columns)
+        self._may_add_columns = columns is None
+        wanted = _partitions(partitions, start, stop)
+        self._owns_client = not isinstance(bootstrap, Client)
+        self._client = (
+            bootstrap
+            if isinstance(bootstrap, Client)
+            else Client(
+                bootstrap,
+                client_id=client_id,
+                security=security,
+                request_timeout=request_timeout,
+                api_timeout=api_timeout,
+                max_versions=max_versions,
+            )
+        )
+        self._planner = Planner(
+            topic,
+            _places(start),
+            _no_stop if stop is None else _places(stop),
+            wanted,
+            prefetch=prefetch,
+            patience=self._client.api_timeout,
+            metadata_max_age=metadata_max_age,
+            random=random.random,
+            on_data_loss=on_data_loss,
+            topic_id=topic_id,
+        )
+        self._buffer = Buffer(prefetch)
+        self._max_rows = max_batch_rows
+        self._max_bytes = max_batch_bytes
+        self._pump: Pump | None = None
+        self._start_pump: Callable[[], Pump] = lambda: Pump(
+            self._client,
+            self._planner,
+            self._buffer,
+            isolation=isolation,
+            max_wait=max_wait,
+            verify_crc=verify_crc,
+            columns=self.columns,
+            decode=decoder(),
+        )
+
+    async def __aenter__(self) -> Self:
+        self._pump = self._start_pump()
+        try:
+            await self._until_found()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop reading ahead, and close the connections unless they are the caller's."""
+        pump, self._pump = self._pump, None
+        if pump is not None:
+            await pump.stop()
+        if self._owns_client:
+            await self._client.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> pa.RecordBatch:
+        head = await self._head()
+        if head is None:
+            raise StopAsyncIteration
+        if isinstance(head.batch, RecordRows):
+            raise MissingExtra(
+                "Arrow batches need the arrow extra: pip install 'ottla[arrow]'; "
+                "records() and read_many() do without"
+            )
+        rows: pa.RecordBatch = self._buffer.take(self._rows_at_once(head))
+        self._running().poke()
+        return rows if rows.schema.names == list(self.columns) else rows.select(self.columns)
+
+    async def records(self) -> AsyncIterator[Record]:
+        """The records one by one; `positions` move with each. Needs the default `columns`.
+
+        >>> from ottla import Reader
+        >>> async with Reader("127.0.0.1:9092", "orders", stop="latest") as reader:
+        ...     async for record in reader.records():
+        ...         print(record.offset, record.value)
+        0 b'one'
+        1 b'two'
+        2 b'three'
+        """
+        self._read_all_columns()
+        while (head := await self._head()) is not None:
+            assert head.batch is not None
+            made = records_of(head.batch.slice(head.taken, RECORDS_AT_ONCE))
+            for taken, record in enumerate(made, head.taken):
+                # Whoever seeks or takes a batch in between has moved on from here.
+                if self._buffer.head() is not head or head.taken != taken:
+                    break
+                self._buffer.skip(1, record.offset + 1)
+                yield record
+            self._running().poke()
+
+    async def read_many(self, max_records: int = RECORDS_AT_ONCE) -> list[Record]:
+        """The next records of one partition, as soon as there are any; none at the end.
+
+        >>> from ottla import Reader
+        >>> async with Reader("127.0.0.1:9092", "orders", stop="latest") as reader:
+        ...     while records := await reader.read_many():
+        ...         print([record.value for record in records])
+        [b'one', b'two', b'three']
+        """
+        _check_at_least_one(max_records=max_records)
+        self._read_all_columns()
+        if await self._head() is None:
+            return []
+        rows = self._buffer.take(max_records)
+        self._running().poke()
+        return list(records_of(rows))
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The offset of the next record, by partition; one that is being looked for is left out."""
+        return dict(sorted(self._buffer.positions.items()))
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that are read."""
+        return sorted(self._planner.tracks)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What has been read ahead, in memory."""
+        return self._buffer.nbytes
+
+    async def seek(self, to: Positions) -> None:
+        """Go on elsewhere, in all partitions or in those of a mapping; stops stay.
+
+        >>> from ottla import Reader
+        >>> async with Reader("127.0.0.1:9092", "orders", stop="latest") as reader:
+        ...     await reader.seek({0: 2})
+        ...     print(reader.positions, await reader.lag())
+        {0: 2} {0: 1}
+        """
+        self._running()
+        numbers = list(to) if isinstance(to, Mapping) else self.partitions
+        unknown = sorted(set(numbers) - self._planner.tracks.keys())
+        if unknown:
+            raise BadArgument(f"partitions {unknown} are not read; {self.partitions} are")
+        place = _places(to)
+        for number, found in [(number, place(number)) for number in numbers]:
+            self._seek(number, found)
+        await self._until_found()
+
+    async def lag(self) -> dict[int, int]:
+        """How many offsets lie between each position and the end of its log, as of now."""
+        positions = self.positions
+        ends = await OffsetCalls(self._client).list_offsets(
+            [(self.topic, number) for number in positions]
+        )
+        return {
+            one.partition: max(0, found.offset - positions[one.partition])
+            for one, found in ends.items()
+        }
+
+    def _read_all_columns(self) -> None:
+        """Records have headers: what was read ahead without them is read once more."""
+        pump = self._running()
+        if pump.columns == COLUMNS:
+            return
+        if not self._may_add_columns and self.columns != COLUMNS:
+            raise BadArgument("records need all columns; leave `columns` out")
+        pump.columns = COLUMNS
+        for number, offset in self.positions.items():
+            self._seek(number, Place(offset))
+
+    def _seek(self, number: int, place: Place) -> None:
+        pump = self._running()
+        # What kept the reader from going on may be what is left behind; if not, it comes again.
+        pump.spoiled = None
+        self._planner.take_failure()
+        self._planner.seek(number, place)
+        self._buffer.forget(number)
+        if place.offset is not None:
+            self._buffer.moved(number, place.offset)
+        pump.poke()
+
+    async def _until_found(self) -> None:
+        """Wait until all places are known; what keeps them from it is raised."""
+        while not self._planner.is_found:
+            self._raise_failure()
+            await self._running().changed()
+
+    async def _head(self) -> Rows | None:
+        """The next rows; None at the end. What was read before a failure comes before it."""
+        while True:
+            pump = self._running()
+            head = self._buffer.head()
+            if head is not None:
+                return head
+            if self._is_at_end():
+                return None
+            if pump.spoiled is not None:
+                spoiled, pump.spoiled = pump.spoiled, None
+                pump.poke()
+                raise spoiled
+            if not self._buffer.is_decoding:
+                self._raise_failure()
+            pump.poke()
+            await pump.changed()
+
+    def _is_at_end(self) -> bool:
+        tracks = self._planner.tracks
+        return self._planner.is_found and all(
+            track.end is not None and self._buffer.positions.get(number, -1) >= track.end
+            for number, track in tracks.items()
+        )
+
+    def _raise_failure(self) -> None:
+        failure = self._planner.take_failure()
+        if failure is not None:
+            self._running().poke()
+            raise failure
+
+    def _running(self) -> Pump:
+        if self._pump is None:
+            raise ClientClosed("the reader is not open; use it in an (async) with block")
+        return self._pump
+
+    def _rows_at_once(self, head: Rows) -> int:
+        assert head.batch is not None
+        whole = head.batch.num_rows
+        count = whole if self._max_rows is None else self._max_rows
+        if self._max_bytes is not None:
+            count = min(count, whole * self._max_bytes // max(head.nbytes, 1))
+        return max(count, 1)
+
+
+def _places(positions: Positions) -> Callable[[int], Place]:
+    """The place for each partition; whatever is no position is refused here and now."""
+    if isinstance(positions, Mapping):
+        return {number: place_of(position) for number, position in positions.items()}.__getitem__
+    everywhere = place_of(positions)
+    return lambda _: everywhere
+
+
+def _no_stop(_: int) -> None:
+    """Read for ever."""
+
+
+def _partitions(
+    given: Collection[int] | None, start: Positions, stop: Positions | None
+) -> list[int] | None:
+    """The partitions to read, None for all; mappings and the argument have to agree."""
+    named: list[Iterable[int]] = [one for one in (start, stop) if isinstance(one, Mapping)]
+    if given is not None:
+        named.append(given)
+    if not named:
+        return None
+    wanted = sorted(set(named[0]))
+    for other in named[1:]:
+        if sorted(set(other)) != wanted:
+            raise BadArgument(f"partitions {wanted} and {sorted(set(other))} are not the same")
+    if not wanted or wanted[0] < 0:
+        raise BadArgument(f"partitions {wanted} cannot be read; give at least one, from 0 on")
+    return wanted
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise BadArgument(f"{name} is one of {', '.join(choices)}, not {value!r}")
+
+
+def _check_at_least_one(**limits: int | None) -> None:
+    for name, value in limits.items():
+        if value is not None and value < 1:
+            raise BadArgument(f"{name} is at least 1, not {value}")

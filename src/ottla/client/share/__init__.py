@@ -1,0 +1,1 @@
+"""The ShareConsumer and share_worker: queues (KIP-932)."""

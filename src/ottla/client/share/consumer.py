@@ -1,0 +1,394 @@
+"""The ShareConsumer: records of a queue, each for one consumer at a time (KIP-932).
+
+    async with ShareConsumer("127.0.0.1:9092", group="g", topics=["orders"]) as consumer:
+        for record in await consumer.poll(timeout=1.0):
+            ...
+
+Rules:
+
+- Implicit mode: the next poll, a commit, and a close that no exception leads to accept what the
+  caller was given before. Explicit mode: the caller decides about every record, and a poll with
+  undecided ones is an error.
+- Acknowledgements travel with the next fetch, or by `commit`. One that fails means that the record
+  is delivered again; `on_acknowledge` hears of all of them.
+- Nothing is lost when a call is cancelled: what it asked for comes with the next.
+- However the consumer ends, what was not acknowledged goes back to the group: by the end of the
+  session, or by that of the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, Self
+
+from ottla.client.cluster.cluster import API_TIMEOUT, Client
+from ottla.client.cluster.connection import REQUEST_TIMEOUT
+from ottla.client.cluster.view import TopicPartition
+from ottla.client.errors import ClientClosed, ClientError
+from ottla.client.security import PLAINTEXT, Security
+from ottla.client.share.acks import Ledger
+from ottla.client.share.decisions import KINDS, decide, wrong_mode
+from ottla.client.share.delivery import HELD
+from ottla.client.share.membership import Membership, new_member_id
+from ottla.client.share.parts import Parts
+from ottla.client.share.settings import (
+    CLOSE_TIMEOUT,
+    MAX_BYTES,
+    MAX_WAIT,
+    check_settings,
+    check_topics,
+    poll_limits,
+)
+from ottla.client.share.types import ConcurrentPoll, NotSubscribed, ShareRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from ottla.client.share.inbox import Inbox
+    from ottla.client.share.types import AckKind, AckMode, Acknowledged, AcquireMode
+
+
+class ShareConsumer:
+    """An async context manager, and an async iterator of records.
+
+    `auto_offset_reset` is written to the group's configuration where that says nothing yet. With
+    `acquire_mode="record_limit"` a poll returns no more than `max_poll_records`; otherwise the last
+    batch may exceed that; it is 500 unless given, and more for columns. `close_implicit` says what
+    becomes of the last records in implicit mode. `auto_renew` keeps records locked for as long as
+    the caller works on them. `on_acknowledge` is called in the event loop with each `Acknowledged`.
+    Times are in seconds.
+
+    >>> from ottla import ShareConsumer
+    >>> async with ShareConsumer(
+    ...     "127.0.0.1:9092", group="workers", topics=["orders"], auto_offset_reset="earliest"
+    ... ) as consumer:
+    ...     for record in await consumer.poll(timeout=10):
+    ...         print(record.value, record.delivery_count)
+    b'one' 1
+    b'two' 1
+    b'three' 1
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        group: str,
+        topics: Sequence[str] = (),
+        ack_mode: AckMode = "implicit",
+        acquire_mode: AcquireMode = "batch_optimized",
+        auto_offset_reset: str | None = None,
+        max_poll_records: int | None = None,
+        max_bytes: int = MAX_BYTES,
+        max_wait: float = MAX_WAIT,
+        close_implicit: Literal["accept", "release"] = "accept",
+        auto_renew: bool = False,
+        on_acknowledge: Callable[[Acknowledged], None] | None = None,
+        rack: str | None = None,
+        client_id: str | None = "ottla-share-consumer",
+        security: Security = PLAINTEXT,
+        request_timeout: float = REQUEST_TIMEOUT,
+        api_timeout: float = API_TIMEOUT,
+        max_versions: Mapping[int, int] | None = None,
+    ) -> None:
+        check_settings(
+            group=group,
+            topics=topics,
+            ack_mode=ack_mode,
+            acquire_mode=acquire_mode,
+            close_implicit=close_implicit,
+            max_poll_records=max_poll_records,
+            max_wait=max_wait,
+            request_timeout=request_timeout,
+        )
+        self.group = group
+        self.on_acknowledge = on_acknowledge
+        self._is_explicit = ack_mode == "explicit"
+        self._accepts_at_close = not self._is_explicit and close_implicit == "accept"
+        self._auto_offset_reset = auto_offset_reset
+        self._auto_renew = auto_renew
+        strict = acquire_mode == "record_limit"
+        self._limits = poll_limits(max_poll_records, max_bytes, max_wait, strict=strict)
+        self._client = Client(
+            bootstrap,
+            client_id=client_id,
+            security=security,
+            request_timeout=request_timeout,
+            api_timeout=api_timeout,
+            max_versions=max_versions,
+        )
+        self._membership = Membership(group, new_member_id(), topics, rack)
+        self._parts: Parts | None = None
+        self._ledger = Ledger()
+        self._heads = self._ledger.heads if self._is_explicit else {}
+        self._commits: list[dict[TopicPartition, ClientError | None]] = []
+        self._changed = asyncio.Event()
+        self._is_polling = False
+
+    # -- from the beginning to the end ------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        self._parts = Parts(
+            self._client,
+            self._membership,
+            self._ledger,
+            self._changed,
+            self._limits,
+            self._news,
+        )
+        try:
+            await self._parts.open(self._auto_offset_reset, renews=self._auto_renew)
+        except BaseException:
+            await self.close(accept=False)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # Whoever leaves by an exception has not dealt with all that was given to it.
+        await self.close(accept=None if error is None else False)
+
+    async def close(
+        self,
+        timeout: float = CLOSE_TIMEOUT,  # noqa: ASYNC109  # a limit of its own, not a failure
+        *,
+        accept: bool | None = None,
+    ) -> None:
+        """Send what was acknowledged, give back the rest, leave the group.
+
+        `accept` says whether to accept the last records first; None: as the consumer was told to.
+        """
+        parts, self._parts = self._parts, None
+        self._heads = {}
+        if parts is not None:
+            parts.inbox.is_closed = True
+            self._changed.set()
+        if accept if accept is not None else self._accepts_at_close:
+            self._ledger.accept_held()
+        try:
+            if parts is not None:
+                await parts.end(timeout)
+        finally:
+            await self._client.close()
+            self._report()
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Have these topics, and no others, from the next poll on; none at all: `unsubscribe`.
+
+        What is held of the others can still be acknowledged; what was not given yet goes back.
+        """
+        check_topics(topics)
+        parts = self._open()
+        parts.member.subscribe(topics)
+        parts.inbox.subscribe(topics)
+        self._changed.set()
+
+    def unsubscribe(self) -> None:
+        """Leave the group, until `subscribe`."""
+        self.subscribe(())
+
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """The topics whose records come."""
+        return self._membership.topics
+
+    # -- records in -------------------------------------------------------------------------------
+
+    async def poll(
+        self,
+        timeout: float = 1.0,  # noqa: ASYNC109  # to come back without records is no failure
+    ) -> list[ShareRecord]:
+        """The next records; none if none come within the time. Zero only takes what is there."""
+        with self._turn() as inbox:
+            self._begin()
+            await inbox.fill(timeout)
+            records = inbox.take_ahead()
+            self._ledger.give_all()
+            return records
+
+    async def poll_arrow(
+        self,
+        timeout: float = 1.0,  # noqa: ASYNC109  # to come back without records is no failure
+    ) -> pa.Table:
+        """As `poll`, in columns: those of a Reader with headers, and `deliveryCount`.
+
+        What iteration was about to give goes back to the group. Needs the `arrow` extra.
+
+        >>> from ottla import ShareConsumer
+        >>> async with ShareConsumer(
+        ...     "127.0.0.1:9092", group="workers", topics=["orders"], auto_offset_reset="earliest"
+        ... ) as consumer:
+        ...     table = await consumer.poll_arrow(timeout=10)
+        ...     print(table.num_rows, table.column_names[-1])
+        3 deliveryCount
+        """
+        import pyarrow as pa
+
+        from ottla.client.share.arrow import SHARE_SCHEMA
+
+        with self._turn() as inbox:
+            self._begin()
+            inbox.ahead.clear()
+            self._ledger.release_waiting()
+            found = await inbox.columns(timeout)
+            self._ledger.give_all()
+            return pa.Table.from_batches(found, schema=SHARE_SCHEMA)
+
+    async def take(
+        self,
+        most: int,
+        timeout: float = 1.0,  # noqa: ASYNC109  # to come back without records is no failure
+    ) -> list[ShareRecord]:
+        """Some records more, whatever was said about the earlier ones; explicit mode only.
+
+        For callers that work on several records at once. What a fetch brings beyond `most` waits
+        for the next call.
+        """
+        if not self._is_explicit:
+            raise wrong_mode("take records while others are undecided")
+        with self._turn() as inbox:
+            inbox.drop_stale()
+            if inbox.ahead:
+                # No fetch will follow to carry them.
+                self._open().leaders.send_pending()
+            else:
+                await inbox.fill(timeout)
+            records: list[ShareRecord] = []
+            while inbox.ahead and len(records) < most:
+                records.append(self._give_next(inbox))
+                inbox.drop_stale()
+            return records
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ShareRecord:
+        """One record at a time, for ever; in implicit mode asking for the next accepts the last."""
+        with self._turn() as inbox:
+            inbox.drop_stale()
+            self._begin(is_full_poll=not inbox.ahead)
+            while not inbox.ahead:
+                await inbox.fill(math.inf)
+            return self._give_next(inbox)
+
+    def _give_next(self, inbox: Inbox) -> ShareRecord:
+        record = inbox.ahead.popleft()
+        self._ledger.give(record.delivery, record.offset)
+        return record
+
+    @contextmanager
+    def _turn(self) -> Iterator[Inbox]:
+        """The inbox, for one poll at a time."""
+        inbox = self._open().inbox
+        if not self._membership.topics:
+            raise NotSubscribed('there are no topics to poll; call subscribe(["orders"]) first')
+        if self._is_polling:
+            raise ConcurrentPoll("one poll at a time; give each task a consumer of its own")
+        self._is_polling = True
+        try:
+            yield inbox
+        finally:
+            self._is_polling = False
+            self._report()
+
+    def _begin(self, *, is_full_poll: bool = True) -> None:
+        """What a poll says about the records of the poll before."""
+        if not self._is_explicit:
+            self._ledger.accept_held()
+        elif is_full_poll:
+            self._ledger.refuse_undecided()
+        if is_full_poll:
+            self._ledger.forget_lost()
+
+    # -- acknowledgements out ---------------------------------------------------------------------
+
+    def acknowledge(
+        self, what: ShareRecord | pa.RecordBatch | pa.Table, kind: AckKind = "accept"
+    ) -> None:
+        """Decide about a record, or rows, of the last poll; until it is sent, the last word counts.
+
+        "renew" locks it for another while. The decision leaves with the next poll or `commit`.
+
+        >>> from ottla import ShareConsumer
+        >>> async with ShareConsumer(
+        ...     "127.0.0.1:9092",
+        ...     group="workers",
+        ...     topics=["orders"],
+        ...     ack_mode="explicit",
+        ...     auto_offset_reset="earliest",
+        ... ) as consumer:
+        ...     for record in await consumer.poll(timeout=10):
+        ...         consumer.acknowledge(record, "accept" if record.offset else "reject")
+        ...     print(await consumer.commit())
+        {TopicPartition(topic='orders', partition=0): None}
+        """
+        try:
+            # A record of which nothing was said yet. The rest is for everything else.
+            first, states = self._heads[what.delivery]
+            at = what.offset - first
+            if states[at] == HELD and at >= 0:
+                states[at] = KINDS[kind]
+                return
+        except (AttributeError, LookupError):
+            pass
+        self._open()
+        if not self._is_explicit:
+            raise wrong_mode("decide one by one")
+        decide(self._ledger, what, kind)
+        self._report()
+
+    async def commit(self) -> dict[TopicPartition, ClientError | None]:
+        """Send all acknowledgements and wait for the answers: by partition, the first error."""
+        leaders = self._open().leaders
+        if not self._is_explicit:
+            self._ledger.accept_held()
+        outcome: dict[TopicPartition, ClientError | None] = {}
+        self._commits.append(outcome)
+        try:
+            await leaders.flush()
+            self._report()
+        finally:
+            self._commits = [one for one in self._commits if one is not outcome]
+        return outcome
+
+    @property
+    def member_id(self) -> str:
+        """The id by which the coordinator knows this consumer."""
+        return self._membership.member_id
+
+    @property
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are fetched now."""
+        return {name for of in self._open().member.routes.values() for name in of.values()}
+
+    @property
+    def acquisition_lock_timeout(self) -> float:
+        """For how long records are locked, in seconds, as last heard from a broker; 0: not yet."""
+        return self._open().leaders.lock_timeout
+
+    def _news(self) -> None:
+        self._changed.set()
+        self._report()
+
+    def _report(self) -> None:
+        while self._ledger.results:
+            one = self._ledger.results.popleft()
+            partition = TopicPartition(one.topic, one.partition)
+            for outcome in self._commits:
+                outcome[partition] = outcome.get(partition) or one.error
+            if self.on_acknowledge is not None:
+                self.on_acknowledge(one)
+
+    def _open(self) -> Parts:
+        if self._parts is None:
+            raise ClientClosed("the share consumer is not open; use it in an (async) with block")
+        return self._parts

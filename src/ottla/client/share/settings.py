@@ -1,0 +1,88 @@
+"""A share consumer's settings: their defaults, what they may be, and the one the group keeps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, get_args
+
+from ottla.client.admin.configs import ConfigCalls
+from ottla.client.admin.types import ConfigSource
+from ottla.client.errors import BadArgument, BadSetting
+from ottla.client.share.session import Limits
+from ottla.client.share.types import AckMode, AcquireMode, EmptyGroupId
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.client.cluster.cluster import Client
+
+MAX_POLL_RECORDS: Final = 500
+# Columns are for bulk. Brokers have a limit of their own, the records that may be locked at once.
+MAX_COLUMN_RECORDS: Final = 10_000
+MAX_BYTES: Final = 50 * 1024 * 1024  # fetch.max.bytes of Kafka's clients
+MAX_WAIT: Final = 0.5  # fetch.max.wait.ms
+CLOSE_TIMEOUT: Final = 5.0
+
+OFFSET_RESET: Final = "share.auto.offset.reset"
+
+
+class PollLimits(NamedTuple):
+    """How much a poll may bring, as records and as columns, and how long a fetch may wait."""
+
+    records: Limits
+    columns: Limits
+    max_wait: float
+
+
+def poll_limits(
+    max_poll_records: int | None, max_bytes: int, max_wait: float, *, strict: bool
+) -> PollLimits:
+    """What the caller has chosen, or has not."""
+    records = Limits(max_poll_records or MAX_POLL_RECORDS, max_bytes, strict=strict)
+    columns = records
+    if max_poll_records is None and not strict:
+        columns = records._replace(max_records=MAX_COLUMN_RECORDS)
+    return PollLimits(records, columns, max_wait)
+
+
+def check_settings(
+    *,
+    group: str,
+    topics: Sequence[str],
+    ack_mode: str,
+    acquire_mode: str,
+    close_implicit: str,
+    max_poll_records: int | None,
+    max_wait: float,
+    request_timeout: float,
+) -> None:
+    """Raise `BadSetting` for the first that cannot be."""
+    check_choice("ack_mode", ack_mode, get_args(AckMode))
+    check_choice("acquire_mode", acquire_mode, get_args(AcquireMode))
+    check_choice("close_implicit", close_implicit, ("accept", "release"))
+    if not group:
+        raise EmptyGroupId('the group has no name; give group=, such as group="orders-workers"')
+    check_topics(topics)
+    if max_poll_records is not None and max_poll_records < 1:
+        raise BadSetting(f"max_poll_records is at least 1, not {max_poll_records}")
+    if not 0 <= max_wait < request_timeout:
+        raise BadSetting(f"max_wait is less than request_timeout, {request_timeout:g} s")
+
+
+def check_topics(topics: Sequence[str]) -> None:
+    """A lone name is a sequence of letters, which nobody means."""
+    if isinstance(topics, str) or not all(topics):
+        raise BadSetting(f'topics is a list of names, such as ["orders"], not {topics!r}')
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise `BadArgument` unless the value is one of these."""
+    if value not in choices:
+        raise BadArgument(f"{name} is one of {', '.join(choices)}, not {value!r}")
+
+
+async def set_offset_reset(client: Client, group: str, reset: str) -> None:
+    """Write where a group starts to its configuration, where that says nothing yet."""
+    configs = ConfigCalls(client)
+    found = await configs.describe_configs("group", group, [OFFSET_RESET])
+    if not any(one.name == OFFSET_RESET and one.source is ConfigSource.GROUP for one in found):
+        await configs.alter_configs("group", group, {OFFSET_RESET: reset})

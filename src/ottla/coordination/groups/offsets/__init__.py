@@ -1,0 +1,1 @@
+"""Committed offsets of groups: their rules, requests, and those of open transactions."""

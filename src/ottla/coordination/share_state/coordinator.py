@@ -1,0 +1,310 @@
+"""The share coordinator: the durable state of share-partitions, one state partition's worth.
+
+Rules:
+
+- A share-partition begins with Initialize, whose snapshot forgets everything before it. Until then
+  it can be neither read nor written (42), only summed up and deleted.
+- The state epoch fences: an Initialize or Write with a lower one than stored is refused (124).
+- The leader epoch fences: a Read or Write with a lower one than was ever stored is refused (74).
+  Only Read stores it. A Write with -1 as an epoch is not checked for it.
+- A write is an update until `updates_per_snapshot` of them follow the last snapshot; the next is a
+  snapshot of the whole.
+- A snapshot that has grown old is written again as it stands ("cold"), so that the log before it
+  can be pruned. `state_index` says up to where.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from uuid import UUID
+
+from ottla.coordination.machine import Decision
+from ottla.coordination.share_state.batches import NO_OFFSET, combine, is_valid
+from ottla.coordination.share_state.messages import (
+    NO_EPOCH,
+    DeleteState,
+    DropTopics,
+    InitializeState,
+    ReadState,
+    ReadStateResponse,
+    ReadStateSummary,
+    StateResponse,
+    StateSummaryResponse,
+    WriteState,
+)
+from ottla.coordination.share_state.records import (
+    UNKNOWN_COUNT,
+    Snapshot,
+    StateRecord,
+    Update,
+    decode,
+)
+from ottla.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.coordination.groups.topics import TopicsImage
+    from ottla.coordination.machine import Token
+    from ottla.coordination.share_state.messages import StateReply, StateRequest
+    from ottla.coordination.share_state.records import ShareKey, Value
+
+_Decision: TypeAlias = "Decision[StateRecord, StateReply]"
+
+NULL_TOPIC_ID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareStateConfig:
+    """Each field is followed by Kafka's name for it, below `share.coordinator.`"""
+
+    updates_per_snapshot: int = 500
+    """snapshot.update.records.per.snapshot; 0 makes every write a snapshot"""
+    cold_snapshot_interval_ms: int = 300_000
+    """cold.partition.snapshot.interval.ms"""
+
+
+class ShareState(NamedTuple):
+    """A share-partition as folded from its records."""
+
+    snapshot: Snapshot
+    """The last snapshot with all updates since folded into it."""
+    updates: int = 0
+    """Since that snapshot."""
+    leader_fence: int = NO_EPOCH
+    """The highest leader epoch ever stored; Initialize does not lower it."""
+
+
+class Refused(Exception):
+    """A request that changes nothing."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(error, message)
+        self.error = error
+        self.message = message
+
+
+def fold(snapshot: Snapshot, update: Update) -> Snapshot:
+    """The snapshot as it is after an update."""
+    moved = update.start_offset != NO_OFFSET
+    start = update.start_offset if moved else snapshot.start_offset
+    led = update.leader_epoch != NO_EPOCH
+    return replace(
+        snapshot,
+        leader_epoch=update.leader_epoch if led else snapshot.leader_epoch,
+        start_offset=start,
+        batches=combine(snapshot.batches, update.batches, start),
+        delivery_complete_count=update.delivery_complete_count,
+    )
+
+
+class ShareStateMachine:
+    """What the runtime drives for one partition of `__share_group_state`."""
+
+    def __init__(self, config: ShareStateConfig) -> None:
+        self.config = config
+        self.states: dict[ShareKey, ShareState] = {}
+        self._cold_check_ms: int | None = None
+        self._handlers: dict[type, tuple[Callable[..., StateReply], Callable[..., StateReply]]] = {
+            InitializeState: (self._initialize, StateResponse),
+            ReadState: (self._read, ReadStateResponse),
+            WriteState: (self._write, StateResponse),
+            DeleteState: (self._delete, StateResponse),
+            ReadStateSummary: (self._summary, StateSummaryResponse),
+            DropTopics: (self._drop, StateResponse),
+        }
+
+    # What the runtime drives
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        if (record := decode(key, value)) is not None:
+            self.apply(record)
+
+    def loaded(self, now_ms: int) -> None:
+        self._cold_check_ms = now_ms + self.config.cold_snapshot_interval_ms
+
+    def decide(self, request: StateRequest, token: Token, now_ms: int) -> _Decision:
+        decision: _Decision = Decision()
+        handler, answer = self._handlers[type(request)]
+        try:
+            reply = handler(request, now_ms, decision)
+        except Refused as refusal:
+            reply = answer(refusal.error, refusal.message)
+        decision.reply(token, reply)
+        return decision
+
+    def tick(self, now_ms: int) -> _Decision:
+        decision: _Decision = Decision()
+        if self._cold_check_ms is not None and now_ms >= self._cold_check_ms:
+            self._cold_check_ms = now_ms + self.config.cold_snapshot_interval_ms
+            self._write_cold(now_ms, decision)
+        return decision
+
+    def next_deadline(self) -> int | None:
+        return self._cold_check_ms
+
+    def encode(self, record: StateRecord) -> tuple[bytes, bytes | None]:
+        return record.encode()
+
+    def apply(self, record: StateRecord) -> None:
+        key, value = record
+        old = self.states.get(key)
+        if value is None:
+            self.states.pop(key, None)
+        elif isinstance(value, Snapshot):
+            fence = value.leader_epoch if old is None else max(old.leader_fence, value.leader_epoch)
+            self.states[key] = ShareState(value, 0, fence)
+        elif old is not None:
+            snapshot = fold(old.snapshot, value)
+            fence = max(old.leader_fence, snapshot.leader_epoch)
+            self.states[key] = ShareState(snapshot, old.updates + 1, fence)
+
+    def _emit(self, key: ShareKey, value: Value | None, decision: _Decision) -> None:
+        record = StateRecord(key, value)
+        self.apply(record)
+        decision.records.append(record)
+
+    # The five requests
+
+    def _initialize(self, request: InitializeState, now_ms: int, decision: _Decision) -> StateReply:
+        _check_exists(request.key, request.topics)
+        old = self.states.get(request.key)
+        if old is not None and old.snapshot.state_epoch > request.state_epoch:
+            raise _fenced_state(old, request.state_epoch)
+        snapshot = Snapshot(
+            0 if old is None else old.snapshot.snapshot_epoch + 1,
+            request.state_epoch,
+            NO_EPOCH,
+            request.start_offset,
+            now_ms,
+            now_ms,
+            (),
+            UNKNOWN_COUNT if request.start_offset == NO_OFFSET else 0,
+        )
+        self._emit(request.key, snapshot, decision)
+        return StateResponse()
+
+    def _read(self, request: ReadState, now_ms: int, decision: _Decision) -> StateReply:
+        _check_exists(request.key, request.topics)
+        state = self._known(request.key)
+        if state.leader_fence > request.leader_epoch:
+            raise _fenced_leader(state, request.leader_epoch)
+        snapshot = state.snapshot
+        if request.leader_epoch not in (NO_EPOCH, snapshot.leader_epoch):
+            update = Update(
+                snapshot.snapshot_epoch,
+                request.leader_epoch,
+                NO_OFFSET,
+                (),
+                snapshot.delivery_complete_count,
+            )
+            self._store(request.key, update, now_ms, decision)
+        return ReadStateResponse(
+            state_epoch=snapshot.state_epoch,
+            start_offset=snapshot.start_offset,
+            batches=snapshot.batches,
+        )
+
+    def _write(self, request: WriteState, now_ms: int, decision: _Decision) -> StateReply:
+        _check_exists(request.key, request.topics)
+        state = self._known(request.key)
+        if request.leader_epoch != NO_EPOCH and state.leader_fence > request.leader_epoch:
+            raise _fenced_leader(state, request.leader_epoch)
+        if request.state_epoch != NO_EPOCH and state.snapshot.state_epoch > request.state_epoch:
+            raise _fenced_state(state, request.state_epoch)
+        for batch in request.batches:
+            if not is_valid(batch):
+                raise Refused(ErrorCode.INVALID_REQUEST, f"no range of offsets: {batch}")
+        update = Update(
+            state.snapshot.snapshot_epoch,
+            state.snapshot.leader_epoch,
+            request.start_offset,
+            combine((), request.batches, request.start_offset),
+            request.delivery_complete_count,
+        )
+        self._store(request.key, update, now_ms, decision)
+        return StateResponse()
+
+    def _delete(self, request: DeleteState, _now_ms: int, decision: _Decision) -> StateReply:
+        _check_key(request.key)
+        if request.key in self.states:
+            self._emit(request.key, None, decision)
+        return StateResponse()
+
+    def _summary(self, request: ReadStateSummary, _now_ms: int, _decision: _Decision) -> StateReply:
+        _check_exists(request.key, request.topics)
+        state = self.states.get(request.key)
+        if state is None:
+            return StateSummaryResponse()
+        snapshot = state.snapshot
+        return StateSummaryResponse(
+            state_epoch=snapshot.state_epoch,
+            leader_epoch=snapshot.leader_epoch,
+            start_offset=snapshot.start_offset,
+            delivery_complete_count=snapshot.delivery_complete_count,
+        )
+
+    def _drop(self, request: DropTopics, _now_ms: int, decision: _Decision) -> StateReply:
+        for key in [key for key in self.states if key.topic_id in request.topic_ids]:
+            self._emit(key, None, decision)
+        return StateResponse()
+
+    # Snapshots
+
+    def _known(self, key: ShareKey) -> ShareState:
+        if (state := self.states.get(key)) is None:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{key} is not initialized")
+        return state
+
+    def _store(
+        self,
+        key: ShareKey,
+        update: Update,
+        now_ms: int,
+        decision: _Decision,
+    ) -> None:
+        state = self.states[key]
+        if state.updates < self.config.updates_per_snapshot:
+            self._emit(key, update, decision)
+            return
+        snapshot = replace(
+            fold(state.snapshot, update),
+            snapshot_epoch=state.snapshot.snapshot_epoch + 1,
+            create_ms=now_ms,
+            write_ms=now_ms,
+        )
+        self._emit(key, snapshot, decision)
+
+    def _write_cold(self, now_ms: int, decision: _Decision) -> None:
+        """Old snapshots again, unless all of them are such repetitions and nothing is won."""
+        snapshots = {key: state.snapshot for key, state in self.states.items()}
+        if all(snapshot.create_ms != snapshot.write_ms for snapshot in snapshots.values()):
+            return
+        for key, snapshot in snapshots.items():
+            if now_ms - snapshot.write_ms >= self.config.cold_snapshot_interval_ms:
+                epoch = snapshot.snapshot_epoch + 1
+                cold = replace(snapshot, snapshot_epoch=epoch, write_ms=now_ms)
+                self._emit(key, cold, decision)
+
+
+def _check_key(key: ShareKey) -> None:
+    if key.topic_id == NULL_TOPIC_ID or key.partition < 0:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"no share-partition: {key}")
+
+
+def _check_exists(key: ShareKey, topics: TopicsImage) -> None:
+    _check_key(key)
+    topic = topics.topics_by_id.get(key.topic_id)
+    if topic is None or key.partition >= topic.partitions:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no such partition: {key}")
+
+
+def _fenced_state(state: ShareState, epoch: int) -> Refused:
+    stored = state.snapshot.state_epoch
+    return Refused(ErrorCode.FENCED_STATE_EPOCH, f"state epoch {epoch} is below {stored}")
+
+
+def _fenced_leader(state: ShareState, epoch: int) -> Refused:
+    fence = state.leader_fence
+    return Refused(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {epoch} is below {fence}")

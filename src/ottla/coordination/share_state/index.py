@@ -1,0 +1,37 @@
+"""Up to where a partition of `__share_group_state` may be pruned.
+
+A share-partition needs the log from its latest snapshot on, so the log is needed from the oldest of
+these. Kept by whoever writes and replays the log, because offsets are known only there; every
+record is noted, in order, once it is committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.coordination.share_state.records import SNAPSHOT, decode_key
+
+if TYPE_CHECKING:
+    from ottla.coordination.share_state.records import ShareKey
+
+
+class SnapshotIndex:
+    __slots__ = ("_end", "_latest")
+
+    def __init__(self) -> None:
+        # In the order of offsets: a key that is written again moves to the end.
+        self._latest: dict[ShareKey, int] = {}
+        self._end = 0
+
+    def note(self, offset: int, key: bytes, value: bytes | None) -> None:
+        self._end = offset + 1
+        named = decode_key(key)
+        if named is not None and named[0] == SNAPSHOT:
+            self._latest.pop(named[1], None)
+            if value is not None:
+                self._latest[named[1]] = offset
+
+    @property
+    def needed_from(self) -> int:
+        """Nothing before this offset is needed; the end of what was noted when nothing is."""
+        return next(iter(self._latest.values()), self._end)

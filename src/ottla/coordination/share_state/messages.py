@@ -1,0 +1,114 @@
+"""Requests and responses of the share coordinator, one share-partition each.
+
+An RPC names many share-partitions, and each may belong to another partition of the state topic, so
+the broker takes it apart and asks once per key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from ottla.coordination.share_state.batches import NO_OFFSET, StateBatches
+from ottla.coordination.share_state.records import UNKNOWN_COUNT, ShareKey
+from ottla.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.coordination.groups.topics import TopicsImage
+
+NO_EPOCH = -1
+UNKNOWN_LAG = -1
+
+
+@dataclass(frozen=True, slots=True)
+class InitializeState:
+    """Starts a share-partition anew; a start offset of -1 is left for its leader to resolve."""
+
+    key: ShareKey
+    topics: TopicsImage
+    state_epoch: int
+    start_offset: int = NO_OFFSET
+
+
+@dataclass(frozen=True, slots=True)
+class ReadState:
+    """A leader takes over: its epoch is written down, which fences the leader before it."""
+
+    key: ShareKey
+    topics: TopicsImage
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteState:
+    """-1 as an epoch is not checked; a start offset of -1 leaves it where it is."""
+
+    key: ShareKey
+    topics: TopicsImage
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    batches: StateBatches
+    delivery_complete_count: int = UNKNOWN_COUNT
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteState:
+    """Needs no topics: the state of a topic that is gone can still be deleted."""
+
+    key: ShareKey
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStateSummary:
+    key: ShareKey
+    topics: TopicsImage
+
+
+@dataclass(frozen=True, slots=True)
+class DropTopics:
+    """The topics were deleted; nothing of them is kept."""
+
+    topic_ids: frozenset[UUID]
+
+
+@dataclass(frozen=True, slots=True)
+class StateResponse:
+    """The answer to initialise, write, delete and drop."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStateResponse:
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    state_epoch: int = 0
+    start_offset: int = NO_OFFSET
+    batches: StateBatches = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StateSummaryResponse:
+    """A key that is not known has the defaults and no error."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    state_epoch: int = 0
+    leader_epoch: int = 0
+    start_offset: int = NO_OFFSET
+    delivery_complete_count: int = UNKNOWN_COUNT
+
+    def lag(self, end_offset: int) -> int:
+        """Records not yet delivered for good (KIP-1226); -1 when that is not known."""
+        if self.start_offset == NO_OFFSET or self.delivery_complete_count == UNKNOWN_COUNT:
+            return UNKNOWN_LAG
+        return end_offset - self.start_offset - self.delivery_complete_count
+
+
+KeyedRequest: TypeAlias = InitializeState | ReadState | WriteState | DeleteState | ReadStateSummary
+StateRequest: TypeAlias = KeyedRequest | DropTopics
+StateReply: TypeAlias = StateResponse | ReadStateResponse | StateSummaryResponse

@@ -1,0 +1,1 @@
+"""Configuration of topics, groups and brokers: keys, types, values, checks."""

@@ -1,0 +1,204 @@
+"""A broker's static configuration, and how it is put together.
+
+Later sources win: built-in defaults, then the file, then `OTTLA_` environment variables, then
+`--set key=value`. Keys are Kafka's own. An unknown key is an error that names the nearest known
+one, wherever it stands.
+
+* A file ending in `.toml` may nest keys or write them with dots; where one key is the beginning
+  of another (`max.connections`, `max.connections.per.ip`) TOML wants the longer one in quotes.
+  Arrays become lists.
+* A file ending in `.properties` is read as Java reads it.
+* `OTTLA_LOG_SEGMENT_BYTES` sets `log.segment.bytes`; Ottla's own `ottla.flush.mode` does not
+  repeat the name: `OTTLA_FLUSH_MODE`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ottla.metadata.config.broker_keys import BROKER_CONFIGS, RSM_PREFIX
+from ottla.metadata.config.checks import check_heartbeat
+from ottla.metadata.config.types import ConfigValue, TypedConfig
+from ottla.metadata.config.values import definition_of
+from ottla.metadata.errors import ConfigError, InvalidConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+ENV_PREFIX: Final = "OTTLA_"
+OWN_PREFIX: Final = "ottla."
+# A configuration is a page of text; a data file named by mistake must not fill the memory.
+MAX_FILE_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class BrokerConfig(TypedConfig):
+    """Checked values by key. `static` has only what was set; typed access adds the defaults."""
+
+    static: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for key, value in self.static.items():
+            definition_of(BROKER_CONFIGS, key).parse(value)
+        _check_together(self)
+
+    @property
+    def node_id(self) -> int:
+        return self.get_int("node.id")
+
+    def parsed(self, key: str) -> ConfigValue | None:
+        definition = definition_of(BROKER_CONFIGS, key)
+        text = self.static.get(key, definition.default)
+        return None if text is None else definition.parse(text)
+
+    def store_options(self) -> dict[str, str]:
+        """What stands below `rsm.config.`, without the prefix, for the object store."""
+        return {
+            key.removeprefix(RSM_PREFIX): value
+            for key, value in self.static.items()
+            if key.startswith(RSM_PREFIX)
+        }
+
+
+def load_broker_config(
+    file: Path | None = None, sets: Iterable[str] = (), env: Mapping[str, str] | None = None
+) -> BrokerConfig:
+    """Read all sources; `ConfigError` says which one is wrong and how."""
+    values: dict[str, str] = {}
+    if file is not None:
+        values |= _checked_keys(_read_file(file), str(file))
+    for variable, value in (env or {}).items():
+        if variable.startswith(ENV_PREFIX):
+            values |= _checked_keys({key_of_variable(variable): value}, variable)
+    for item in sets:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise ConfigError("key=value", repr(item), "--set")
+        values |= _checked_keys({key.strip(): value}, "--set")
+    return BrokerConfig(values)
+
+
+def key_of_variable(variable: str) -> str:
+    """The key an environment variable sets; known or not."""
+    key = variable.removeprefix(ENV_PREFIX).lower().replace("_", ".")
+    own = OWN_PREFIX + key
+    return own if own in BROKER_CONFIGS else key
+
+
+def _checked_keys(values: dict[str, str], where: str) -> dict[str, str]:
+    for key in values:
+        definition_of(BROKER_CONFIGS, key, where)
+    return {key: value.strip() for key, value in values.items()}
+
+
+def _check_together(config: BrokerConfig) -> None:
+    for definition in BROKER_CONFIGS.values():
+        if definition.bounds is not None:
+            low, high = (config.get_int(key) for key in definition.bounds)
+            value = config.get_int(definition.name)
+            if not low <= value <= high:
+                between = f"{low} to {high} ({definition.bounds[0]}, {definition.bounds[1]})"
+                raise InvalidConfig(between, value, definition.name)
+    for protocol in ("group.consumer", "group.share"):
+        check_heartbeat(
+            config, f"{protocol}.heartbeat.interval.ms", f"{protocol}.session.timeout.ms"
+        )
+    if config.get_int("group.share.max.share.sessions") < config.get_int("group.share.max.size"):
+        raise InvalidConfig(
+            "at least group.share.max.size",
+            config.get_int("group.share.max.share.sessions"),
+            "group.share.max.share.sessions",
+        )
+
+
+def _read_file(file: Path) -> dict[str, str]:
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(MAX_FILE_BYTES + 1)
+        text = content.decode()
+    except OSError as error:
+        raise ConfigError("a file that can be read", error.strerror, str(file)) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError("UTF-8 text", error.reason, str(file)) from error
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError(f"at most {MAX_FILE_BYTES} bytes", "more", str(file))
+    match file.suffix:
+        case ".toml":
+            return _read_toml(text, str(file))
+        case ".properties":
+            return parse_properties(text)
+        case other:
+            raise ConfigError("a .toml or .properties file", repr(other), str(file))
+
+
+def _read_toml(text: str, where: str) -> dict[str, str]:
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError("TOML", error, where) from error
+    return dict(_flatten(document, "", where))
+
+
+def _flatten(table: Mapping[str, object], prefix: str, where: str) -> Iterator[tuple[str, str]]:
+    for name, value in table.items():
+        key = prefix + name
+        match value:
+            case dict():
+                yield from _flatten(value, key + ".", where)
+            case list():
+                yield key, ",".join(_toml_text(item, key, where) for item in value)
+            case _:
+                yield key, _toml_text(value, key, where)
+
+
+def _toml_text(value: object, key: str, where: str) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str() | int() | float():
+            return str(value)
+        case _:
+            raise InvalidConfig("text, a number, true or false", value, f"{where}, {key}")
+
+
+_ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_KEY_AND_VALUE: Final = re.compile(r"((?:\\.|[^\\=:\s])*)(?:\s*[=:]\s*|\s+|$)(.*)", re.DOTALL)
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Java's properties format: comments, three separators, continued lines, escapes."""
+    values: dict[str, str] = {}
+    logical = ""
+    for line in text.splitlines():
+        stripped = line.lstrip()
+        if not logical and (not stripped or stripped[0] in "#!"):
+            continue
+        logical += stripped
+        trailing = len(logical) - len(logical.rstrip("\\"))
+        if trailing % 2:
+            logical = logical[:-1]
+            continue
+        _add_property(values, logical)
+        logical = ""
+    if logical:
+        _add_property(values, logical)
+    return values
+
+
+def _add_property(values: dict[str, str], line: str) -> None:
+    found = _KEY_AND_VALUE.fullmatch(line)
+    assert found is not None  # key and value may both be empty: every line matches
+    values[_unescaped(found[1])] = _unescaped(found[2])
+
+
+def _unescaped(text: str) -> str:
+    def plain(found: re.Match[str]) -> str:
+        code = found[1]
+        return chr(int(code[1:], 16)) if len(code) > 1 else _CONTROLS.get(code, code)
+
+    return _ESCAPE.sub(plain, text)

@@ -1,0 +1,1 @@
+"""The log of topics as a Spark source."""

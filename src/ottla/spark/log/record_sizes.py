@@ -1,0 +1,50 @@
+"""How many bytes an offset takes in each partition, as far as brokers tell.
+
+Rules:
+
+- The size of a log on its leader's disk is divided by the offsets that lie there. So bytes are
+  those of compressed batches, and gaps and what is deleted within a file count along.
+- Brokers are asked at most once in a while (`metadataTtlMs`).
+- A limit in bytes is a soft one, for which no query fails: where brokers do not tell, what was
+  known before stays, and one warning says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from ottla.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ottla.client.cluster.view import TopicPartition
+
+LOG: Final = logging.getLogger("ottla.spark")
+
+
+class RecordSizes:
+    """What was last heard, by whoever asks for it."""
+
+    def __init__(
+        self, ask: Callable[[Iterable[TopicPartition]], dict[TopicPartition, float]], ttl: float
+    ) -> None:
+        self._ask = ask
+        self._ttl = ttl
+        self._asked_at = -float("inf")
+        self._known: Mapping[TopicPartition, float] = {}
+        self._has_warned = False
+
+    def of(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, float]:
+        """Bytes of an offset; a partition that nobody knows about is not in it."""
+        if time.monotonic() - self._asked_at >= self._ttl:
+            try:
+                self._known = self._ask(places)
+            except ClientError as error:
+                if not self._has_warned:
+                    LOG.warning("maxBytesPerTrigger goes by what was known before: %s", error)
+                self._has_warned = True
+            self._asked_at = time.monotonic()
+        return self._known

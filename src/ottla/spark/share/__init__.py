@@ -1,0 +1,1 @@
+"""A share group as a Spark source."""

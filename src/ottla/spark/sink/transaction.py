@@ -1,0 +1,160 @@
+"""The transaction of one exactly-once batch: how the driver begins and ends it.
+
+Rules:
+
+- A lease begins a batch. It fences whatever wrote under this `sinkId` before and has its open
+  transaction aborted; only then is the marker read, so that what it says cannot change any more.
+- The marker is a committed offset of the group `sinkId`, in partition 0 of each topic the batch
+  has written to: the number of the next batch, with the id of the query beside it. It is part of
+  the transaction, so the rows are there if and only if it is.
+- A marker counts for its own query alone. A checkpoint made anew has a new query, whose batches
+  count from 0 again and are not those that the marker speaks of.
+- A commit is asked for until the answer is certain or patience ends. Who fails then need not know
+  more: the next run reads the marker.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.client.cluster.cluster import Coordinator
+from ottla.client.cluster.view import TopicPartition
+from ottla.client.errors import KafkaError, check
+from ottla.client.transactions.requests import TransactionCoordinator
+from ottla.client.transactions.types import FatalTransactionError, OffsetAndMetadata
+from ottla.spark.background import background
+from ottla.spark.cluster import make_client
+from ottla.spark.errors import BadOption, BatchLost
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from contextlib import AbstractContextManager
+
+    from ottla.client.cluster.cluster import Client
+    from ottla.client.producer.batches import Identity
+    from ottla.spark.client_settings import ClientSettings
+    from ottla.spark.sink.options import Transactional
+
+LOG: Final = logging.getLogger(__name__)
+ABORT_SECONDS: Final = 10.0
+"""What is not aborted by then is by the next run, or by its timeout."""
+MARKER_PARTITION: Final = 0
+_STABLE: Final = 7  # the first OffsetFetch that can ask for what no transaction may change
+_LAST_WITH_NAMES: Final = 9
+
+
+class Lease(NamedTuple):
+    """What the tasks of a batch write under, and which batches were there when it was taken."""
+
+    identity: Identity
+    next_batches: dict[str, int]
+
+    def has_batch(self, query: str, batch: int) -> bool:
+        """Whether a batch is written and committed."""
+        return batch < self.next_batches.get(query, 0)
+
+
+class Batch(NamedTuple):
+    """A micro-batch by the names that Spark has for it."""
+
+    query: str
+    number: int
+
+
+def kept_client(settings: ClientSettings) -> AbstractContextManager[Client]:
+    """A client of this process, with its connections, for as long as it is used."""
+    return background().borrowed(("client", settings), lambda: make_client(settings))
+
+
+def take_lease(of: Transactional, *, stream: bool) -> Lease:
+    """Begin a batch, and end whatever of this sink was left open."""
+    with kept_client(of.client) as client:
+        return background().call(_take(client, of, stream=stream))
+
+
+async def _take(client: Client, of: Transactional, *, stream: bool) -> Lease:
+    try:
+        identity = await TransactionCoordinator(client, of.sink_id).init(of.timeout_ms)
+    except KafkaError as error:
+        if error.code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            raise
+        raise BadOption(
+            f"transactionTimeoutMs={of.timeout_ms} is more than the broker allows: lower it, or "
+            "raise transaction.max.timeout.ms of the broker"
+        ) from error
+    if not stream:
+        return Lease(identity, {})
+    return Lease(identity, await client.retry(lambda: _next_batches(client, of.sink_id)))
+
+
+async def _next_batches(client: Client, group: str) -> dict[str, int]:
+    answer: OffsetFetchResponse = await client.send(
+        OffsetFetchRequest(group, None, [OffsetFetchRequestGroup(group, topics=None)], True),
+        to=Coordinator(group),
+        min_version=_STABLE,
+        max_version=_LAST_WITH_NAMES,
+    )
+    what = f"read the last batch of sink {group!r}"
+    check(answer.error_code, what)
+    found = answer.groups[0] if answer.groups else answer
+    check(found.error_code, what)
+    batches: dict[str, int] = {}
+    for topic in found.topics:
+        for one in topic.partitions:
+            check(one.error_code, what)
+            query = one.metadata or ""
+            batches[query] = max(batches.get(query, 0), one.committed_offset)
+    return batches
+
+
+def commit(
+    of: Transactional, identity: Identity, batch: Batch | None, topics: Iterable[str]
+) -> None:
+    """Make the rows of all tasks visible, and with them that their batch is done."""
+
+    async def end(client: Client) -> None:
+        coordinator = TransactionCoordinator(client, of.sink_id)
+        if batch is not None:
+            marker = OffsetAndMetadata(batch.number + 1, batch.query)
+            offsets = {TopicPartition(topic, MARKER_PARTITION): marker for topic in topics}
+            await coordinator.commit_offsets(identity, of.sink_id, offsets)
+        await coordinator.end(identity, commit=True)
+
+    with kept_client(of.client) as client:
+        try:
+            background().call(end(client))
+        except FatalTransactionError as error:
+            raise batch_lost(of, error) from error
+
+
+def abort(of: Transactional, identity: Identity) -> None:
+    """Take the rows back; never raises.
+
+    Spark asks for this after a failed commit too, which may have succeeded.
+    """
+
+    async def end(client: Client) -> None:
+        await TransactionCoordinator(client, of.sink_id).end(identity, commit=False)
+
+    try:
+        with kept_client(of.client) as client:
+            background().call(end(client), ABORT_SECONDS)
+    except Exception as error:  # noqa: BLE001  # whatever it is, the failure before it counts
+        LOG.warning("the transaction of sink %s is not aborted: %s", of.sink_id, error)
+
+
+def batch_lost(of: Transactional, error: KafkaError) -> BatchLost:
+    """The sentence for a transaction that the cluster has taken away."""
+    return BatchLost(
+        f"sink {of.sink_id!r} has lost its transaction ({error.what}: {error.name}): another run "
+        "of the query has taken over, or the batch took longer than "
+        f"transactionTimeoutMs={of.timeout_ms}; stop the other run, or raise the timeout, and "
+        "start again"
+    )

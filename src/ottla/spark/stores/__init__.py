@@ -1,0 +1,1 @@
+"""Redis streams and `.ss` files as Spark sources."""

@@ -1,0 +1,1 @@
+"""Remote segments as a Spark source."""

@@ -1,0 +1,1 @@
+"""Reads of remote segments: indexes, caches, batches, times."""

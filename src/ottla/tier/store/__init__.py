@@ -1,0 +1,1 @@
+"""Segments as objects: names, layout, ranges, and the pace of copies."""

@@ -1,0 +1,1 @@
+"""Copying, expiring, deleting and repairing remote segments."""
