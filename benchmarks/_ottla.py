@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 READY = "ottla broker ready: "
+STOP_SECONDS = 120.0
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -30,18 +31,12 @@ class OttlaProcess:
         self._directory = tempfile.TemporaryDirectory(prefix="ottla-bench-")
         self._process: subprocess.Popen[str] | None = None
 
+    @property
+    def data_dir(self) -> Path:
+        return Path(self._directory.name) / "data"
+
     def __enter__(self) -> Self:
-        data_dir = Path(self._directory.name) / "data"
-        command = [sys.executable, "-m", "ottla.cli", "broker", "--listen", "127.0.0.1:0"]
-        command += ["--data-dir", str(data_dir)]
-        for key, value in self._config.items():
-            command += ["--set", f"{key}={value}"]
-        began = time.monotonic()
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        self.seconds_to_ready = time.monotonic() - began
-        self.bootstrap = line.removeprefix(READY).strip()
+        self.start()
         return self
 
     def __exit__(
@@ -51,11 +46,38 @@ class OttlaProcess:
         trace: TracebackType | None,
     ) -> None:
         if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-            self._process.wait(timeout=60)
-            assert self._process.stdout is not None
-            self._process.stdout.close()
+            self.stop()
         self._directory.cleanup()
+
+    def start(self) -> None:
+        """Start, or start again, on the same directory."""
+        command = [sys.executable, "-m", "ottla.cli", "broker", "--listen", "127.0.0.1:0"]
+        command += ["--data-dir", str(self.data_dir)]
+        for key, value in self._config.items():
+            command += ["--set", f"{key}={value}"]
+        began = time.monotonic()
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        self.seconds_to_ready = time.monotonic() - began
+        self.bootstrap = line.removeprefix(READY).strip()
+
+    def stop(self) -> float:
+        """Stop it cleanly; the seconds that took."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> float:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        began = time.monotonic()
+        self._process.send_signal(how)
+        self._process.wait(timeout=STOP_SECONDS)
+        self._process.stdout.close()
+        self._process = None
+        return time.monotonic() - began
 
     def rss_bytes(self) -> int:
         status = self._proc("status").splitlines()

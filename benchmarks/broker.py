@@ -9,9 +9,7 @@ Where there is no JVM the script says which peers it skipped.
 
 from __future__ import annotations
 
-import socket
 import statistics
-import struct
 import sys
 import time
 from contextlib import ExitStack
@@ -38,7 +36,6 @@ RECORDS = 100_000 if QUICK else 300_000
 LATENCY_RATE = 5_000
 LATENCY_SECONDS = 3 if QUICK else 10
 STARTS = 3
-CROWD, SLOW = 5_200, 200
 GROWTH_BYTES = (1 if QUICK else 10) * 1024**3
 KAFKA_CONFIG = {"num.partitions": str(PARTITIONS)}
 AS_KAFKA = {"ottla.flush.mode": "os"}
@@ -76,7 +73,6 @@ def main() -> None:
     else:
         rows += process_rows()
         rows += load_rows()
-    rows.append(crowd_row())
     rows += growth_rows()
     report("broker: a durable node", rows, ("confluent-kafka", "uvloop"))
 
@@ -225,7 +221,7 @@ def consume(broker: Broker, topic: str, records: int) -> Load:
     return Load(records / seconds, used / records * 1e6, broker.rss_bytes() / 1024**2)
 
 
-def p99(broker: Broker) -> float:
+def p99(broker: Broker, seconds: int = LATENCY_SECONDS) -> float:
     """Seconds from produce() to the delivery report at a steady rate, 99th percentile."""
     create_topic(broker.bootstrap, "latency", PARTITIONS)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "linger.ms": 0})
@@ -239,7 +235,7 @@ def p99(broker: Broker) -> float:
         return record
 
     start = time.perf_counter()
-    count = LATENCY_RATE * LATENCY_SECONDS
+    count = LATENCY_RATE * seconds
     for index in range(count):
         due = start + index / LATENCY_RATE
         while (now := time.perf_counter()) < due:
@@ -250,23 +246,6 @@ def p99(broker: Broker) -> float:
     assert len(seen) == count
     settled = sorted(seen[LATENCY_RATE:])  # the first second warms up
     return settled[int(len(settled) * 0.99)]
-
-
-def crowd_row() -> Row:
-    """What 5,000 connections that say nothing, and 200 that send half a frame, cost another."""
-    alone, crowded = [], []
-    for _ in range(ROUNDS):
-        with OttlaProcess(AS_KAFKA) as broker:
-            alone.append(p99(broker))
-            host, _, port = broker.bootstrap.rpartition(":")
-            with ExitStack() as stack:
-                for number in range(CROWD):
-                    other = stack.enter_context(socket.create_connection((host, int(port)), 60))
-                    if number < SLOW:
-                        other.sendall(struct.pack(">ihh", 100, 18, 3))
-                crowded.append(p99(broker))
-    what = f"produce p99 beside {CROWD - SLOW} idle and {SLOW} slow connections, against alone"
-    return _latency_row(what, crowded, alone, 1.2)
 
 
 # -- growth ---------------------------------------------------------------------------------------
