@@ -1,93 +1,389 @@
-"""All that a client of Ottla raises, in one place; `ClientError` is above all of it.
+"""All that Ottla raises, in one place; `OttlaError` is above all of it.
 
     try:
         records = await consumer.poll()
     except errors.NotSubscribed:
         ...
-    except errors.ClientError as error:
-        print(error)  # one sentence that names the way out
+    except errors.OttlaError as error:
+        print(error)  # one sentence that says what to do
 
-- `BadArgument`: what a call was given cannot be; it is a `ValueError` too.
-- `ConnectionLost`, `RequestTimedOut`: there is no answer, and perhaps never was a broker.
-- `KafkaError`: an answer with an error code, which it carries.
-- The others belong to one client each and say what it was asked for at the wrong time.
+- `ClientError`: Admin, Producer, Reader and ShareConsumer. Below it:
+  `BadArgument` (a `ValueError`) and `WrongType` (a `TypeError`) refuse an argument before anything
+  is sent; `ConnectionLost` and `RequestTimedOut` mean that there is no answer; `KafkaError` is an
+  answer with an error code, which it carries.
+- `OffsetError`: stores of offsets. `StreamError`: `ottla.streams`. `SparkError`: `ottla.spark`.
+
+This module imports nothing of Ottla, so that every room can derive from `OttlaError`. The other
+names are looked up in their rooms when they are first used.
 """
 
 from __future__ import annotations
 
-from ottla.client.admin.resets import NothingToReset
-from ottla.client.admin.transactions import NoSuchTransaction
-from ottla.client.cluster.bootstrap import BadBootstrap
-from ottla.client.errors import (
-    BadArgument,
-    BadSetting,
-    BrokerUnreachable,
-    ClientClosed,
-    ClientError,
-    ConnectionLost,
-    KafkaError,
-    MissingExtra,
-    RequestTimedOut,
-    UnknownTopic,
-    UnsupportedApi,
-    UnsupportedSecurity,
-    WrongProtocol,
-)
-from ottla.client.producer.types import MissingColumn, RecordTooLarge
-from ottla.client.reader.types import CorruptRecords, DataLost, TopicRecreated
-from ottla.client.share.types import (
-    ConcurrentPoll,
-    EmptyGroupId,
-    NotSubscribed,
-    RecordNotHeld,
-    UnacknowledgedRecords,
-    UndecodableRecords,
-    WrongAckMode,
-)
-from ottla.client.transactions.types import (
-    AbortableTransactionError,
-    FatalTransactionError,
-    ProducerFenced,
-    TransactionAborted,
-    TransactionError,
-    TransactionUnresolved,
-    WrongTransactionState,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ottla.client.admin.resets import (
+        NothingToReset,
+    )
+    from ottla.client.admin.transactions import (
+        NoSuchTransaction,
+    )
+    from ottla.client.cluster.bootstrap import (
+        BadBootstrap,
+    )
+    from ottla.client.errors import (
+        BadArgument,
+        BadSetting,
+        BrokerUnreachable,
+        ClientClosed,
+        ClientError,
+        ConnectionLost,
+        KafkaError,
+        MissingExtra,
+        RequestTimedOut,
+        UnknownTopic,
+        UnsupportedApi,
+        UnsupportedSecurity,
+        WrongProtocol,
+        WrongType,
+    )
+    from ottla.client.producer.types import (
+        MissingColumn,
+        RecordTooLarge,
+    )
+    from ottla.client.reader.types import (
+        CorruptRecords,
+        DataLost,
+        TopicRecreated,
+    )
+    from ottla.client.share.types import (
+        ConcurrentPoll,
+        EmptyGroupId,
+        NotSubscribed,
+        RecordNotHeld,
+        UnacknowledgedRecords,
+        UndecodableRecords,
+        WrongAckMode,
+    )
+    from ottla.client.transactions.types import (
+        AbortableTransactionError,
+        FatalTransactionError,
+        ProducerFenced,
+        TransactionAborted,
+        TransactionError,
+        TransactionUnresolved,
+        WrongTransactionState,
+    )
+    from ottla.offsets.errors import (
+        NotInTransaction,
+        OffsetConflict,
+        OffsetCorrupt,
+        OffsetError,
+        OffsetLockTimeout,
+        OffsetRegression,
+        PostCommitHookError,
+        StaleOffset,
+    )
+    from ottla.spark.errors import (
+        BadCheckpoint,
+        BadOption,
+        BadSchema,
+        BadVerdict,
+        BatchLost,
+        DataLoss,
+        NoJava,
+        NoProgress,
+        NotSaved,
+        OwnerRule,
+        SparkError,
+        TaskRepeated,
+    )
+    from ottla.spark.pipelines.errors import (
+        DefinitionError,
+        EnvironmentProblem,
+        SessionLost,
+    )
+    from ottla.streams.errors import (
+        AckNotAllowed,
+        AlreadyAnchored,
+        BackendNotInstalled,
+        ChecksumError,
+        CommitNotAllowed,
+        ConfigError,
+        ConnectError,
+        ConsumerBusy,
+        ConsumerClosed,
+        DeliveryError,
+        Evicted,
+        FileBusy,
+        FileLimitExceeded,
+        FormatError,
+        GroupIsSet,
+        GroupLost,
+        GroupNotSet,
+        InvalidBeaconInterval,
+        InvalidStreamKey,
+        LatestButNotLive,
+        NoEndingSlash,
+        NoStoredPosition,
+        NotAnchored,
+        NotOneStreamKey,
+        NoWildcardInGroup,
+        PayloadDecodeError,
+        PositionOutOfRange,
+        ProducerEnded,
+        ProtocolRequired,
+        SameGroupSameMode,
+        SeekOutOfRange,
+        SequenceOverflow,
+        ShardNotAssigned,
+        StreamEnded,
+        StreamError,
+        StreamKeyEmpty,
+        StreamKeyNotFound,
+        TruncatedFile,
+        Unsupported,
+        UrlError,
+    )
+    from ottla.streams.lines import (
+        NotOneLine,
+    )
+    from ottla.sync.twin import (
+        WrongPlace,
+    )
 
 __all__ = [
     "AbortableTransactionError",
+    "AckNotAllowed",
+    "AlreadyAnchored",
+    "BackendNotInstalled",
     "BadArgument",
     "BadBootstrap",
+    "BadCheckpoint",
+    "BadOption",
+    "BadSchema",
     "BadSetting",
+    "BadVerdict",
+    "BatchLost",
     "BrokerUnreachable",
+    "ChecksumError",
     "ClientClosed",
     "ClientError",
+    "CommitNotAllowed",
     "ConcurrentPoll",
+    "ConfigError",
+    "ConnectError",
     "ConnectionLost",
+    "ConsumerBusy",
+    "ConsumerClosed",
     "CorruptRecords",
+    "DataLoss",
     "DataLost",
+    "DefinitionError",
+    "DeliveryError",
     "EmptyGroupId",
+    "EnvironmentProblem",
+    "Evicted",
     "FatalTransactionError",
+    "FileBusy",
+    "FileLimitExceeded",
+    "FormatError",
+    "GroupIsSet",
+    "GroupLost",
+    "GroupNotSet",
+    "InvalidBeaconInterval",
+    "InvalidStreamKey",
     "KafkaError",
+    "LatestButNotLive",
     "MissingColumn",
     "MissingExtra",
+    "NoEndingSlash",
+    "NoJava",
+    "NoProgress",
+    "NoStoredPosition",
     "NoSuchTransaction",
+    "NoWildcardInGroup",
+    "NotAnchored",
+    "NotInTransaction",
+    "NotOneLine",
+    "NotOneStreamKey",
+    "NotSaved",
     "NotSubscribed",
     "NothingToReset",
+    "OffsetConflict",
+    "OffsetCorrupt",
+    "OffsetError",
+    "OffsetLockTimeout",
+    "OffsetRegression",
+    "OttlaError",
+    "OwnerRule",
+    "PayloadDecodeError",
+    "PositionOutOfRange",
+    "PostCommitHookError",
+    "ProducerEnded",
     "ProducerFenced",
+    "ProtocolRequired",
     "RecordNotHeld",
     "RecordTooLarge",
     "RequestTimedOut",
+    "SameGroupSameMode",
+    "SeekOutOfRange",
+    "SequenceOverflow",
+    "SessionLost",
+    "ShardNotAssigned",
+    "SparkError",
+    "StaleOffset",
+    "StreamEnded",
+    "StreamError",
+    "StreamKeyEmpty",
+    "StreamKeyNotFound",
+    "TaskRepeated",
     "TopicRecreated",
     "TransactionAborted",
     "TransactionError",
     "TransactionUnresolved",
+    "TruncatedFile",
     "UnacknowledgedRecords",
     "UndecodableRecords",
     "UnknownTopic",
+    "Unsupported",
     "UnsupportedApi",
     "UnsupportedSecurity",
+    "UrlError",
     "WrongAckMode",
+    "WrongPlace",
     "WrongProtocol",
     "WrongTransactionState",
+    "WrongType",
 ]
+
+_HOMES = {
+    "AbortableTransactionError": "ottla.client.transactions.types",
+    "AckNotAllowed": "ottla.streams.errors",
+    "AlreadyAnchored": "ottla.streams.errors",
+    "BackendNotInstalled": "ottla.streams.errors",
+    "BadArgument": "ottla.client.errors",
+    "BadBootstrap": "ottla.client.cluster.bootstrap",
+    "BadCheckpoint": "ottla.spark.errors",
+    "BadOption": "ottla.spark.errors",
+    "BadSchema": "ottla.spark.errors",
+    "BadSetting": "ottla.client.errors",
+    "BadVerdict": "ottla.spark.errors",
+    "BatchLost": "ottla.spark.errors",
+    "BrokerUnreachable": "ottla.client.errors",
+    "ChecksumError": "ottla.streams.errors",
+    "ClientClosed": "ottla.client.errors",
+    "ClientError": "ottla.client.errors",
+    "CommitNotAllowed": "ottla.streams.errors",
+    "ConcurrentPoll": "ottla.client.share.types",
+    "ConfigError": "ottla.streams.errors",
+    "ConnectError": "ottla.streams.errors",
+    "ConnectionLost": "ottla.client.errors",
+    "ConsumerBusy": "ottla.streams.errors",
+    "ConsumerClosed": "ottla.streams.errors",
+    "CorruptRecords": "ottla.client.reader.types",
+    "DataLoss": "ottla.spark.errors",
+    "DataLost": "ottla.client.reader.types",
+    "DefinitionError": "ottla.spark.pipelines.errors",
+    "DeliveryError": "ottla.streams.errors",
+    "EmptyGroupId": "ottla.client.share.types",
+    "EnvironmentProblem": "ottla.spark.pipelines.errors",
+    "Evicted": "ottla.streams.errors",
+    "FatalTransactionError": "ottla.client.transactions.types",
+    "FileBusy": "ottla.streams.errors",
+    "FileLimitExceeded": "ottla.streams.errors",
+    "FormatError": "ottla.streams.errors",
+    "GroupIsSet": "ottla.streams.errors",
+    "GroupLost": "ottla.streams.errors",
+    "GroupNotSet": "ottla.streams.errors",
+    "InvalidBeaconInterval": "ottla.streams.errors",
+    "InvalidStreamKey": "ottla.streams.errors",
+    "KafkaError": "ottla.client.errors",
+    "LatestButNotLive": "ottla.streams.errors",
+    "MissingColumn": "ottla.client.producer.types",
+    "MissingExtra": "ottla.client.errors",
+    "NoEndingSlash": "ottla.streams.errors",
+    "NoJava": "ottla.spark.errors",
+    "NoProgress": "ottla.spark.errors",
+    "NoStoredPosition": "ottla.streams.errors",
+    "NoSuchTransaction": "ottla.client.admin.transactions",
+    "NoWildcardInGroup": "ottla.streams.errors",
+    "NotAnchored": "ottla.streams.errors",
+    "NotInTransaction": "ottla.offsets.errors",
+    "NotOneLine": "ottla.streams.lines",
+    "NotOneStreamKey": "ottla.streams.errors",
+    "NotSaved": "ottla.spark.errors",
+    "NotSubscribed": "ottla.client.share.types",
+    "NothingToReset": "ottla.client.admin.resets",
+    "OffsetConflict": "ottla.offsets.errors",
+    "OffsetCorrupt": "ottla.offsets.errors",
+    "OffsetError": "ottla.offsets.errors",
+    "OffsetLockTimeout": "ottla.offsets.errors",
+    "OffsetRegression": "ottla.offsets.errors",
+    "OwnerRule": "ottla.spark.errors",
+    "PayloadDecodeError": "ottla.streams.errors",
+    "PositionOutOfRange": "ottla.streams.errors",
+    "PostCommitHookError": "ottla.offsets.errors",
+    "ProducerEnded": "ottla.streams.errors",
+    "ProducerFenced": "ottla.client.transactions.types",
+    "ProtocolRequired": "ottla.streams.errors",
+    "RecordNotHeld": "ottla.client.share.types",
+    "RecordTooLarge": "ottla.client.producer.types",
+    "RequestTimedOut": "ottla.client.errors",
+    "SameGroupSameMode": "ottla.streams.errors",
+    "SeekOutOfRange": "ottla.streams.errors",
+    "SequenceOverflow": "ottla.streams.errors",
+    "SessionLost": "ottla.spark.pipelines.errors",
+    "ShardNotAssigned": "ottla.streams.errors",
+    "SparkError": "ottla.spark.errors",
+    "StaleOffset": "ottla.offsets.errors",
+    "StreamEnded": "ottla.streams.errors",
+    "StreamError": "ottla.streams.errors",
+    "StreamKeyEmpty": "ottla.streams.errors",
+    "StreamKeyNotFound": "ottla.streams.errors",
+    "TaskRepeated": "ottla.spark.errors",
+    "TopicRecreated": "ottla.client.reader.types",
+    "TransactionAborted": "ottla.client.transactions.types",
+    "TransactionError": "ottla.client.transactions.types",
+    "TransactionUnresolved": "ottla.client.transactions.types",
+    "TruncatedFile": "ottla.streams.errors",
+    "UnacknowledgedRecords": "ottla.client.share.types",
+    "UndecodableRecords": "ottla.client.share.types",
+    "UnknownTopic": "ottla.client.errors",
+    "Unsupported": "ottla.streams.errors",
+    "UnsupportedApi": "ottla.client.errors",
+    "UnsupportedSecurity": "ottla.client.errors",
+    "UrlError": "ottla.streams.errors",
+    "WrongAckMode": "ottla.client.share.types",
+    "WrongPlace": "ottla.sync.twin",
+    "WrongProtocol": "ottla.client.errors",
+    "WrongTransactionState": "ottla.client.transactions.types",
+    "WrongType": "ottla.client.errors",
+}
+
+
+class OttlaError(Exception):
+    """Above every error that Ottla raises for a caller to handle. All of them pickle."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without __init__, whose arguments need not be `args`.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[OttlaError], args: tuple[Any, ...], state: dict[str, Any]) -> OttlaError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        home = _HOMES[name]
+    except KeyError:
+        raise AttributeError(f"module 'ottla.errors' has no attribute {name!r}") from None
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

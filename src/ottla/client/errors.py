@@ -9,19 +9,24 @@ from __future__ import annotations
 
 from typing import Final
 
+from ottla.errors import OttlaError
 from ottla.wire.error_codes import ErrorCode
 
 
-class ClientError(Exception):
+class ClientError(OttlaError):
     """The call did not succeed."""
 
 
 class BadArgument(ClientError, ValueError):
-    """What a call was given cannot be; nothing was sent."""
+    """Invalid argument; nothing was sent."""
+
+
+class WrongType(BadArgument, TypeError):
+    """An argument of the wrong type; nothing was sent."""
 
 
 class BadSetting(BadArgument):
-    """A setting of a client that cannot be."""
+    """Invalid client setting."""
 
 
 class MissingExtra(ClientError, ImportError):

@@ -26,6 +26,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.coordination.machine import Batch, Marker, TransactionalMachine
+from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -55,7 +56,7 @@ class CoordinatorLog(Protocol):
         """All batches of the partition in order, some at a time."""
 
 
-class CoordinatorError(Exception):
+class CoordinatorError(OttlaError):
     """No answer from this coordinator; `error_code` is what Kafka calls the reason."""
 
     error_code: int

@@ -1,7 +1,7 @@
 """Client-managed offsets: stores for positions, and exactly-once as one database transaction.
 
-`OffsetStore` is the protocol, `rules` what every store keeps to. The room imports nothing else of
-Ottla, and only `postgres` anything beyond the standard library.
+`OffsetStore` is the protocol, `rules` what every store keeps to. Of Ottla the room imports
+`ottla.errors` alone, and only `postgres` anything beyond the standard library.
 """
 
 from __future__ import annotations

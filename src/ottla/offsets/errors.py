@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.errors import OttlaError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from ottla.offsets.types import CommitInfo, OffsetKey
 
 
-class OffsetError(Exception):
+class OffsetError(OttlaError):
     """A position could not be loaded, saved or deleted."""
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ottla.errors import OttlaError
 
-class SparkError(Exception):
+
+class SparkError(OttlaError):
     """The query cannot go on as it is."""
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ottla.errors import OttlaError
 
-class StreamError(Exception):
+
+class StreamError(OttlaError):
     """Base of all errors of the streams room."""
 
     def __init__(self, message: str, *, stream: str | None = None, shard: int | None = None):

@@ -9,6 +9,8 @@ import threading
 from concurrent.futures import CancelledError, Future, wait
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
+from ottla.errors import OttlaError
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
     from types import TracebackType
@@ -20,7 +22,7 @@ T = TypeVar("T")
 EXIT_PATIENCE: Final = 1.0
 
 
-class WrongPlace(RuntimeError):
+class WrongPlace(OttlaError, RuntimeError):
     """A twin was called where it cannot work: in its own event loop, or after a fork."""
 
 
