@@ -17,7 +17,7 @@ from ottla.broker.shares.rpcs import RemoteCoordinators
 from ottla.broker.topics import create_topic
 from ottla.coordination.share_state import messages as m
 from ottla.coordination.share_state.records import ShareKey
-from ottla.metadata.changes import SetLeader
+from ottla.metadata.changes.topics import SetLeader
 from ottla.metadata.image import NO_LEADER
 from ottla.metadata.names import SHARE_GROUP_STATE_TOPIC
 from ottla.wire.error_codes import ErrorCode

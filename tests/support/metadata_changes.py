@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from hypothesis import strategies as st
 
-from ottla.metadata.changes import (
-    AddPartitions,
+from ottla.metadata.changes.configs import SetConfigs, SetFeature
+from ottla.metadata.changes.nodes import (
     AllocateProducerIds,
-    Change,
-    CreateTopic,
-    DeleteTopic,
     RegisterBroker,
     SetBrokerFenced,
     SetClusterId,
-    SetConfigs,
-    SetFeature,
-    SetLeader,
     UnregisterBroker,
 )
+from ottla.metadata.changes.topics import AddPartitions, CreateTopic, DeleteTopic, SetLeader
 from ottla.metadata.image import NO_LEADER, Endpoint, ResourceType
+
+if TYPE_CHECKING:
+    from ottla.metadata.changes.apply import Change
 
 NAMES = ["a", "b", "a.b", "a_b", "..", "é", "x" * 250]
 TOPIC_IDS = [UUID(int=n) for n in range(6)]  # 0 and 1 are reserved

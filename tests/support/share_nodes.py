@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.broker.running.node import Node
 from ottla.coordination.partitioner import partition_for
 from ottla.coordination.share_state.records import ShareKey
-from ottla.metadata.changes import SetLeader
+from ottla.metadata.changes.topics import SetLeader
 from ottla.metadata.config.broker import load_broker_config
 from ottla.metadata.image import NO_LEADER
 from tests.support.share_member import SHARE_CONFIG

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
-from ottla.metadata.changes import (
+from ottla.metadata.changes.topics import (
     MAX_PARTITIONS_PER_TOPIC,
     AddPartitions,
     CreateTopic,

@@ -16,15 +16,22 @@ from types import NoneType, UnionType
 from typing import Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 from uuid import UUID
 
-from ottla.metadata import changes, image
-from ottla.metadata.changes import Change
+from ottla.metadata import image
+from ottla.metadata.changes import configs, nodes, topics
+from ottla.metadata.changes.apply import Change
 from ottla.metadata.image import MetadataImage
 
 _CHANGE_TYPES: Final[Mapping[str, type[Change]]] = {
     kind.__name__: kind for kind in get_args(Change)
 }
 # What the annotations of the dataclasses may name: the modules import some for type checkers only.
-_NAMES: Final = {"Mapping": Mapping, **vars(image), **vars(changes)}
+_NAMES: Final = {
+    "Mapping": Mapping,
+    **vars(image),
+    **vars(topics),
+    **vars(nodes),
+    **vars(configs),
+}
 
 
 _T = TypeVar("_T")

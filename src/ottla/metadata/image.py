@@ -1,6 +1,6 @@
 """The cluster at one version, as immutable values.
 
-An image never changes; `ottla.metadata.changes.apply` makes the next one and shares with it
+An image never changes; `ottla.metadata.changes.apply.apply` makes the next one and shares with it
 everything the change left alone, so holding an old image is safe and adding one topic to
 thousands copies two dictionaries of references. The mappings are plain dictionaries behind a
 read-only type: nobody writes to them after construction.
@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID, uuid4
 
@@ -37,11 +36,6 @@ class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
     GROUP = 32
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
 
 
 class Leader(NamedTuple):
@@ -126,9 +120,6 @@ class MetadataImage:
             return None
         return Leader(found.leader, found.leader_epoch)
 
-    def partitions_led_by(self, node_id: int) -> tuple[TopicPartition, ...]:
-        return self._led_by.get(node_id, ())
-
     def configs_of(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
         """The overrides of one resource; empty when it has none."""
         return self.configs_by_type(resource_type).get(name, {})
@@ -141,15 +132,6 @@ class MetadataImage:
                 return self.broker_configs
             case ResourceType.GROUP:
                 return self.group_configs
-
-    @cached_property
-    def _led_by(self) -> Mapping[int, tuple[TopicPartition, ...]]:
-        led: dict[int, list[TopicPartition]] = {}
-        for topic in self.topics_by_name.values():
-            for index, partition in enumerate(topic.partitions):
-                if partition.leader != NO_LEADER:
-                    led.setdefault(partition.leader, []).append(TopicPartition(topic.name, index))
-        return {node: tuple(partitions) for node, partitions in led.items()}
 
 
 def topic_id_text(topic_id: UUID) -> str:

@@ -12,7 +12,8 @@ from ottla.broker.hosting.data import WrongDirectory
 from ottla.coordination.codec import Writer
 from ottla.log.checkpoints import MetaProperties, TopicPartition, encode_meta
 from ottla.log.directory import KRAFT_LOG
-from ottla.metadata.changes import AllocateProducerIds, CreateTopic
+from ottla.metadata.changes.nodes import AllocateProducerIds
+from ottla.metadata.changes.topics import CreateTopic
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.wire.builder import build_batch
 from ottla.wire.records import Record

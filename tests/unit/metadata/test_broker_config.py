@@ -68,7 +68,7 @@ def test_toml(tmp_path: Path) -> None:
     assert config.get_list("listeners") == ("PLAINTEXT://:9092", "OTHER://[::1]:0")
     assert config.get_bool("auto.create.topics.enable") is False
     assert config.get_int("log.segment.bytes") == 2097152
-    assert config.get_float("log.cleaner.min.cleanable.ratio") == 0.25
+    assert config.parsed("log.cleaner.min.cleanable.ratio") == 0.25
     assert config.store_options() == {"url": "s3://bucket/prefix", "region": "north"}
 
 

@@ -8,23 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.metadata.changes import (
-    MAX_PARTITIONS_PER_TOPIC,
+from ottla.metadata.changes.apply import Change, apply, apply_all
+from ottla.metadata.changes.configs import SetConfigs, SetFeature
+from ottla.metadata.changes.nodes import (
     MAX_PRODUCER_ID,
-    AddPartitions,
     AllocateProducerIds,
-    Change,
-    CreateTopic,
-    DeleteTopic,
     RegisterBroker,
     SetBrokerFenced,
     SetClusterId,
-    SetConfigs,
-    SetFeature,
-    SetLeader,
     UnregisterBroker,
-    apply,
-    apply_all,
+)
+from ottla.metadata.changes.topics import (
+    MAX_PARTITIONS_PER_TOPIC,
+    AddPartitions,
+    CreateTopic,
+    DeleteTopic,
+    SetLeader,
 )
 from ottla.metadata.codec import decode_change, decode_image, encode_change, encode_image
 from ottla.metadata.delta import delta
@@ -52,7 +51,6 @@ from ottla.metadata.image import (
     MetadataImage,
     Partition,
     ResourceType,
-    TopicPartition,
 )
 from tests.support.metadata_changes import changes
 
@@ -87,8 +85,6 @@ def test_queries() -> None:
     assert BASE.leader_of("nothing", 0) is None
     assert BASE.topic("nothing") is None
     assert BASE.topic_by_id(OTHER) is None
-    assert BASE.partitions_led_by(1) == (TopicPartition("orders", 0), TopicPartition("orders", 2))
-    assert BASE.partitions_led_by(7) == ()
     assert BASE.version == 4
     assert BASE.brokers[2].epoch == 3
     assert BASE.brokers[2].rack == "r"
@@ -204,11 +200,6 @@ def test_refusals(change: Change, error: type[ChangeRefused]) -> None:
     assert ": expected " in str(refused.value)
 
 
-def test_what_is_no_change_is_a_mistake_of_the_program() -> None:
-    with pytest.raises(TypeError, match="not a metadata change"):
-        apply(BASE, "drop everything")  # type: ignore[arg-type]  # the mistake under test
-
-
 def test_names_that_metrics_cannot_tell_apart_collide() -> None:
     image = apply(BASE, CreateTopic("a.b_c", OTHER, ((1,),)))
     with pytest.raises(TopicNameCollision, match=r"'a_b\.c' beside 'a\.b_c'"):
@@ -243,7 +234,6 @@ def test_what_holds_in_every_image(steps: list[Change]) -> None:
     by_id = {topic.topic_id: name for name, topic in image.topics_by_name.items()}
     assert by_id == image.topic_names
     assert image.topic_configs.keys() <= image.topics_by_name.keys()
-    led = set()
     for name, topic in image.topics_by_name.items():
         assert topic.name == name
         for index, partition in enumerate(topic.partitions):
@@ -253,8 +243,6 @@ def test_what_holds_in_every_image(steps: list[Change]) -> None:
             assert partition.leader == (NO_LEADER if leader is None else leader.node_id)
             if leader is not None:
                 assert leader.node_id in partition.isr
-                led.add((leader.node_id, name, index))
-    assert led == {(node, *each) for node in range(4) for each in image.partitions_led_by(node)}
     for by_name in map(image.configs_by_type, ResourceType):
         assert all(by_name.values())
 

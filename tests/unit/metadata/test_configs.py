@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.metadata.changes import CreateTopic, SetConfigs, apply_all
+from ottla.metadata.changes.apply import apply_all
+from ottla.metadata.changes.configs import SetConfigs
+from ottla.metadata.changes.topics import CreateTopic
 from ottla.metadata.config.broker import BrokerConfig
 from ottla.metadata.config.broker_keys import broker_config_def
 from ottla.metadata.config.checks import (
@@ -135,7 +137,7 @@ def test_units_are_converted(static: dict[str, str], value: int) -> None:
 def test_typed_access() -> None:
     config = resolve_topic_config(MetadataImage(), "t", PLAIN)
     assert config.get_bool("preallocate") is False
-    assert config.get_float("min.cleanable.dirty.ratio") == 0.5
+    assert config.parsed("min.cleanable.dirty.ratio") == 0.5
     assert config.get_str("compression.type") == "producer"
     assert config.get_list("cleanup.policy") == ("delete",)
     assert len(config) == len(list(config)) == len(TOPIC_CONFIGS)

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.metadata.changes import CreateTopic, SetClusterId, SetFeature, apply
+from ottla.metadata.changes.apply import apply
+from ottla.metadata.changes.configs import SetFeature
+from ottla.metadata.changes.nodes import SetClusterId
+from ottla.metadata.changes.topics import CreateTopic
 from ottla.metadata.errors import (
     CorruptStore,
     StoreUnavailable,
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 
 KILLED = """
 import sys
-from ottla.metadata.changes import SetFeature
+from ottla.metadata.changes.configs import SetFeature
 from ottla.metadata.stores.sqlite import SqliteMetadataStore
 store = SqliteMetadataStore(sys.argv[1], cluster_id="c", snapshot_interval=7)
 level = store.image.features.get("level", 0)

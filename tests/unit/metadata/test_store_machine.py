@@ -10,7 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ottla.metadata.changes import AllocateProducerIds, Change, SetClusterId, apply
+from ottla.metadata.changes.apply import Change, apply
+from ottla.metadata.changes.nodes import AllocateProducerIds, SetClusterId
 from ottla.metadata.errors import ChangeRefused, MetadataError, VersionConflict
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.stores.sqlite import SqliteMetadataStore

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
 from ottla.broker.topics import existing
-from ottla.metadata.changes import SetConfigs
+from ottla.metadata.changes.configs import SetConfigs
 from ottla.metadata.config.checks import (
     check_broker_configs,
     check_group_configs,

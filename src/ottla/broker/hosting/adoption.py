@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.broker.hosting.data import WrongDirectory
 from ottla.coordination.codec import Reader
 from ottla.log.directory import KRAFT_LOG
-from ottla.metadata.changes import AllocateProducerIds, CreateTopic
+from ottla.metadata.changes.nodes import AllocateProducerIds
+from ottla.metadata.changes.topics import CreateTopic
 from ottla.metadata.config.values import TOPIC_CONFIGS, validate
 from ottla.metadata.errors import ConfigError
 from ottla.metadata.image import ResourceType
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.log.checkpoints import TopicPartition
-    from ottla.metadata.changes import Change
+    from ottla.metadata.changes.apply import Change
 
 FRAME_VERSION: Final = 1
 SHOWN: Final = 3  # of a list of partitions in a message

@@ -28,7 +28,9 @@ from ottla.broker.serving.context import Peer
 from ottla.broker.serving.dispatch import Dispatcher
 from ottla.broker.serving.fetch_sessions import FetchSessions
 from ottla.log.errors import LogError
-from ottla.metadata.changes import RegisterBroker, SetBrokerFenced, SetFeature, apply
+from ottla.metadata.changes.apply import apply
+from ottla.metadata.changes.configs import SetFeature
+from ottla.metadata.changes.nodes import RegisterBroker, SetBrokerFenced
 from ottla.metadata.errors import ChangeRefused, StoreError
 from ottla.metadata.image import Endpoint
 from ottla.metadata.names import (
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
     from ottla.broker.shares.settings import ShareGroupConfigs
     from ottla.broker.tiering.reads import RemoteReads
     from ottla.broker.tiering.tiering import Tiering
-    from ottla.metadata.changes import Change
+    from ottla.metadata.changes.apply import Change
     from ottla.metadata.config.broker import BrokerConfig
     from ottla.metadata.image import Broker, MetadataImage
     from ottla.sharing.sessions import ClosedConnection, ShareSession, ShareSessions

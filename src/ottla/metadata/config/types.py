@@ -164,9 +164,6 @@ class TypedConfig(ABC):
     def get_bool(self, key: str) -> bool:
         return self._expect(bool, key)
 
-    def get_float(self, key: str) -> float:
-        return self._expect(float, key)
-
     def get_str(self, key: str) -> str:
         return self._expect(str, key)
 

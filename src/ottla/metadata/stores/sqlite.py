@@ -24,13 +24,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from ottla.metadata.changes import (
-    AllocateProducerIds,
-    Change,
-    SetClusterId,
-    apply,
-    apply_all,
-)
+from ottla.metadata.changes.apply import Change, apply, apply_all
+from ottla.metadata.changes.nodes import AllocateProducerIds, SetClusterId
 from ottla.metadata.codec import (
     UndecodableMetadata,
     decode_change,

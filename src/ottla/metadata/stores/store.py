@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.metadata.changes import Change
+    from ottla.metadata.changes.apply import Change
     from ottla.metadata.image import MetadataImage
 
     Watcher = Callable[[MetadataImage, MetadataImage], None]

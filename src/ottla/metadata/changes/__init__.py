@@ -1,0 +1,1 @@
+"""The changes a cluster can undergo: topics, nodes, configurations; and `apply`."""

@@ -1,0 +1,55 @@
+"""`apply`, the only way an image changes, and the union of all changes.
+
+`apply` is pure: the same changes folded over the same image give the same image on every node and
+at every start. A change that does not fit is refused with a `ChangeRefused` and changes nothing.
+Whatever is random or timed (topic ids, which node to place a partition on) is decided before and
+carried in the change.
+
+Changes are dataclasses: their fields are the schema of what a store keeps (`ottla.metadata.codec`),
+and `applied_to` is the rule. It is given the old image with the version counted up already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ottla.metadata.changes.configs import SetConfigs, SetFeature
+from ottla.metadata.changes.nodes import (
+    AllocateProducerIds,
+    RegisterBroker,
+    SetBrokerFenced,
+    SetClusterId,
+    UnregisterBroker,
+)
+from ottla.metadata.changes.topics import AddPartitions, CreateTopic, DeleteTopic, SetLeader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ottla.metadata.image import MetadataImage
+
+Change = (
+    SetClusterId
+    | RegisterBroker
+    | SetBrokerFenced
+    | UnregisterBroker
+    | CreateTopic
+    | DeleteTopic
+    | AddPartitions
+    | SetLeader
+    | SetConfigs
+    | SetFeature
+    | AllocateProducerIds
+)
+
+
+def apply(image: MetadataImage, change: Change) -> MetadataImage:
+    """The image one version on, or a `ChangeRefused`."""
+    return change.applied_to(replace(image, version=image.version + 1))
+
+
+def apply_all(image: MetadataImage, changes: Iterable[Change]) -> MetadataImage:
+    for change in changes:
+        image = apply(image, change)
+    return image
