@@ -4,10 +4,11 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help install services check format test coverage bench soak demo docs clean
+.PHONY: help install services check format test verify coverage bench soak demo docs clean
 
 help:
-	@echo "make test   set up if needed, then lint, type-check and run every test"
+	@echo "make test   set up if needed, then lint, type-check and run the tests that make a change safe"
+	@echo "make verify the rest of what CI runs: Apache Kafka, Spark, kill runs, long searches"
 	@echo "make check  lint, types and layers only"
 	@echo "make format rewrite the sources in the house style"
 	@echo "make coverage  how much of each module the unit tests reach"
@@ -42,8 +43,15 @@ format: install
 
 # Two workers, whole files to each: brokers and JVMs are shared within a file. In the order of their
 # names, which ends with many short files, so that neither worker waits long for the other.
+# tests/conftest.py says what the marks mean.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
 test: check services
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not (jvm or long or soak)"
+
+verify: install
+	@scripts/install_services.sh --all
+	$(PYTEST) -m "(jvm or long) and not soak"
 
 coverage: install
 	$(BIN)/python -m pytest --cov --cov-report=term tests/unit

@@ -1,37 +1,67 @@
-"""Hypothesis profiles (`ci` for `make test`, `soak` for long runs), real servers, second tries."""
+"""Profiles, marks and servers of all tests.
+
+- `make test` runs what has none of the marks below, `make verify` the rest, `make soak` everything
+  with far larger counts (HYPOTHESIS_PROFILE=soak).
+- `jvm`: runs somebody else's JVM (Apache Kafka, its tools, Spark). Set here, by fixture, parameter
+  or folder. Such a test gets one second try, because a JVM on a busy machine misses time limits of
+  its own; nothing else gets one.
+- `long`: takes many seconds (kill runs, exhaustive searches, whole programs). Set by the test.
+- Property tests draw the same examples in each run, except in `make soak`: a seed that fails there
+  becomes an `@example`.
+- On CI a test that skips fails the run: what tests need is installed by the project's own files.
+"""
 
 import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, is_hypothesis_test, settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("soak", settings.get_profile("ci"), max_examples=20_000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+HERE = Path(__file__).parent
+JVM_FOLDERS = (HERE / "spark",)
+JVM_FIXTURES = frozenset({"apache", "apache_bootstrap", "java", "jvm", "spark", "tools"})
+JVM_PARAMETERS = frozenset({"apache", "apache-kafka"})
+
+settings.register_profile(
+    "ci", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+settings.register_profile(
+    "soak", settings.get_profile("ci"), max_examples=20_000, derandomize=False
+)
+settings.load_profile("soak" if SOAK else "ci")
 
 pytest_plugins = ["tests.services"]
 
-FAULTS = Path(__file__).parent / "faults"
 
-
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that other software upset gets one more try, and the summary names it (RERUN).
-
-    JVMs, Spark and other people's clients share two cores here and now and then miss a time limit
-    of their own. What went wrong at first is printed: a name that comes back is a bug to look at.
-    What checks our own promises by chance gets no second try: the fault runs, where one failure in
-    a hundred is the finding, and the property tests.
-    """
     for item in items:
-        if FAULTS in item.path.parents:
-            continue
-        if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
-            continue
-        item.add_marker(pytest.mark.flaky(reruns=1))
+        if _runs_a_jvm(item):
+            item.add_marker(pytest.mark.jvm)
+        if item.get_closest_marker("jvm"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def _runs_a_jvm(item: pytest.Item) -> bool:
+    if any(folder in item.path.parents for folder in JVM_FOLDERS):
+        return True
+    if not JVM_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+        return True
+    call = getattr(item, "callspec", None)
+    values = [] if call is None else list(call.params.values())
+    return any(isinstance(value, str) and value in JVM_PARAMETERS for value in values)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.section(f"first try of {report.nodeid}", "-")
         terminalreporter.line(report.longreprtext)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("CI") and not SOAK and reporter and reporter.stats.get("skipped"):
+        reporter.line("A test skipped, and on CI none may: see the reasons above.", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

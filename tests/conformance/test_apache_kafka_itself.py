@@ -62,6 +62,9 @@ DUMPED: Final = re.compile(
 each_codec = pytest.mark.parametrize("codec", Codec, ids=[codec.name.lower() for codec in Codec])
 
 
+pytestmark = pytest.mark.jvm
+
+
 @pytest.fixture(scope="module")
 def jvm() -> None:
     """Asked for here and not in a mark, as the first answer may take a download."""

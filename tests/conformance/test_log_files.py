@@ -27,7 +27,10 @@ from tests.support.log_batches import marker, read_all
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(why_no_jvm() is not None, reason=str(why_no_jvm()))
+pytestmark = [
+    pytest.mark.jvm,
+    pytest.mark.skipif(why_no_jvm() is not None, reason=str(why_no_jvm())),
+]
 
 CONFIG: Final = LogConfig(
     segment_bytes=6000,

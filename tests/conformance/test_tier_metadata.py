@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 METADATA_PARTITIONS: Final = 7
 PATIENCE: Final = 60.0
 
-pytestmark = pytest.mark.skipif(why_no_jvm() is not None, reason=str(why_no_jvm()))
+pytestmark = [
+    pytest.mark.jvm,
+    pytest.mark.skipif(why_no_jvm() is not None, reason=str(why_no_jvm())),
+]
 
 
 def test_case_60_kafka_decodes_every_kind_of_event(tmp_path: Path) -> None:

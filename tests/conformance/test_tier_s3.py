@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(params=["moto", "MinIO"])
+@pytest.fixture(params=["moto", pytest.param("MinIO", marks=pytest.mark.long)])
 def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "moto":
         with moto_server() as url:

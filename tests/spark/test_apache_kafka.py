@@ -22,7 +22,6 @@ from ottla.spark.options import parse_source
 from ottla.spark.sink.options import parse_sink
 from ottla.spark.sink.sink import write_rows
 from ottla.wire.records import Record
-from tests.support.faults_broker import soak
 from tests.support.jvm import ApacheKafka, why_no_jvm
 from tests.support.spark import NO_PAUSE
 from tests.support.spark_share import kill, lags, new_group, share_backend, take
@@ -193,7 +192,7 @@ def test_case_29_31_32_a_share_group_with_none_of_our_helps(bootstrap: str) -> N
     again.close()
 
 
-@pytest.mark.skipif(not soak(), reason="a JVM for Kafka and one for Spark; part of make soak")
+@pytest.mark.soak("a JVM for Kafka and one for Spark")
 def test_case_29_31_35_a_share_group_in_spark(
     spark: SparkSession, bootstrap: str, tmp_path: Path
 ) -> None:

@@ -6,7 +6,6 @@ Each starts several JVMs, which takes minutes on a busy machine: all are part of
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -23,10 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "soak",
-    reason="several JVMs, which a busy machine takes minutes to start; part of make soak",
-)
+pytestmark = pytest.mark.soak("several JVMs, which a busy machine takes minutes to start")
 PATIENCE: Final = 500
 
 PIPELINE: Final = """

@@ -10,7 +10,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from ottla.spark.pipelines.converting import convert
-from tests.support.faults_broker import soak
 from tests.support.jvm import NoJvm
 from tests.support.spark import connector_jars, run
 from tests.support.spark_source import fill, new_topic
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
 _missing = connector_jars()
 pytestmark = pytest.mark.skipif(isinstance(_missing, NoJvm), reason=str(_missing))
 
-long = pytest.mark.skipif(
-    not soak(), reason="refusals have tests without Spark's format beside them; part of make soak"
-)
+long = pytest.mark.soak("refusals have tests without Spark's format beside them")
 
 BATCH = [
     {},

@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "soak",
-    reason="millions of records through Spark take minutes; part of make soak",
-)
+pytestmark = pytest.mark.soak("millions of records through Spark take minutes")
 MIB: Final = 1024 * 1024
 SMALL: Final = 200_000
 TIMES: Final = 10

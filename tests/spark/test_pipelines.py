@@ -21,7 +21,6 @@ from ottla.spark.pipelines.load import load
 from ottla.spark.pipelines.preflight import fill
 from ottla.sync import Producer
 from ottla.testing.embedded import EmbeddedBroker
-from tests.support.faults_broker import soak
 from tests.support.pipelines import run_once
 from tests.support.processes import descendants
 from tests.support.spark import pyspark_warnings
@@ -212,9 +211,7 @@ def counts(words):
 """
 
 
-@pytest.mark.skipif(
-    not soak(), reason="RocksDB and a process for the state of each task; part of make soak"
-)
+@pytest.mark.soak("RocksDB and a process for the state of each task")
 def test_case_54_state_of_ones_own_is_right_after_a_restart(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:

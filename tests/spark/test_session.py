@@ -42,10 +42,7 @@ def test_streams_that_start_at_once_share_a_map_that_threads_may_share(
     assert found.getClass().getName() == "java.util.concurrent.ConcurrentHashMap"
 
 
-@pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "soak",
-    reason="a second JVM, which a busy machine takes a minute to start; part of make soak",
-)
+@pytest.mark.soak("a second JVM, which a busy machine takes a minute to start")
 def test_case_49_55_a_stock_session_on_the_bundled_java_reads_the_same(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:

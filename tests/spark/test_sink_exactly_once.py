@@ -159,7 +159,7 @@ def test_case_41_an_older_driver_is_fenced_and_nothing_is_mixed(
     assert query.committed().total() == 32
 
 
-@pytest.mark.skipif(not soak(), reason="each driver is a JVM; part of make soak")
+@pytest.mark.soak("each driver is a JVM")
 def test_case_41_the_older_of_two_drivers_is_fenced(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
@@ -176,7 +176,7 @@ def test_case_41_the_older_of_two_drivers_is_fenced(
     assert query.committed().total() == 64
 
 
-@pytest.mark.skipif(not soak(), reason="each driver is a JVM; part of make soak")
+@pytest.mark.soak("each driver is a JVM")
 @pytest.mark.parametrize("point", [SLOW, HELD])
 def test_case_40_the_next_driver_goes_on_where_one_was_killed(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path, point: str

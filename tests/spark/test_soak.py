@@ -21,7 +21,7 @@ import pytest
 from ottla.client.admin.admin import Admin
 from ottla.spark.offsets import from_json
 from ottla.spark.pipelines.checkpoints import read_checkpoint
-from tests.support.faults_broker import BrokerProcess, soak
+from tests.support.faults_broker import BrokerProcess
 from tests.support.processes import watching
 from tests.support.spark_share import lags
 from tests.support.spark_soak import (
@@ -49,7 +49,7 @@ from tests.support.spark_soak_memory import Memory
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(not soak(), reason="takes an hour; part of make soak")
+pytestmark = pytest.mark.soak("takes an hour")
 
 MINUTES: Final = float(os.environ.get("OTTLA_SOAK_MINUTES", "60"))
 KILL_SECONDS: Final = float(os.environ.get("OTTLA_SOAK_KILL_SECONDS", "120"))

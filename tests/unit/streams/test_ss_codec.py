@@ -224,6 +224,7 @@ ORIGINALS = {
 """Bytes, frames, the last one's stream; of each beacon the remaining bytes and the checksum."""
 
 
+@pytest.mark.soak("reads the crate that the next test fetches and builds")
 @pytest.mark.parametrize("name", ORIGINALS)
 def test_v12_the_samples_of_the_original_are_encoded_again_byte_for_byte(name: str) -> None:
     """They come with the published crate and are read where cargo has unpacked it."""
@@ -320,10 +321,8 @@ def test_t54_a_frame_that_does_not_fit_changes_nothing(limit: int) -> None:
     assert entries(decode(data)[0]) == kept
 
 
-@pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "soak" or shutil.which("cargo") is None,
-    reason="building the original takes minutes: make soak does, where cargo is installed",
-)
+@pytest.mark.soak("building the original takes minutes")
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="cargo is not installed")
 def test_v12_the_original_as_built_here_reads_alike_and_goes_on_alike(tmp_path: Path) -> None:
     peer = build_peer()
     assert peer is not None

@@ -34,7 +34,10 @@ def minio_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield endpoint
 
 
-@pytest.fixture(params=["local-directory", "obstore-memory", "s3-moto", "s3-minio"])
+MINIO = pytest.param("s3-minio", marks=pytest.mark.long)
+
+
+@pytest.fixture(params=["local-directory", "obstore-memory", "s3-moto", MINIO])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     """One store after the other; the name of the test says which."""
     kind: str = request.param

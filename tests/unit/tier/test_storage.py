@@ -29,7 +29,7 @@ from ottla.tier.store.layout import (
     topic_id_of,
 )
 from ottla.tier.store.storage_manager import LogPieces, RemoteStorageManager
-from tests.support.s3 import minio_program, rsm_config
+from tests.support.s3 import rsm_config
 from tests.support.tier_copies import put_file
 from tests.support.tier_logs import Rolled, make_log, rolled
 from tests.support.tiering import TIP, TOPIC_ID
@@ -200,23 +200,22 @@ asyncio.run(main())
 """
 
 
-# moto takes as long as all the other tests together: it stands in only where MinIO is not.
-S3 = "s3-moto" if minio_program() is None else "s3-minio"
+# Not moto: it holds what it is given in this process.
+S3 = pytest.param("s3-minio", marks=pytest.mark.long)
 
 
 @pytest.mark.parametrize("kind", ["local-directory", S3])
 def test_case_59_the_size_of_an_upload_does_not_matter_to_memory(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    # moto holds what it is given in this process; the full size is for those that do not.
-    soak = os.environ.get("HYPOTHESIS_PROFILE") == "soak" and kind != "s3-moto"
+    soak = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
     size = 1 << 30 if soak else 160 << 20
     path = tmp_path / "large"
     with path.open("wb") as file:
         file.truncate(size)
     config = {"rsm.config.url": f"file://{tmp_path}/store"}
     if kind != "local-directory":
-        config = rsm_config(request.getfixturevalue(f"{kind.removeprefix('s3-')}_endpoint"), "")
+        config = rsm_config(request.getfixturevalue("minio_endpoint"), "")
     script = tmp_path / "upload.py"
     script.write_text(UPLOAD)
     pairs = [f"{key}={value}" for key, value in config.items()]
