@@ -88,6 +88,12 @@ class StorageFailure(LogError):
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class LogClosed(LogError):
+    """The log is closed: its topic was deleted, another node leads it, or the broker stops."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 class UnsupportedCompression(LogError):
     """The codec does not exist, or not for this request version."""
 

@@ -1,9 +1,20 @@
 """One partition's log: append, read, flush, and the offsets that describe it.
 
+The offsets, from left to right: log start, local start, last stable, high watermark, log end; the
+recovery point lies somewhere up to the end and says what a crash of the machine cannot take any
+more. Log start and local start are the same unless the log is tiered: what lies between them is in
+the remote tier alone.
+
 Threads: `append`, `append_many`, `read`, `advance_high_watermark`, `apply_retention`, `install`,
-`delete_records_before`, `drop_local_segments`, `roll` and the plain attributes belong to one
-thread, the broker's event loop. `flush`, `purge` and the time lookups block and may run in a worker
-thread meanwhile; at most one `flush` of a log at a time. `open` and `close` block too.
+`delete_records_before`, `drop_local_segments`, `roll`, `begin_close` and the plain attributes
+belong to one thread, the broker's event loop. `flush`, `purge`, `read_files` and the time lookups
+block and may run in a worker thread meanwhile, each under a lease of its own. `open` and `close`
+block too.
+
+Life: whoever reads or writes files of a log outside its thread holds a `lease`. `close` refuses
+new calls at once (`LogClosed`), and the files are closed when the last lease is released; see
+`ottla.log.life`. Each open log has its own `incarnation`, so what a worker found out about one log
+is never taken for another that has the same directory now.
 
 Durability: `append` returns when the operating system has the bytes. `flush` makes them durable
 and says up to which offset; the caller then advances the high watermark and answers. An I/O error
@@ -14,21 +25,27 @@ because after a failed sync nobody knows what the disk holds.
 from __future__ import annotations
 
 import struct
+import threading
 from bisect import bisect_left
+from contextlib import suppress
+from itertools import count
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from ottla.log import reading
+from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
 from ottla.log.errors import (
     LogError,
     OffsetMovedToTieredStorage,
     OffsetOutOfRange,
     PolicyViolation,
+    StorageFailure,
 )
+from ottla.log.life import Leases, Life
 from ottla.log.producer_state import Origin
 from ottla.log.reading import ReadResult, TimestampOffset
-from ottla.log.recovery import SWAP
-from ottla.log.retention import expired_segments
+from ottla.log.recovery import SWAP, LogLoader
+from ottla.log.retention import SegmentBin, expired_segments
 from ottla.log.segment import (
     INDEX_SUFFIXES,
     LOG,
@@ -37,19 +54,28 @@ from ottla.log.segment import (
     Segment,
     segment_path,
 )
-from ottla.log.state import LogState
+from ottla.log.storage import OsStorage
+from ottla.log.tail import DEFAULT_TAIL_BYTES, TailCache
 from ottla.wire.batch import LENGTH_OVERHEAD, RecordBatch
+from ottla.wire.errors import BatchError
 from ottla.wire.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from ottla.log.compaction import CompactedGroup
+    from ottla.log.config import LogConfig
     from ottla.log.index import AbortedTransaction
+    from ottla.log.life import Lease
+    from ottla.log.producer_state import Producer
+    from ottla.log.recovery import LoadedLog
+    from ottla.log.storage import Storage
 
 _PATCHED = struct.Struct(">qii")  # base offset, length, leader epoch: what precedes the magic
 DELETE_TO_HIGH_WATERMARK: Final = -1
 _by_base = attrgetter("base_offset")
+_incarnations = count(1)
 
 
 class AppendResult(NamedTuple):
@@ -71,8 +97,147 @@ class _Staged(NamedTuple):
     max_timestamp: int
 
 
-class PartitionLog(LogState):
+class PartitionLog:
     """See the module's docstring. Make one with `PartitionLog.open`."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        directory: Path,
+        config: LogConfig,
+        loaded: LoadedLog,
+        *,
+        recovery_point: int,
+        high_watermark: int,
+        log_start_offset: int,
+        tail_bytes: int,
+    ) -> None:
+        self.storage = storage
+        self.directory = directory
+        self.config = config
+        self._segments = loaded.segments
+        self._active = loaded.segments[-1]
+        self._producers = loaded.producers
+        self.epochs = loaded.epochs
+        self.log_end_offset = self._active.next_offset
+        # The oldest part of a tiered log is in the remote tier alone.
+        first = 0 if config.remote_storage_enable else self._segments[0].base_offset
+        self.log_start_offset = min(max(log_start_offset, first), self.log_end_offset)
+        self.recovery_point = min(recovery_point, self.log_end_offset)
+        self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
+        self._tail = TailCache(tail_bytes)
+        self._bin = SegmentBin()
+        self.incarnation = next(_incarnations)
+        self._leases = Leases(directory.name, self._give_back)
+        self._failure: BaseException | None = None
+        self._usable = True  # open and online: one look for those who are called most
+        self._left = self._closed_cleanly = False
+        self._flushing = threading.Lock()
+        self._directory_changes = 1  # grows with every file made; what flush has to sync
+        self._directory_synced = 0
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        clean: bool = False,
+        recovery_point: int = 0,
+        high_watermark: int = 0,
+        log_start_offset: int = 0,
+        tail_bytes: int = DEFAULT_TAIL_BYTES,
+        storage: Storage | None = None,
+    ) -> Self:
+        """Load or make the log in `directory`. Blocks.
+
+        `clean` says that every file was closed by `close(clean=True)`; the three offsets come from
+        the data directory's checkpoints.
+        """
+        storage = storage or OsStorage()
+        try:
+            loaded = LogLoader(
+                storage,
+                directory,
+                config,
+                now_ms=now_ms,
+                clean=clean,
+                recovery_point=recovery_point,
+                log_start_offset=log_start_offset,
+            ).load()
+        except (OSError, CorruptSegment, BatchError) as error:
+            raise StorageFailure(f"log {directory.name} cannot be opened: {error}") from error
+        return cls(
+            storage,
+            directory,
+            config,
+            loaded,
+            recovery_point=recovery_point,
+            high_watermark=high_watermark,
+            log_start_offset=log_start_offset,
+            tail_bytes=tail_bytes,
+        )
+
+    # What the log is
+
+    @property
+    def life(self) -> Life:
+        return self._leases.life
+
+    def lease(self) -> Lease:
+        """Keep the files open until it is released; LogClosed unless the log is OPEN.
+
+        Any thread. Holding one neither keeps the log from closing nor keeps its directory where it
+        is: look at `life` before you change anything by what you found out.
+        """
+        return self._leases.take()
+
+    @property
+    def online(self) -> bool:
+        return self._failure is None
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Oldest first; the last one grows. The tuple itself never changes."""
+        return self._segments
+
+    @property
+    def local_start_offset(self) -> int:
+        """The first offset that can be read here."""
+        return max(self.log_start_offset, self._segments[0].base_offset)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def unflushed(self) -> int:
+        """Records that a crash of the machine may still take."""
+        return self.log_end_offset - self.recovery_point
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where a reader with isolation 1 stops."""
+        unstable = self._producers.first_unstable_offset(self.high_watermark)
+        if unstable is None or unstable > self.high_watermark:
+            return self.high_watermark
+        return unstable
+
+    def producers(self) -> list[Producer]:
+        """For DescribeProducers; the entries are the log's own, to be read at once."""
+        return list(self._producers)
+
+    def producer(self, producer_id: int) -> Producer | None:
+        """What is known of one producer; the log's own entry, to be read at once."""
+        return self._producers.get(producer_id)
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
+        return self._producers.expire(now_ms, expiration_ms)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """(epoch, end offset) for OffsetForLeaderEpoch, None if unknown."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     # Appending
 
@@ -104,7 +269,7 @@ class PartitionLog(LogState):
 
         A refused batch does not affect the others; its error stands in its place.
         """
-        self._require_online()
+        self._require_usable()
         if leader_epoch > self.epochs.latest:
             self.epochs.assign(leader_epoch, self.log_end_offset)
         config = self.config
@@ -192,7 +357,7 @@ class PartitionLog(LogState):
         They fit in `max_bytes`, except that with `min_one_message` the first one comes whole
         whatever its size. Blocks on a file read when the tail cache does not hold the offset.
         """
-        self._require_online()
+        self._require_usable()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(
                 f"offset {offset} is not in {self.log_start_offset}..{self.log_end_offset}"
@@ -207,9 +372,34 @@ class PartitionLog(LogState):
             offset, max_bytes, upper_bound_offset, at_least_one=min_one_message
         )
         if chunks is None:
+            return self.read_files(
+                offset,
+                max_bytes,
+                upper_bound_offset=upper_bound_offset,
+                min_one_message=min_one_message,
+            )
+        return ReadResult(chunks, sum(map(len, chunks)))
+
+    def read_files(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        upper_bound_offset: int,
+        min_one_message: bool,
+    ) -> ReadResult:
+        """Like `read`, but from the files alone: for worker threads.
+
+        Nothing comes back for an offset that is not on local disk.
+        """
+        self._require_usable()
+        segments = self._segments
+        if not segments[0].base_offset <= offset < upper_bound_offset:
+            return ReadResult([], 0)
+        with self.lease():
             try:
                 chunks = reading.read_segments(
-                    self._segments,
+                    segments,
                     offset,
                     max_bytes,
                     upper_bound_offset,
@@ -225,19 +415,23 @@ class PartitionLog(LogState):
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record not older than `timestamp`, exact inside its batch. Blocks."""
-        self._require_online()
-        try:
-            return reading.offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
-        except (OSError, CorruptSegment) as error:
-            raise self._fail(error) from error
+        self._require_usable()
+        with self.lease():
+            try:
+                return reading.offset_for_timestamp(
+                    self._segments, timestamp, self.log_start_offset
+                )
+            except (OSError, CorruptSegment) as error:
+                raise self._fail(error) from error
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record with the largest timestamp. Blocks."""
-        self._require_online()
-        try:
-            return reading.max_timestamp_offset(self._segments, self.log_start_offset)
-        except (OSError, CorruptSegment) as error:
-            raise self._fail(error) from error
+        self._require_usable()
+        with self.lease():
+            try:
+                return reading.max_timestamp_offset(self._segments, self.log_start_offset)
+            except (OSError, CorruptSegment) as error:
+                raise self._fail(error) from error
 
     # Shrinking
 
@@ -246,7 +440,7 @@ class PartitionLog(LogState):
 
         Nothing is served below it any more; whole segments below it go with `apply_retention`.
         """
-        self._require_online()
+        self._require_usable()
         if not self.config.deletes:
             raise PolicyViolation("records of a topic that is only compacted cannot be deleted")
         if offset == DELETE_TO_HIGH_WATERMARK:
@@ -266,7 +460,7 @@ class PartitionLog(LogState):
 
     def apply_retention(self, now_ms: int) -> list[Segment]:
         """Let expired segments go; those that went. Their files stay until `purge`."""
-        self._require_online()
+        self._require_usable()
         try:
             count = expired_segments(
                 self._segments,
@@ -286,7 +480,7 @@ class PartitionLog(LogState):
 
     def drop_local_segments(self, count: int, now_ms: int) -> list[Segment]:
         """Let the oldest `count` segments go, never the last; the log start stays where it is."""
-        self._require_online()
+        self._require_usable()
         gone = self._segments[: min(count, len(self._segments) - 1)]
         self._segments = self._segments[len(gone) :]
         try:
@@ -300,7 +494,7 @@ class PartitionLog(LogState):
 
     def roll(self, now_ms: int) -> None:
         """End the active segment, if it holds anything, so that it can leave."""
-        self._require_online()
+        self._require_usable()
         try:
             if self._active.size:
                 self._roll(now_ms)
@@ -315,9 +509,10 @@ class PartitionLog(LogState):
 
         Only renames, in an order that a crash may cut anywhere: up to the first one the old
         segments count, from then on the new one. False, and nothing done, if retention has taken
-        one of the old segments meanwhile.
+        one of the old segments meanwhile. On a log that is closed nothing is touched: its
+        directory may be another topic's by now.
         """
-        self._require_online()
+        self._require_usable()
         first = bisect_left(self._segments, compacted.old[0].base_offset, key=_by_base)
         last = first + len(compacted.old)
         new = compacted.new
@@ -342,10 +537,105 @@ class PartitionLog(LogState):
 
     def purge(self, now_ms: int) -> int:
         """Unlink segments that went file.delete.delay.ms ago; how many. Blocks, any thread."""
+        with self.lease():
+            try:
+                return self._bin.purge(now_ms)
+            except OSError as error:
+                raise self._fail(error) from error
+
+    # Durability
+
+    def flush(self) -> int:
+        """Make everything appended so far durable; the offset up to which it is. Blocks."""
+        self._require_usable()
+        with self.lease(), self._flushing:
+            return self._flush()
+
+    def _flush(self) -> int:
+        end = self.log_end_offset
+        changes = self._directory_changes
+        segments = self._segments
         try:
-            return self._bin.purge(now_ms)
+            if self.epochs.dirty:
+                self.epochs.dirty = False
+                self.storage.replace_file(self.directory / EPOCHS_FILE, self.epochs.encode())
+            if end > self.recovery_point or changes != self._directory_synced:
+                self._sync(segments)
+            if changes != self._directory_synced:
+                self.storage.fsync_dir(self.directory)
+                self._directory_synced = changes
         except OSError as error:
             raise self._fail(error) from error
+        self.recovery_point = max(self.recovery_point, end)
+        return end
+
+    def _sync(self, segments: tuple[Segment, ...]) -> None:
+        for segment in reversed(segments):
+            if segment.next_offset <= self.recovery_point and segment.indexes_synced:
+                break
+            segment.sync()
+            self.storage.sync_file(segment_path(self.directory, segment.base_offset, SNAPSHOT))
+
+    def advance_high_watermark(self, offset: int) -> int:
+        """Let readers see up to `offset`; it never goes back nor past the end. The new value."""
+        self.high_watermark = max(self.high_watermark, min(offset, self.log_end_offset))
+        return self.high_watermark
+
+    def begin_close(self) -> None:
+        """Refuse every call and lease from now on; `close` is to follow, in any thread."""
+        self._usable = False
+        self._leases.begin_close()
+
+    def close(self, *, clean: bool = True) -> bool:
+        """Refuse every call, and give the files back when the last lease is released. Blocks.
+
+        With `clean` everything is made durable first. True if `open` may trust the files as they
+        are. A log that is offline, or that fails now, gives False: then the data directory must
+        not be marked as shut down cleanly. Closing twice changes nothing. To be called in the
+        log's thread, or in a worker after `begin_close`.
+        """
+        self.begin_close()
+        if not self._left:
+            self._left = True
+            if clean and self.online:
+                with suppress(StorageFailure), self._flushing:
+                    self._finish()
+                    self._closed_cleanly = True
+            self._tail.clear()
+            self._leases.leave()
+        return self._closed_cleanly
+
+    def _give_back(self) -> None:
+        """Nobody is left inside."""
+        for segment in self._segments:
+            segment.file.close()
+        self._bin.clear()
+
+    def _finish(self) -> None:
+        """Write what only a running log keeps in memory, and sync all of it."""
+        try:
+            self._active.write_indexes()
+            snapshot = segment_path(self.directory, self.log_end_offset, SNAPSHOT)
+            self.storage.replace_file(snapshot, self._producers.encode())
+        except OSError as error:
+            raise self._fail(error) from error
+        self._directory_changes += 1
+        self.recovery_point = min(self.recovery_point, self._active.base_offset)
+        self._flush()
+
+    # Failing
+
+    def _require_usable(self) -> None:
+        if not self._usable:
+            if self._leases.life is not Life.OPEN:
+                raise self._leases.closed()
+            raise StorageFailure(f"log {self.directory.name} is offline: {self._failure}")
+
+    def _fail(self, error: BaseException) -> StorageFailure:
+        """Take the log offline."""
+        self._failure = self._failure or error
+        self._usable = False
+        return StorageFailure(f"log {self.directory.name} went offline: {error}")
 
 
 def _stamped(batch: RecordBatch, now_ms: int) -> RecordBatch:

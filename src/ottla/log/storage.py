@@ -8,7 +8,6 @@ Errors are the operating system's own OSError; the log decides what they mean.
 from __future__ import annotations
 
 import os
-import weakref
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -26,14 +25,24 @@ TMP_SUFFIX: Final = ".tmp"
 class File:
     """An open file. It closes on `close`, or when its last user lets go of it.
 
-    A reader that holds a segment which retention has just deleted can thus read on.
+    A reader that holds a segment which retention has just deleted can thus read on. A closed one
+    has no descriptor: the number may be another file's by then.
     """
 
-    __slots__ = ("__weakref__", "close", "fd")
+    __slots__ = ("_storage", "fd")
 
     def __init__(self, storage: Storage, path: Path, *, create: bool = False) -> None:
+        self.fd = -1
+        self._storage = storage
         self.fd = storage.open(path, create=create)
-        self.close = weakref.finalize(self, storage.close, self.fd)
+
+    def close(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            self._storage.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class Storage(ABC):

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.log.config import LogConfig
-from ottla.log.errors import StorageFailure
+from ottla.log.errors import LogClosed, StorageFailure
+from ottla.log.life import Life
 from ottla.log.partition import PartitionLog
 from ottla.wire.batch import iter_batches
 from tests.support.log_batches import batch_of, read_all
@@ -29,7 +30,7 @@ CONFIG = LogConfig(
 )
 
 
-class Life:
+class Script:
     """One run of the script, and what it was told."""
 
     def __init__(self, storage: MemoryStorage, config: LogConfig = CONFIG) -> None:
@@ -98,7 +99,7 @@ class Life:
 
 def total_calls() -> int:
     storage = MemoryStorage()
-    Life(storage).run()
+    Script(storage).run()
     assert storage.open_files == 0
     return storage.calls
 
@@ -110,7 +111,7 @@ def test_the_script_is_long_enough() -> None:
     assert CALLS > 120
 
 
-def take_down(life: Life, fault: Fault) -> None:
+def take_down(life: Script, fault: Fault) -> None:
     if fault in (Fault.SHORT_WRITE, Fault.BIT_FLIP):
         life.run()
         return
@@ -126,6 +127,7 @@ def take_down(life: Life, fault: Fault) -> None:
 
 def assert_offline(log: PartitionLog) -> None:
     assert not log.online
+    refusal = StorageFailure if log.life is Life.OPEN else LogClosed  # the fault struck in close
     end = log.log_end_offset
     for call in (
         lambda: log.append(batch_of(b"x"), leader_epoch=9, now_ms=0),
@@ -135,7 +137,7 @@ def assert_offline(log: PartitionLog) -> None:
         lambda: log.offset_for_timestamp(0),
         log.flush,
     ):
-        with pytest.raises(StorageFailure):
+        with pytest.raises(refusal):
             call()
     assert not log.close()
 
@@ -145,7 +147,7 @@ def assert_offline(log: PartitionLog) -> None:
 def test_a_fault_at_every_call(fault: Fault, survival: Survival) -> None:
     for number in range(CALLS):
         storage = MemoryStorage({number: fault})
-        life = Life(storage)
+        life = Script(storage)
         take_down(life, fault)
         left = storage.crash(survival)
         if fault is Fault.BIT_FLIP:
@@ -163,7 +165,7 @@ def test_a_fault_at_every_call(fault: Fault, survival: Survival) -> None:
 @pytest.mark.parametrize("survival", [Survival.HALF, Survival.EVERYTHING])
 def test_a_crash_during_recovery_changes_nothing(survival: Survival) -> None:
     storage = MemoryStorage({CALLS * 3 // 4: Fault.TORN_CRASH})
-    life = Life(storage)
+    life = Script(storage)
     take_down(life, Fault.TORN_CRASH)
     number = 0
     while True:
@@ -182,7 +184,7 @@ def test_a_crash_during_recovery_changes_nothing(survival: Survival) -> None:
 
 def test_a_full_disk_is_an_error_also_when_opening() -> None:
     with pytest.raises(StorageFailure):
-        Life(MemoryStorage({0: Fault.ENOSPC})).run()
+        Script(MemoryStorage({0: Fault.ENOSPC})).run()
 
 
 @pytest.mark.parametrize(
@@ -196,7 +198,7 @@ def test_a_full_disk_is_an_error_also_when_opening() -> None:
 )
 def test_a_read_that_fails_takes_the_log_offline(ask: Callable[[PartitionLog], object]) -> None:
     storage = MemoryStorage()
-    life = Life(storage)
+    life = Script(storage)
     log = life.open(storage)
     for number in range(8):
         life.append(log, number)
@@ -225,7 +227,7 @@ def test_more_batches_than_one_call_takes(tmp_path: Path) -> None:
 
 
 def test_other_logs_go_on(tmp_path: Path) -> None:
-    failing = Life(MemoryStorage({30: Fault.EIO}))
+    failing = Script(MemoryStorage({30: Fault.EIO}))
     with pytest.raises(StorageFailure):
         failing.run()
     healthy = PartitionLog.open(tmp_path, replace(CONFIG, segment_bytes=900), now_ms=0)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.errors import ApiError
 from ottla.log.compaction import dirty_ratio, plan_compaction, run_compaction
 from ottla.log.errors import LogError
+from ottla.log.life import Life
 
 if TYPE_CHECKING:
     from ottla.broker.hosting.partitions import HostedPartition
@@ -35,9 +36,13 @@ async def compact_dirtiest(node: Node) -> bool:
     if chosen is None:
         return False
     _, partition, plan = chosen
-    result = await node.run_blocking(partial(run_compaction, plan))
+    log = partition.log
+    with log.lease():
+        result = await node.run_blocking(partial(run_compaction, plan))
+    if log.life is not Life.OPEN:
+        return True  # deleted or moved meanwhile: its directory may be another topic's now
     for group in result.groups:
-        partition.log.install(group, now_ms)
+        log.install(group, now_ms)
     node.data.compacted(partition, result.first_dirty_offset)
     return True
 

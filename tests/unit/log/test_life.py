@@ -1,0 +1,186 @@
+"""A log on its way out: who is refused, who may finish, and when the files are closed."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.log.compaction import plan_compaction, run_compaction
+from ottla.log.config import LogConfig
+from ottla.log.errors import LogClosed
+from ottla.log.life import Life
+from ottla.log.partition import PartitionLog
+from ottla.log.reading import read_segments
+from tests.support.log_batches import batch_of, read_all
+from tests.support.log_faults import MemoryStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HOME = Path("/data/t-0")
+COMPACTED = LogConfig(segment_bytes=300, cleanup_policy=frozenset({"compact"}))
+
+
+def open_log(
+    home: Path = HOME, config: LogConfig | None = None, storage: MemoryStorage | None = None
+) -> PartitionLog:
+    return PartitionLog.open(home, config or LogConfig(), now_ms=0, tail_bytes=0, storage=storage)
+
+
+def fill(log: PartitionLog, *values: bytes) -> bytes:
+    for value in values:
+        log.append(batch_of(value), leader_epoch=0, now_ms=0)
+    log.advance_high_watermark(log.flush())
+    return read_all(log)
+
+
+def test_each_log_has_its_own_incarnation(tmp_path: Path) -> None:
+    first = open_log(tmp_path)
+    assert first.life is Life.OPEN
+    first.close()
+    assert first.incarnation != open_log(tmp_path).incarnation
+
+
+def test_files_close_when_the_last_lease_is_released() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage=storage)
+    first, second = log.lease(), log.lease()
+    assert log.close(clean=True)
+    first.release()
+    first.release()
+    assert (log.life, storage.open_files > 0) == (Life.CLOSING, True)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(second.release).result()
+    assert (log.life, storage.open_files) == (Life.CLOSED, 0)
+
+
+def test_a_lease_is_given_back_after_an_error() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage=storage)
+    with pytest.raises(ZeroDivisionError), log.lease():
+        raise ZeroDivisionError
+    log.close()
+    assert (log.life, storage.open_files) == (Life.CLOSED, 0)
+
+
+CALLS: dict[str, Callable[[PartitionLog], object]] = {
+    "lease": lambda log: log.lease(),
+    "append": lambda log: log.append(batch_of(b"x"), leader_epoch=0, now_ms=0),
+    "read": lambda log: log.read(0, 100, upper_bound_offset=1, min_one_message=True),
+    "read_files": lambda log: log.read_files(0, 100, upper_bound_offset=1, min_one_message=True),
+    "offset_for_timestamp": lambda log: log.offset_for_timestamp(0),
+    "max_timestamp_offset": lambda log: log.max_timestamp_offset(),
+    "flush": lambda log: log.flush(),
+    "purge": lambda log: log.purge(0),
+    "roll": lambda log: log.roll(0),
+    "apply_retention": lambda log: log.apply_retention(0),
+    "drop_local_segments": lambda log: log.drop_local_segments(1, 0),
+    "delete_records_before": lambda log: log.delete_records_before(0),
+}
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["closed", "closing"])
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_closed_log_refuses_every_call(
+    call: Callable[[PartitionLog], object], *, held: bool
+) -> None:
+    storage = MemoryStorage()
+    log = open_log(storage=storage)
+    fill(log, b"x")
+    lease = log.lease() if held else None
+    log.close(clean=False)
+    calls = storage.calls
+    with pytest.raises(LogClosed, match=r"t-0 is clos.*look the partition up again"):
+        call(log)
+    assert storage.calls == calls
+    if lease is not None:
+        lease.release()
+
+
+def test_closing_begins_in_the_logs_thread_and_ends_in_a_worker() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage=storage)
+    log.append(batch_of(b"x"), leader_epoch=0, now_ms=0)
+    log.begin_close()
+    with pytest.raises(LogClosed):
+        log.append(batch_of(b"y"), leader_epoch=0, now_ms=0)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(log.close).result()
+    assert (log.life, log.recovery_point) == (Life.CLOSED, 1)
+
+
+class PausingStorage(MemoryStorage):
+    """Stops in the first sync until it is told to go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def fdatasync(self, fd: int) -> None:
+        self.reached.set()
+        assert self.go_on.wait(30)
+        super().fdatasync(fd)
+
+
+def test_a_flush_that_is_under_way_keeps_its_descriptor() -> None:
+    storage = PausingStorage()
+    log = open_log(storage=storage)
+    fill(log, b"x")
+    log.append(batch_of(b"y"), leader_epoch=0, now_ms=0)
+    storage.reached.clear()
+    storage.go_on.clear()
+    with ThreadPoolExecutor(1) as pool:
+        flushed = pool.submit(log.flush)
+        try:
+            assert storage.reached.wait(30)
+            log.close(clean=False)  # does not wait for the worker
+            assert (log.life, storage.open_files) == (Life.CLOSING, 1)
+        finally:
+            storage.go_on.set()
+        assert flushed.result() == 2
+    assert (log.life, storage.open_files) == (Life.CLOSED, 0)
+
+
+def test_a_descriptor_is_never_another_logs_under_a_reader(tmp_path: Path) -> None:
+    """A deleted log is read on by a worker while a new one is opened."""
+    old = open_log(tmp_path / "old-0")
+    expected = fill(old, b"of the old topic")
+    segments, lease = old.segments, old.lease()
+    old.close(clean=False)
+    others = [open_log(tmp_path / f"new-{number}") for number in range(3)]
+    for log in others:
+        fill(log, b"of the new topic")
+    assert b"".join(read_segments(segments, 0, 1000, 1, at_least_one=True)) == expected
+    lease.release()
+    # A reader without a lease is a fault of its own; it must not be shown another topic.
+    others.append(open_log(tmp_path / "new-3"))
+    fill(others[-1], b"of the new topic")
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        read_segments(segments, 0, 1000, 1, at_least_one=True)
+
+
+def test_a_compaction_of_a_deleted_log_touches_nothing_of_its_successor(tmp_path: Path) -> None:
+    home = tmp_path / "t-0"
+    old = open_log(home, COMPACTED)
+    fill(old, *(b"%d" % number * 40 for number in range(20)))
+    plan = plan_compaction(old, 0, 0)
+    assert plan is not None
+    result = run_compaction(plan)
+    old.close(clean=False)
+    home.rename(tmp_path / "t-0.deleted")
+    new = open_log(home, COMPACTED)
+    expected = fill(new, *(b"new %d" % number * 10 for number in range(20)))
+    before = {path.name: path.read_bytes() for path in home.iterdir()}
+    for group in result.groups:
+        with pytest.raises(LogClosed):
+            old.install(group, 0)
+    assert {path.name: path.read_bytes() for path in home.iterdir()} == before
+    assert new.close()
+    again = PartitionLog.open(home, COMPACTED, now_ms=0, clean=True, recovery_point=20)
+    assert read_all(again) == expected
