@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         OffsetError,
         OffsetLockTimeout,
         OffsetRegression,
+        OffsetStoreError,
         PostCommitHookError,
         StaleOffset,
     )
@@ -216,6 +217,7 @@ __all__ = [
     "OffsetError",
     "OffsetLockTimeout",
     "OffsetRegression",
+    "OffsetStoreError",
     "OttlaError",
     "OwnerRule",
     "PayloadDecodeError",
@@ -321,6 +323,7 @@ _HOMES = {
     "OffsetError": "ottla.offsets.errors",
     "OffsetLockTimeout": "ottla.offsets.errors",
     "OffsetRegression": "ottla.offsets.errors",
+    "OffsetStoreError": "ottla.offsets.errors",
     "OwnerRule": "ottla.spark.errors",
     "PayloadDecodeError": "ottla.streams.errors",
     "PositionOutOfRange": "ottla.streams.errors",

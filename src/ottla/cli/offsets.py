@@ -141,7 +141,6 @@ def delete(
 def _with_store(
     url: str, command: Callable[[SyncOffsetStore], T], *, may_create: bool = False
 ) -> T:
-    import sqlite3
     from pathlib import Path
 
     from ottla.offsets import OffsetError, SyncSqliteOffsetStore
@@ -160,15 +159,10 @@ def _with_store(
     try:
         with store:
             return command(store)
-    except (OffsetError, ValueError, OSError, sqlite3.Error) as error:
+    except (OffsetError, ValueError) as error:
         fail(error)
     except ImportError:
         fail("PostgreSQL needs a driver: pip install 'ottla[postgres]'")
-    except Exception as error:
-        # psycopg is not installed everywhere, so its errors are told by where they come from.
-        if not type(error).__module__.startswith("psycopg"):
-            raise
-        fail(error)
 
 
 def _key(consumer: str, stream: str, shard: int) -> OffsetKey:

@@ -1,7 +1,7 @@
 """Client-managed offsets: stores for positions, and exactly-once as one database transaction.
 
-`OffsetStore` is the protocol, `rules` what every store keeps to. Of Ottla the room imports
-`ottla.errors` alone, and only `postgres` anything beyond the standard library.
+`OffsetStore` is the protocol, `rules` what every store keeps to. The room imports nothing else of
+Ottla but its bottom layer, and only `postgres` anything beyond the standard library.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ottla.offsets.errors import (
     OffsetError,
     OffsetLockTimeout,
     OffsetRegression,
+    OffsetStoreError,
     PostCommitHookError,
     StaleOffset,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "OffsetLockTimeout",
     "OffsetRegression",
     "OffsetStore",
+    "OffsetStoreError",
     "OnCorrupt",
     "OnHookError",
     "PostCommitHook",

@@ -3,23 +3,37 @@
 Every text is one sentence that names the way out. A save that raised has changed nothing, with one
 exception that says so itself: `PostCommitHookError` comes after the save has succeeded. Arguments
 are positional, so that an error survives pickling on its way back from a worker process.
+
+What a driver or the system raises in an operation of a store (`sqlite3.Error`, `psycopg.Error`,
+`OSError`) becomes an `OffsetStoreError`, once, where the store calls it; the driver's own error is
+its cause. On a connection of the caller's the driver's errors stay what they are, since the caller
+handles them for the business data already.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 from ottla.errors import OttlaError
+from ottla.redaction import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ottla.offsets.types import CommitInfo, OffsetKey
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 class OffsetError(OttlaError):
     """A position could not be loaded, saved or deleted."""
+
+
+class OffsetStoreError(OffsetError):
+    """The store could not be reached, read or written; what is stored is what was stored."""
 
 
 class OffsetRegression(OffsetError):
@@ -126,3 +140,31 @@ class PostCommitHookError(ExceptionGroup[Exception], OffsetError):
     def info(self) -> CommitInfo:
         """The first of `infos`; the only one after `save`."""
         return self.infos[0]
+
+
+class _Store(Protocol):
+    @property
+    def _name(self) -> str: ...
+    def _driver_errors(self) -> tuple[type[Exception], ...]: ...
+
+
+S = TypeVar("S", bound=_Store)
+
+
+def wrapped(
+    operation: Callable[Concatenate[S, P], T],
+) -> Callable[Concatenate[S, P], T]:
+    """An operation of a store whose driver's errors become `OffsetStoreError`s."""
+
+    @wraps(operation)
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return operation(self, *args, **kwargs)
+        except OffsetError:
+            raise
+        except Exception as error:
+            if not isinstance(error, self._driver_errors()):
+                raise
+            raise OffsetStoreError(f"{self._name}: {redact(error).strip()}") from error
+
+    return call

@@ -6,7 +6,7 @@ and syncs the directory; a crash at any point leaves the old value or the new on
 saved together share one file, which is added to only by who holds the locks of all its names. A
 load takes no lock, because a rename is atomic and an addition that is not whole does not count, and
 there is no cache: what another process has saved is seen by the next load. What cannot be read is
-reported, never taken for "no position". I/O errors come as the `OSError` they are, and the old
+reported, never taken for "no position". An `OSError` becomes an `OffsetStoreError`, and the old
 value stays.
 """
 
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.offsets import files
 from ottla.offsets.directories import ConsumerDirectories, names
-from ottla.offsets.errors import OffsetCorrupt, OffsetError
+from ottla.offsets.errors import OffsetCorrupt, OffsetError, OffsetStoreError, wrapped
 from ottla.offsets.files import Durability, OpenDirectory
 from ottla.offsets.layouts import (
     MAX_FILE_BYTES,
@@ -97,8 +97,19 @@ class SyncLockFileOffsetStore:
         on_corrupt: OnCorrupt = OnCorrupt.RAISE,
         exclusive: bool = False,
     ) -> None:
-        """`exclusive`: a key, once used, stays locked until `close`, for a single consumer."""
+        """`exclusive`: a key, once used, stays locked until `close`, for a single consumer.
+
+        The directory is made by the first save; a path that cannot be one is refused here.
+        """
         self.base_dir = Path(base_dir)
+        nearest = next(
+            each for each in (self.base_dir, *self.base_dir.absolute().parents) if each.exists()
+        )
+        if not nearest.is_dir():
+            raise OffsetStoreError(
+                f"{self._name}: {nearest} is a file, name a directory "
+                f"(a database of SQLite is sqlite:///{nearest})"
+            )
         self.layout = layout or V1()
         self._directories = ConsumerDirectories(self.base_dir, self.layout, durability)
         self._on_corrupt = on_corrupt
@@ -107,6 +118,7 @@ class SyncLockFileOffsetStore:
         self._process = os.getpid()
         self._numbers = itertools.count()
 
+    @wrapped
     def load(self, key: OffsetKey, *, epoch: str | None = None) -> int | None:
         self._check_process()
         directory = self._directories.of(key.consumer)
@@ -120,6 +132,7 @@ class SyncLockFileOffsetStore:
         entry = self._entry(key.consumer, directory, name, data)
         return None if entry is None else current(key, entry[1], epoch)
 
+    @wrapped
     def save(
         self,
         key: OffsetKey,
@@ -131,6 +144,7 @@ class SyncLockFileOffsetStore:
     ) -> CommitInfo:
         return self._save({key: wish(position, expected, rewind, epoch)})[0]
 
+    @wrapped
     def save_many(
         self,
         items: Mapping[OffsetKey, int],
@@ -142,6 +156,7 @@ class SyncLockFileOffsetStore:
         """One group commit. A crash may keep some of the keys; each of them is old or new."""
         return self._save(wishes(items, expected, rewind, epoch))
 
+    @wrapped
     def delete(self, key: OffsetKey) -> bool:
         self._check_process()
         directory = self._directories.of(key.consumer)
@@ -153,6 +168,7 @@ class SyncLockFileOffsetStore:
             opened.sync()
         return found
 
+    @wrapped
     def list_all(self, consumer: str | None = None) -> dict[OffsetKey, int]:
         self._check_process()
         found = {}
@@ -177,6 +193,13 @@ class SyncLockFileOffsetStore:
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+    @property
+    def _name(self) -> str:
+        return f"offsets in {self.base_dir}"
+
+    def _driver_errors(self) -> tuple[type[Exception], ...]:
+        return (OSError,)
 
     def _save(self, wanted: Mapping[OffsetKey, Wish]) -> list[CommitInfo]:
         self._check_process()

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, overload, runtime_checka
 
 from ottla.offsets import sql
 from ottla.offsets.bound import AsyncBoundOffsets, BoundOffsets, adrive, drive
-from ottla.offsets.errors import NotInTransaction, OffsetError
+from ottla.offsets.errors import NotInTransaction, OffsetError, OffsetStoreError
 from ottla.offsets.sql import DEFAULT_TABLE, LostRace, PostgresDialect
 from ottla.offsets.sqlstore import SyncSqlOffsetStore
 from ottla.offsets.threaded import ThreadedOffsetStore
+from ottla.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 
 SERIALIZATION_FAILURE: Final = "40001"
+UNDEFINED_TABLE: Final = "42P01"
 
 
 @runtime_checkable
@@ -52,7 +54,8 @@ class PsycopgBoundOffsets(BoundOffsets):
 
     def _execute(self, statement: Statement) -> Sequence[Row]:
         _check_psycopg(self._connection, statement)
-        return _execute(self._connection, statement)
+        with _explained():
+            return _execute(self._connection, statement)
 
 
 class AsyncPsycopgBoundOffsets(AsyncBoundOffsets):
@@ -62,7 +65,8 @@ class AsyncPsycopgBoundOffsets(AsyncBoundOffsets):
 
     async def _execute(self, statement: Statement) -> Sequence[Row]:
         _check_psycopg(self._connection, statement)
-        return await _aexecute(self._connection, statement)
+        with _explained():
+            return await _aexecute(self._connection, statement)
 
 
 class AsyncpgBoundOffsets(AsyncBoundOffsets):
@@ -73,7 +77,8 @@ class AsyncpgBoundOffsets(AsyncBoundOffsets):
     async def _execute(self, statement: Statement) -> Sequence[Row]:
         if statement.writes and _is_idle(self._connection):
             raise _not_in_transaction()
-        return await _fetch(self._connection, statement)
+        with _explained():
+            return await _fetch(self._connection, statement)
 
 
 class SyncPostgresOffsetStore(SyncSqlOffsetStore):
@@ -143,11 +148,14 @@ class SyncPostgresOffsetStore(SyncSqlOffsetStore):
             return self._async_transaction(connection, hooks)
         return self._transaction(connection, hooks)
 
-    def close(self) -> None:
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+    @property
+    def _name(self) -> str:
+        return "PostgreSQL" if self._conninfo is None else redact(self._conninfo)
+
+    def _driver_errors(self) -> tuple[type[Exception], ...]:
+        import psycopg
+
+        return (psycopg.Error, OSError)
 
     @contextlib.contextmanager
     def _transaction(
@@ -242,6 +250,19 @@ async def _fetch(connection: AsyncpgConnection, statement: Statement) -> Sequenc
     except Exception as error:
         if getattr(error, "sqlstate", None) == SERIALIZATION_FAILURE:
             raise LostRace from error
+        raise
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """The driver's errors, with what to do about them where that is known."""
+    try:
+        yield
+    except Exception as error:
+        if getattr(error, "sqlstate", None) == UNDEFINED_TABLE:
+            raise OffsetStoreError(
+                f"{error}: make the table once with store.create_table(connection)"
+            ) from error
         raise
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, overload
 
 from ottla.offsets import sql
 from ottla.offsets.bound import AsyncBoundOffsets, BoundOffsets, adrive, drive
-from ottla.offsets.errors import NotInTransaction, OffsetError
+from ottla.offsets.errors import NotInTransaction, OffsetError, OffsetStoreError
 from ottla.offsets.rules import goes_on
 from ottla.offsets.sql import DEFAULT_TABLE, SqliteDialect
 from ottla.offsets.sqlstore import SyncSqlOffsetStore
@@ -73,7 +73,12 @@ class SqliteBoundOffsets(BoundOffsets):
         ):
             dialect = self._dialect
             values = dialect.advance_values(key, expected, position)
-            if connection.execute(dialect.advance_text, values).rowcount:
+            try:
+                advanced = connection.execute(dialect.advance_text, values).rowcount
+            except sqlite3.OperationalError as error:
+                _explain(error)
+                raise
+            if advanced:
                 info = CommitInfo(key, position, expected, datetime.now(UTC), changed=True)
                 self._pending.append(info)
                 return info
@@ -81,11 +86,21 @@ class SqliteBoundOffsets(BoundOffsets):
 
     def _execute(self, statement: Statement) -> Sequence[Row]:
         _check_transaction(self._connection, statement)
-        return _execute(self._connection, statement)
+        try:
+            return _execute(self._connection, statement)
+        except sqlite3.OperationalError as error:
+            _explain(error)
+            raise
 
 
 class SqliteTransaction(SqliteBoundOffsets):
-    """The same within a `with`, which is the transaction."""
+    """The same within a `with`, which is the transaction.
+
+    A connection made with `autocommit=False` (Python 3.12) is in a transaction all the time, and
+    only its own `commit` and `rollback` begin the next one: after a statement `COMMIT` it would
+    commit every further statement by itself. Other connections are given statements, since
+    `commit` does nothing on one made with `autocommit=True`.
+    """
 
     def __enter__(self) -> Self:
         if not self._connection.in_transaction or _may_begin(self._connection):
@@ -93,12 +108,31 @@ class SqliteTransaction(SqliteBoundOffsets):
         return self
 
     def __exit__(self, raised: type[BaseException] | None, *_exc: object) -> None:
-        if raised is None:
-            self._connection.execute("COMMIT")
-            self.committed()
+        if raised is not None:
+            self._roll_back()
+            return
+        try:
+            if _begins_by_itself(self._connection):
+                self._connection.commit()
+            else:
+                self._connection.execute("COMMIT")
+        except BaseException:
+            # A commit can fail, by a deferred foreign key or a full disk, and leave all open.
+            self._roll_back()
+            raise
+        self.committed()
+
+    def _roll_back(self) -> None:
+        self.rolled_back()
+        connection = self._connection
         # An error such as a full disk may have rolled back already.
-        elif self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
+        if connection.in_transaction:
+            if _begins_by_itself(connection):
+                connection.rollback()
+            else:
+                connection.execute("ROLLBACK")
+        elif _begins_by_itself(connection):
+            connection.execute("BEGIN")
 
 
 class AsyncSqliteBoundOffsets(AsyncBoundOffsets):
@@ -108,7 +142,11 @@ class AsyncSqliteBoundOffsets(AsyncBoundOffsets):
 
     async def _execute(self, statement: Statement) -> Sequence[Row]:
         _check_transaction(self._connection, statement)
-        return await _aexecute(self._connection, statement)
+        try:
+            return await _aexecute(self._connection, statement)
+        except sqlite3.OperationalError as error:
+            _explain(error)
+            raise
 
 
 class SyncSqliteOffsetStore(SyncSqlOffsetStore):
@@ -173,11 +211,12 @@ class SyncSqliteOffsetStore(SyncSqlOffsetStore):
             return SqliteTransaction(self._dialect, connection, hooks)
         return self._async_transaction(connection, hooks)
 
-    def close(self) -> None:
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+    @property
+    def _name(self) -> str:
+        return f"SQLite database {self.database}"
+
+    def _driver_errors(self) -> tuple[type[Exception], ...]:
+        return (sqlite3.Error, OSError)
 
     @contextlib.asynccontextmanager
     async def _async_transaction(
@@ -188,11 +227,12 @@ class SyncSqliteOffsetStore(SyncSqlOffsetStore):
         bound = self.bind(connection, hooks=hooks)
         try:
             yield bound
+            await connection.execute("COMMIT")
         except BaseException:
+            bound.rolled_back()
             if connection.in_transaction:
                 await connection.execute("ROLLBACK")
             raise
-        await connection.execute("COMMIT")
         await bound.committed()
 
     @contextlib.contextmanager
@@ -211,13 +251,23 @@ class SyncSqliteOffsetStore(SyncSqlOffsetStore):
                 "connection, or name the file when you make the store"
             )
         if self._connection is None:
-            self._connection = sqlite3.connect(
-                self.database,
-                timeout=BUSY_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,
-            )
-            self.create_table(self._connection)
+            try:
+                connection = sqlite3.connect(
+                    self.database,
+                    timeout=BUSY_SECONDS,
+                    isolation_level=None,
+                    check_same_thread=False,
+                )
+            except sqlite3.OperationalError as error:
+                raise OffsetStoreError(
+                    f"{self._name}: {error}; its directory must be there and writable"
+                ) from error
+            try:
+                self.create_table(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
         return self._connection
 
 
@@ -254,14 +304,29 @@ async def _aexecute(connection: AsyncSqliteConnection, statement: Statement) -> 
         return rows
 
 
+def _explain(error: sqlite3.OperationalError) -> None:
+    """Say what to do about an error, where that is known."""
+    if str(error).startswith("no such table"):
+        raise OffsetStoreError(
+            f"{error}: make it once with store.create_table(connection), "
+            "in the database of the business data"
+        ) from error
+
+
+def _begins_by_itself(connection: sqlite3.Connection | AsyncSqliteConnection) -> bool:
+    """Whether it was made with `autocommit=False`; before Python 3.12 there was no such thing."""
+    return getattr(connection, "autocommit", None) is False
+
+
 def _may_begin(connection: sqlite3.Connection | AsyncSqliteConnection) -> bool:
     """False if the connection has begun by itself, as those with `autocommit=False` always have."""
     if not connection.in_transaction:
         return True
-    if getattr(connection, "autocommit", None) is False:
+    if _begins_by_itself(connection):
         return False
     raise OffsetError(
-        "this connection is in a transaction already: commit it first, or use bind in it"
+        "this connection is in a transaction already: commit it first, or use bind in it "
+        "(one of aiosqlite with autocommit=False always is: use bind, and commit it yourself)"
     )
 
 
@@ -271,6 +336,11 @@ def _check_transaction(
     """Is a transaction open, or will this connection open one before it writes?"""
     if not statement.writes or connection.in_transaction:
         return
+    if _begins_by_itself(connection):
+        raise NotInTransaction(
+            "this connection has autocommit=False and was taken out of its transaction by a "
+            "statement COMMIT or ROLLBACK: use connection.commit() and connection.rollback()"
+        )
     if getattr(connection, "autocommit", None) is True or connection.isolation_level is None:
         raise NotInTransaction(
             "this connection commits every statement by itself: execute BEGIN first, "

@@ -6,12 +6,14 @@ the connection that also writes the business data.
 
 from __future__ import annotations
 
+import os
 import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.offsets import sql
 from ottla.offsets.bound import drive
+from ottla.offsets.errors import OffsetError, wrapped
 from ottla.offsets.rules import wish, wishes
 from ottla.offsets.types import UNSET
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_OF_PARENT: list[object] = []
+"""Connections that a fork has copied: kept, because letting go of one would close it."""
+
 
 class SyncSqlOffsetStore(ABC):
     """Positions in a table."""
@@ -33,6 +38,8 @@ class SyncSqlOffsetStore(ABC):
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._connection: Any = None
 
     @abstractmethod
     def bind(self, connection: Any, *, hooks: HookRunner | None = None) -> Any:
@@ -52,9 +59,26 @@ class SyncSqlOffsetStore(ABC):
     def _own_executor(self) -> Callable[[Statement], Sequence[Row]]:
         """How to read on the store's own connection, without holding up any writer."""
 
+    @property
     @abstractmethod
+    def _name(self) -> str:
+        """The database, for errors."""
+
+    @abstractmethod
+    def _driver_errors(self) -> tuple[type[Exception], ...]:
+        """What the driver raises."""
+
     def close(self) -> None:
         """Close the store's own connection."""
+        if os.getpid() != self._process:
+            # Closing it here would end the parent's session, or give up its locks.
+            _OF_PARENT.append(self._connection)
+            self._connection = None
+            return
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
 
     def load(self, key: OffsetKey, *, epoch: str | None = None) -> int | None:
         return self._read(sql.load(self._dialect, key, epoch))
@@ -93,10 +117,21 @@ class SyncSqlOffsetStore(ABC):
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise OffsetError(
+                "this store was opened before a fork and shares its connection with the parent; "
+                "open a new one in the child"
+            )
+
+    @wrapped
     def _read(self, steps: Steps[T]) -> T:
+        self._check_process()
         with self._lock:
             return drive(steps, self._own_executor())
 
+    @wrapped
     def _write(self, steps: Steps[T]) -> T:
+        self._check_process()
         with self._lock, self._own_transaction() as execute:
             return drive(steps, execute)

@@ -1,6 +1,7 @@
 """Commits of a consumer: on demand, by timer, by count, with each fetch; to backend or store.
 
-A commit that fails by timer is told to whoever calls the consumer next, and tried again.
+A commit that fails by timer, in whatever way, is told to whoever calls the consumer next, and tried
+again at the next tick.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ COMMIT_INTERVAL = 1.0
 STORE_INTERVAL = 5.0
 """Automatic commits to the backend, and to an external store, when no interval is given."""
 
-FAILURES = (StreamError, OffsetError, OSError)
+FORESEEN = (StreamError, OffsetError, OSError)
+"""What stores raise; anything else is a fault in a store and logged with its traceback."""
 
 
 class Committer:
@@ -110,7 +112,7 @@ class Committer:
             self._tracker.deliver(messages, time.monotonic())
             try:
                 await self.now()
-            except FAILURES as error:
+            except Exception as error:
                 # Nobody has seen them, so that no later commit may pass them either.
                 self._tracker.forget({ShardKey(one.stream, one.shard) for one in messages})
                 if not isinstance(error, Evicted):
@@ -149,5 +151,7 @@ class Committer:
             if self.refusal is None:
                 try:
                     await self.unasked()
-                except FAILURES as error:
+                except Exception as error:  # noqa: BLE001  # told to the next caller, tried again
+                    if not isinstance(error, FORESEEN):
+                        _log.exception("an automatic commit failed and is tried again")
                     self._failed(error)

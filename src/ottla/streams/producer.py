@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json as json_module
+import logging
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from ottla.streams.types import Receipt
 
 Payload = bytes | bytearray | memoryview | str
+
+_log = logging.getLogger("ottla.streams")
 
 
 class Delivery:
@@ -207,6 +210,9 @@ class Pipe:
                 self._reject(batch, error)
             except OSError as error:
                 self._reject(batch, DeliveryError(f"the store failed: {error}"))
+            except Exception as error:  # noqa: BLE001  # fails its batch and nothing else
+                _log.exception("a batch of %d messages was not written", len(batch))
+                self._reject(batch, DeliveryError(f"the store failed: {error!r}"))
 
     def _writer_done(self, task: asyncio.Task[None]) -> None:
         """A sink that failed in a way nobody foresaw must not leave anyone waiting."""

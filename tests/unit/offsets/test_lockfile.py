@@ -19,6 +19,7 @@ from ottla.offsets import (
     OffsetError,
     OffsetKey,
     OffsetLockTimeout,
+    OffsetStoreError,
     OnCorrupt,
     SyncLockFileOffsetStore,
 )
@@ -380,13 +381,13 @@ def test_t70_a_full_disk_leaves_the_old_value(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, call, full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OffsetStoreError, match="No space left"):
             store.save_many({ORDERS: 2, other: 2})
     assert store.list_all() == {ORDERS: 1, other: 1}
     assert list(tmp_path.glob("group/.*.tmp")) == []
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", lambda _descriptor, data: len(data) - 1)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OffsetStoreError, match="No space left"):
             store.save_many({ORDERS: 2, other: 2})
     assert store.load(ORDERS) == 1
 
@@ -405,7 +406,7 @@ def test_t70_a_read_only_directory_is_reported(
         return real(path, flags, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", read_only)
-    with pytest.raises(PermissionError):
+    with pytest.raises(OffsetStoreError, match="Permission denied"):
         store.save(ORDERS, 2)
     assert store.load(ORDERS) == 1
 

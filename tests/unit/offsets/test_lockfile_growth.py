@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.offsets import Durability, OffsetCorrupt, OffsetKey, SyncLockFileOffsetStore
+from ottla.offsets import (
+    Durability,
+    OffsetCorrupt,
+    OffsetKey,
+    OffsetStoreError,
+    SyncLockFileOffsetStore,
+)
 from ottla.offsets.layouts import MAX_GROWN_BYTES, MAX_GROWN_GROUP_BYTES, SECTOR_BYTES
 
 if TYPE_CHECKING:
@@ -82,7 +88,7 @@ def test_t70_a_line_that_could_not_be_added_leaves_the_old_value(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, call, full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OffsetStoreError, match="No space left"):
             store.save(ORDERS, 3)
     assert data_file(tmp_path).read_bytes() == kept
     assert store.save(ORDERS, 3).previous == 2
@@ -231,7 +237,7 @@ def test_t70_a_block_that_could_not_be_added_leaves_the_old_values(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, call, full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OffsetStoreError, match="No space left"):
             store.save_many(dict.fromkeys(GROUP, 3))
     assert data_file(tmp_path).read_bytes() == kept
     assert store.list_all() == dict.fromkeys(GROUP, 2)

@@ -21,6 +21,7 @@ from ottla.offsets import (
     OffsetError,
     OffsetKey,
     OffsetRegression,
+    OffsetStoreError,
     PostgresOffsetStore,
     SqliteOffsetStore,
     SyncHookedOffsetStore,
@@ -360,7 +361,7 @@ def test_a_dropped_connection_is_replaced(postgres: Postgres) -> None:
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE application_name = 'dropped'"
         )
-    with pytest.raises(psycopg.OperationalError):
+    with pytest.raises(OffsetStoreError):
         store.load(KEY)
     assert store.load(KEY) == 1
     store.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -73,6 +74,69 @@ def test_case_47_where_saving_is_required_an_outage_ends_the_query() -> None:
     mirror.close()
     with pytest.raises(NotSaved, match=r"not saved in a store: nobody is there; mend it"):
         mirror.save(at(2))
+
+
+class Strange(BaseException):
+    """Neither an error of ours nor of a client."""
+
+
+@pytest.mark.parametrize("error", [sqlite3.OperationalError("disk I/O error"), Strange("odd")])
+def test_no_error_ends_the_saving_and_the_same_offsets_are_tried_again(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved: list[Offsets] = []
+    broken = True
+
+    def save(offsets: Offsets) -> None:
+        if broken:
+            raise error
+        saved.append(offsets)
+
+    mirror = Mirror(save, "postgresql://me:planted-secret@host/db")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            mirror.save(at(1))
+            mirror.flush()
+    # An outage is told once.
+    assert caplog.text.count(f"offsets are not saved in postgresql://me:***@host/db: {error}") == 1
+    assert "planted-secret" not in caplog.text
+    broken = False
+    mirror.save(at(1))
+    mirror.flush()
+    assert saved == [at(1)]
+    mirror.close()
+
+
+def test_where_saving_is_required_an_error_of_a_driver_ends_the_query() -> None:
+    def save(offsets: Offsets) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    mirror = Mirror(save, "a store", required=True)
+    mirror.save(at(1))
+    with pytest.raises(NotSaved, match="disk I/O error; mend it"):
+        mirror.flush()
+    with pytest.raises(NotSaved, match="disk I/O error; mend it"):
+        mirror.save(at(2))
+    mirror.close()
+
+
+def test_flush_waits_for_the_save_but_not_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    saved: list[Offsets] = []
+    go = threading.Event()
+
+    def save(offsets: Offsets) -> None:
+        go.wait(10)
+        saved.append(offsets)
+
+    mirror = Mirror(save, "a store")
+    mirror.save(at(1))
+    with caplog.at_level(logging.WARNING):
+        mirror.flush(0.01)
+    assert "not saved in a store yet after 0.01 s" in caplog.text
+    go.set()
+    mirror.flush()
+    assert saved == [at(1)]
+    mirror.close()
 
 
 TOLD: list[object] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import sqlite3
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from ottla.streams.errors import (
     ConnectError,
     ConsumerBusy,
     ConsumerClosed,
+    DeliveryError,
     SeekOutOfRange,
     ShardNotAssigned,
     StreamEnded,
@@ -39,7 +41,9 @@ from ottla.streams.types import (
 from tests.support.list_source import ListDriver, ListSink, ListSource, messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from ottla.streams.producer import Delivery
 
 A0 = ShardKey("a", 0)
 RESUMABLE = ConsumerOptions(mode=Mode.RESUMABLE)
@@ -365,6 +369,35 @@ async def test_a_failed_commit_reaches_the_next_caller_and_is_tried_again() -> N
             await consumer.next()
         source.fail_commit = None
         assert await consumer.commit() == {A0: 2}
+
+
+async def test_an_automatic_commit_survives_any_error(caplog: pytest.LogCaptureFixture) -> None:
+    source = ListSource(messages(5))
+    async with make(source, policy(AutoCommit.ROLLING, auto_commit_interval=0.01)) as consumer:
+        source.fail_commit = sqlite3.OperationalError("disk I/O error")
+        consumer.ack(await consumer.next())
+        await until(lambda: "an automatic commit failed" in caplog.text)
+        with pytest.raises(sqlite3.OperationalError, match="disk I/O error"):
+            await consumer.next()
+        source.fail_commit = None
+        await until(lambda: bool(source.commits))  # without being asked
+        assert source.commits[-1].positions == {A0: 2}
+
+
+async def test_a_sink_that_fails_in_a_way_nobody_foresaw_fails_its_batch_alone() -> None:
+    class Sink(ListSink):
+        async def write(self, batch: Sequence[Delivery]) -> None:
+            if batch[0].message.payload == b"bad":
+                raise TypeError("not such a one")
+            await super().write(batch)
+
+    sink = Sink()
+    async with Producer(lambda: make_pipe(sink, ProducerOptions()), "a") as producer:
+        bad = await producer.send(b"bad")
+        with pytest.raises(DeliveryError, match="not such a one"):
+            await bad
+        await (await producer.send(b"good"))
+    assert [one.payload for one in sink.taken] == [b"good"]
 
 
 async def test_two_readers_under_next_are_refused() -> None:

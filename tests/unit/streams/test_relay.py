@@ -136,3 +136,15 @@ def test_failures_are_sentences(words: list[str], status: int, sentence: str) ->
     assert result.exit_code == status
     assert sentence in result.output
     assert "Traceback" not in result.output
+
+
+def test_a_store_that_cannot_be_opened_is_told_in_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "in.ss"
+    assert run.invoke(app, ["clock", "--output", f"file://{path}/a", "--count", "1"]).exit_code == 0
+    args = ["relay", "--input", f"file://{path}/a", "--output", f"file://{tmp_path}/out.ss/a"]
+    done = run.invoke(app, [*args, "--until-end", "--offsets", "sqlite:////nonexistent/x.db"])
+    assert done.exit_code == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith(
+        "ottla: SQLite database /nonexistent/x.db: unable to open database file;"
+    )

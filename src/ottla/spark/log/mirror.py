@@ -1,8 +1,12 @@
 """Progress of a query for others to see: offsets saved elsewhere, such as in a consumer group.
 
-Spark's checkpoint stays the truth. Saving happens in the background, the newest offsets in place of
-those that still wait; what cannot be saved is a warning, and the next save covers it. Where saving
-is required, a failure is raised by the next save instead.
+Spark's checkpoint stays the truth. A thread saves in the background, and newer offsets replace
+those that still wait. Whatever a save raises is a warning, and the same offsets are saved again
+when the query asks next; the thread never ends by an error. Where saving is required, a failure is
+raised by the next `save` or `flush` instead, which ends the query.
+
+PySpark kills the process of the source as soon as a query has ended, without a call of `stop`. So
+the last offsets are waited for in `flush`, which the source calls when nothing more is to be read.
 """
 
 from __future__ import annotations
@@ -10,10 +14,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.errors import ClientError
-from ottla.offsets.errors import OffsetError
+from ottla.redaction import redact
 from ottla.spark.errors import NotSaved
-from ottla.spark.log.hooks import HookFailed
 from ottla.spark.options import LOG
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from ottla.spark.offsets import Offsets
 
 CLOSE_SECONDS: Final = 2.0
+FLUSH_SECONDS: Final = 10.0
+"""How long the end of a query waits for its last save: as long as SQLite waits for a lock."""
 
 
 class Mirror:
@@ -31,11 +35,12 @@ class Mirror:
         self, save: Callable[[Offsets], None], name: str, *, required: bool = False
     ) -> None:
         self._save = save
-        self._name = name
+        self._name = redact(name)
         self._required = required
         self._failure: str | None = None
-        self._saved: Offsets = {}
+        self._asked: Offsets = {}
         self._waiting: Offsets | None = None
+        self._is_saving = False
         self._is_closed = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="ottla-offsets", daemon=True)
@@ -44,30 +49,61 @@ class Mirror:
     def save(self, offsets: Offsets) -> None:
         """Have these saved soon."""
         with self._changed:
-            if self._failure is not None:
-                raise NotSaved(f"{self._failure}; mend it, or leave out offsetStore.required")
-            if offsets != self._saved:
-                self._saved = self._waiting = offsets
-                self._changed.notify()
+            self._raise_failure()
+            if offsets != self._asked:
+                self._asked = self._waiting = offsets
+                self._changed.notify_all()
+
+    def flush(self, within: float = FLUSH_SECONDS) -> None:
+        """Wait until everything asked for is saved or has failed, but no longer than `within`."""
+        with self._changed:
+            if not self._changed.wait_for(self._is_idle, within):
+                self._failed(f"offsets are not saved in {self._name} yet after {within:g} s")
+            self._raise_failure()
 
     def close(self) -> None:
         """Save what waits, unless that takes too long."""
         with self._changed:
             self._is_closed = True
-            self._changed.notify()
+            self._changed.notify_all()
         self._thread.join(CLOSE_SECONDS)
+
+    def _is_idle(self) -> bool:
+        return self._waiting is None and not self._is_saving
+
+    def _raise_failure(self) -> None:
+        if self._required and self._failure is not None:
+            raise NotSaved(f"{self._failure}; mend it, or leave out offsetStore.required")
+
+    def _failed(self, said: str) -> None:
+        # An outage is told once, not with every save that it prevents.
+        if said != self._failure:
+            LOG.warning("%s", said)
+        self._failure = said
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting is not None or self._is_closed)
                 offsets, self._waiting = self._waiting, None
-            if offsets is None:
-                return
+                if offsets is None:
+                    return
+                self._is_saving = True
+            failure = None
             try:
                 self._save(offsets)
-            except (ClientError, OffsetError, OSError, HookFailed) as error:
-                said = f"offsets are not saved in {self._name}: {error}"
-                LOG.warning("%s", said)
-                if self._required:
-                    self._failure = said
+            except BaseException as error:  # noqa: BLE001  # also a hook's sys.exit
+                failure = f"offsets are not saved in {self._name}: {redact(_told(error))}"
+            with self._changed:
+                self._is_saving = False
+                if failure is not None:
+                    self._failed(failure)
+                    if self._asked is offsets:
+                        self._asked = {}  # so that the next save tries again
+                else:
+                    self._failure = None
+                self._changed.notify_all()
+
+
+def _told(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -90,6 +90,11 @@ class KafkaSink(Sink):
             return False
         except KafkaException as error:
             delivery.reject(_refused(error.args[0], message.stream))
+        except (TypeError, ValueError, OverflowError) as error:
+            # One message that librdkafka cannot take is no reason to reject the rest of its batch.
+            delivery.reject(
+                DeliveryError(f"Kafka cannot take such a message: {error}", stream=message.stream)
+            )
         return True
 
     def _reported(self, delivery: Delivery, error: KafkaError | None, message: Any) -> None:

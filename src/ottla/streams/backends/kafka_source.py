@@ -240,7 +240,7 @@ class KafkaSource(Source):
         assert self._host_ is not None
         try:
             await self._host_.revoke(gone, lost=lost, within=self._kafka.revoke_timeout)
-        except (StreamError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  # the group is not to wait for our store
             LOGGER.warning("what was done of %s is not committed: %s", shards, error)
 
     def _now_owned(self, shards: list[ShardKey]) -> None:

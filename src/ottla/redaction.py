@@ -1,0 +1,64 @@
+"""What may be printed: one function that takes secrets out of a text.
+
+Everything that shows a URL, a setting or a driver's message to people (errors, warnings, logs,
+`repr`, plans) passes it through `redact`. It knows the two shapes in which secrets travel:
+
+- `scheme://user:password@host`: the password goes, the user and the host stay.
+- `name=value`, `name: value` and `'name': 'value'` where the name says that it is secret
+  (`password`, `secret`, `token`, an access or private key, a JAAS configuration): the value goes.
+
+A secret that stands alone, without a name before it, cannot be recognized: never log one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HIDDEN: Final = "***"
+
+_WORDS: Final = (
+    r"passw(?:or)?d|passwd|passphrase|secret|token|credential|signature|jaas"
+    r"|(?:access|account|private|api|ssl)[._-]?key(?![._-]?(?:id|file|location|path)\b)"
+)
+_NAME: Final = re.compile(_WORDS, re.IGNORECASE)
+# A password may hold any character but white space and quotes, even an unescaped @ or /.
+_URL: Final = re.compile(r"([a-z][a-z0-9+.-]*://[^\s/?#@:'\"]*:)[^\s'\"]*(?=@)", re.IGNORECASE)
+_VALUE: Final = (
+    r"'(?:[^'\\]|\\.)*'"  # quoted, as in a dict's repr or libpq's syntax
+    r'|"(?:[^"\\]|\\.)*"'
+    r"|[^\s'\",;&)}\]]+"
+)
+# What a JAAS configuration holds is full of spaces and quotes of its own: it goes up to its end.
+_JAAS: Final = re.compile(r"(jaas[\w.-]*['\"]?\s*[=:]\s*).*", re.IGNORECASE)
+_PAIR: Final = re.compile(
+    rf"([\w.-]*(?:{_WORDS})[\w.-]*['\"]?\s*(?:=|:(?!//))\s*)(?:{_VALUE})", re.IGNORECASE
+)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting of this name holds a secret, rather than the place of one."""
+    return _NAME.search(name) is not None and not name.lower().endswith((".file", ".env", "_file"))
+
+
+def redact(text: object) -> str:
+    """The text without passwords and keys."""
+    shown = _URL.sub(rf"\1{HIDDEN}", str(text))
+    shown = _JAAS.sub(rf"\1{HIDDEN}", shown)
+    return _PAIR.sub(_hide, shown)
+
+
+def redacted(settings: Mapping[str, object]) -> dict[str, object]:
+    """Settings to be shown: the values of secret names are hidden, texts are redacted."""
+    return {
+        name: HIDDEN if is_secret(name) else redact(value) if isinstance(value, str) else value
+        for name, value in settings.items()
+    }
+
+
+def _hide(found: re.Match[str]) -> str:
+    name = re.split(r"['\"\s=:]", found[1], maxsplit=1)[0]
+    return found[1] + HIDDEN if is_secret(name) else found[0]
