@@ -22,7 +22,7 @@ class Model:
     """A buffer beside plain lists of what is in it. A chunk holds rows and ends with a gap of 2."""
 
     def __init__(self) -> None:
-        self.buffer = Buffer(LIMIT)
+        self.buffer: Buffer[int] = Buffer(LIMIT)
         self.written: dict[int, int] = {0: 0, 1: 0}
         self.coming: dict[int, list[int]] = {0: [], 1: []}
         for number in self.written:
@@ -33,7 +33,7 @@ class Model:
         self.written[number] = start + rows + 2
         self.coming[number] += range(start, start + rows)
         records = memoryview(bytes([rows]) * CHUNK_BYTES)
-        self.buffer.add(Chunk("t", number, start, None, start + rows + 2, records))
+        self.buffer.add(number, Chunk("t", number, start, None, start + rows + 2, records))
 
     def decode(self, number: int, rows: int) -> None:
         chunk = self.buffer.next_chunk()
@@ -48,13 +48,13 @@ class Model:
         head = self.buffer.head()
         if head is None or rows == 0:
             return
-        due = self.coming[head.partition]
+        due = self.coming[head.key]
         batch: pa.RecordBatch = self.buffer.take(rows)
         taken = batch.column("offset").to_pylist()
         assert taken == due[: len(taken)]
         del due[: len(taken)]
-        assert self.buffer.positions[head.partition] > taken[-1]
-        assert not due or self.buffer.positions[head.partition] <= due[0]
+        assert self.buffer.positions[head.key] > taken[-1]
+        assert not due or self.buffer.positions[head.key] <= due[0]
 
     def forget(self, number: int, rows: int) -> None:
         self.buffer.forget(number)

@@ -52,10 +52,10 @@ def planner_of(
     prefetch: int = PREFETCH,
 ) -> Planner:
     return Planner(
-        "t",
-        lambda _: start,
-        lambda _: stop,
-        partitions,
+        topic="t",
+        start=lambda _: start,
+        stop=lambda _: stop,
+        partitions=partitions,
         prefetch=prefetch,
         patience=patience,
         metadata_max_age=300.0,
@@ -67,7 +67,7 @@ def planner_of(
 def ready_planner(leaders: Sequence[int] = (1,), **options: object) -> Planner:
     planner = planner_of(**options)  # type: ignore[arg-type]  # they are those of planner_of
     assert planner.wants_metadata(0.0)
-    planner.refreshed(topic_of(leaders), 0.0)
+    planner.refreshed({"t": topic_of(leaders)}, 0.0)
     return planner
 
 
@@ -80,7 +80,7 @@ class World(RuleBasedStateMachine):
         self.buffered = 0
         self.logs = [(0, 5)] * PARTITIONS  # first offset, end
         self.leaders = [NODES[n % len(NODES)] for n in range(PARTITIONS)]
-        self.asked: list[Question] = []
+        self.asked: list[Question[int]] = []
         self.asked_metadata = 0
         self.expected: dict[int, int] = {}
 
@@ -174,7 +174,7 @@ class World(RuleBasedStateMachine):
         self.asked_metadata -= 1
         known = set(self.planner.tracks)
         if succeeds:
-            self.planner.refreshed(topic_of(self.leaders), self.now)
+            self.planner.refreshed({"t": topic_of(self.leaders)}, self.now)
         else:
             self.planner.refresh_failed(LOST, self.now)
         for number in self.planner.tracks.keys() - known:
@@ -183,7 +183,7 @@ class World(RuleBasedStateMachine):
                 self.expected[number] = offset
         self.plan()
 
-    def _answer_lookup(self, question: Lookup) -> None:
+    def _answer_lookup(self, question: Lookup[int]) -> None:
         answer = {}
         for number, asked in question.asked.items():
             first, end = self.logs[number]
@@ -199,7 +199,7 @@ class World(RuleBasedStateMachine):
             assert offset >= 0
             self.expected[number] = offset
 
-    def _answer_fetch(self, question: Fetch, records: int) -> None:
+    def _answer_fetch(self, question: Fetch[int], records: int) -> None:
         answer = {}
         for number, asked in question.asked.items():
             first, end = self.logs[number]
@@ -292,7 +292,7 @@ def test_failures_are_tried_again_ever_later_until_patience_ends() -> None:
         waits.append(round(wake - now, 3))
         now = wake
         if planner.wants_metadata(now):
-            planner.refreshed(topic_of([1]), now)
+            planner.refreshed({"t": topic_of([1])}, now)
     assert waits == [0.05, 0.1, 0.2, 0.4, 0.5, 0.5]
     assert planner.plan(now, 0) == []
     assert planner.wake_at(now) == math.inf
@@ -311,7 +311,7 @@ def test_a_leader_that_is_not_one_any_more_is_not_asked_again_before_metadata_co
     assert list(question.asked) == [1]
     assert planner.wants_metadata(10.0)
     assert planner.plan(20.0, 0) == []
-    planner.refreshed(topic_of([2, 1]), 20.0)
+    planner.refreshed({"t": topic_of([2, 1])}, 20.0)
     [question] = planner.plan(20.0, 0)
     assert (question.node, list(question.asked)) == (2, [0])
 
@@ -381,11 +381,11 @@ def test_a_seek_voids_what_was_asked_before() -> None:
 
 def test_a_topic_made_anew() -> None:
     strict = ready_planner()
-    strict.refreshed(topic_of([1], b"j" * 16), 1.0)
+    strict.refreshed({"t": topic_of([1], b"j" * 16)}, 1.0)
     assert isinstance(strict.take_failure(), TopicRecreated)
     lax = ready_planner((1, 1), on_data_loss="earliest")
     before = replace(lax.tracks[0])
-    lax.refreshed(topic_of([2], b"j" * 16), 1.0)
+    lax.refreshed({"t": topic_of([2], b"j" * 16)}, 1.0)
     assert list(lax.tracks) == [0]
     assert lax.tracks[0].version != before.version
     [lookup] = lax.plan(1.0, 0)
@@ -395,13 +395,13 @@ def test_a_topic_made_anew() -> None:
 
 def test_partitions_that_are_added_are_read_only_without_an_end() -> None:
     follows = ready_planner(start=Place(None, LATEST))
-    follows.refreshed(topic_of([1, 1]), 1.0)
+    follows.refreshed({"t": topic_of([1, 1])}, 1.0)
     assert follows.tracks[1].start == Place(None, EARLIEST)
     ends = ready_planner(stop=Place(9))
-    ends.refreshed(topic_of([1, 1]), 1.0)
+    ends.refreshed({"t": topic_of([1, 1])}, 1.0)
     assert list(ends.tracks) == [0]
     chosen = ready_planner(partitions=[0])
-    chosen.refreshed(topic_of([1, 1]), 1.0)
+    chosen.refreshed({"t": topic_of([1, 1])}, 1.0)
     assert list(chosen.tracks) == [0]
 
 
@@ -410,6 +410,6 @@ def test_a_partition_that_does_not_exist() -> None:
     now = 0.0
     while planner.failure is None:
         assert planner.wants_metadata(now)
-        planner.refreshed(topic_of([1]), now)
+        planner.refreshed({"t": topic_of([1])}, now)
         now = planner.wake_at(now)
     assert "t-3: UNKNOWN_TOPIC_OR_PARTITION" in str(planner.take_failure())

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
+from ottla.client.reader.fetching import K
 from ottla.client.reader.rows import Chunk, next_offset_of
 
 if TYPE_CHECKING:
@@ -21,24 +22,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Rows:
+class Rows(Generic[K]):
     """Decoded rows; `next_offset` is where the partition goes on after the last of them."""
 
-    partition: int
+    key: K
     batch: Table | None
     next_offset: int
     nbytes: int = 0
     taken: int = 0
 
 
-class Buffer:
+class Buffer(Generic[K]):
     """Bounded by `limit` bytes, except for what a single chunk turns into."""
 
     def __init__(self, limit: int) -> None:
-        self.positions: dict[int, int] = {}
+        self.positions: dict[K, int] = {}
         self._limit = limit
-        self._chunks: deque[Chunk] = deque()
-        self._rows: deque[Rows] = deque()
+        self._chunks: deque[tuple[K, Chunk]] = deque()
+        self._rows: deque[Rows[K]] = deque()
         self._chunk_bytes = 0
         self._row_bytes = 0
 
@@ -52,47 +53,47 @@ class Buffer:
         """Whether more rows will come of what has been fetched."""
         return bool(self._chunks)
 
-    def moved(self, partition: int, offset: int) -> None:
+    def moved(self, key: K, offset: int) -> None:
         """The partition goes on at this offset, after what is buffered of it."""
-        buffered = {one.partition for one in self._chunks} | {one.partition for one in self._rows}
-        if partition in buffered:
+        buffered = {one for one, _ in self._chunks} | {one.key for one in self._rows}
+        if key in buffered:
             # Nothing to decode: it only has its turn behind what came before.
-            self.add(Chunk("", partition, offset, None, offset, memoryview(b"")))
+            self.add(key, Chunk("", 0, offset, None, offset, memoryview(b"")))
         else:
-            self.positions[partition] = offset
+            self.positions[key] = offset
 
-    def forget(self, partition: int) -> None:
+    def forget(self, key: K) -> None:
         """Drop all of a partition, its position included."""
-        self.positions.pop(partition, None)
-        self._chunks = deque(one for one in self._chunks if one.partition != partition)
-        self._rows = deque(one for one in self._rows if one.partition != partition)
-        self._chunk_bytes = sum(len(one.records) for one in self._chunks)
+        self.positions.pop(key, None)
+        self._chunks = deque(one for one in self._chunks if one[0] != key)
+        self._rows = deque(one for one in self._rows if one.key != key)
+        self._chunk_bytes = sum(len(chunk.records) for _, chunk in self._chunks)
         self._row_bytes = sum(one.nbytes for one in self._rows)
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, key: K, chunk: Chunk) -> None:
         """Take what was fetched."""
-        self._chunks.append(chunk)
+        self._chunks.append((key, chunk))
         self._chunk_bytes += len(chunk.records)
 
     def next_chunk(self) -> Chunk | None:
         """The chunk to decode now; it stays until it is replaced by its rows."""
         if not self._chunks:
             return None
-        chunk = self._chunks[0]
+        _, chunk = self._chunks[0]
         fits = self._row_bytes + len(chunk.records) <= self._limit
         return chunk if fits or not self._rows else None
 
     def replace(self, chunk: Chunk, batches: Sequence[Table]) -> None:
         """Put its rows in the place of the oldest chunk, unless that was forgotten meanwhile."""
-        if not self._chunks or self._chunks[0] is not chunk:
+        if not self._chunks or self._chunks[0][1] is not chunk:
             return
-        self._chunks.popleft()
+        key, _ = self._chunks.popleft()
         self._chunk_bytes -= len(chunk.records)
         for batch in batches[:-1]:
-            self._append(chunk.partition, batch, next_offset_of(batch))
-        self._append(chunk.partition, batches[-1] if batches else None, chunk.next_offset)
+            self._append(key, batch, next_offset_of(batch))
+        self._append(key, batches[-1] if batches else None, chunk.next_offset)
 
-    def head(self) -> Rows | None:
+    def head(self) -> Rows[K] | None:
         """The rows to take from next."""
         while self._rows and self._rows[0].batch is None:
             self._pop()
@@ -114,14 +115,14 @@ class Buffer:
         if head.taken == head.batch.num_rows:
             self._pop()
         else:
-            self.positions[head.partition] = next_offset
+            self.positions[head.key] = next_offset
 
-    def _append(self, partition: int, batch: Table | None, next_offset: int) -> None:
+    def _append(self, key: K, batch: Table | None, next_offset: int) -> None:
         nbytes = 0 if batch is None else batch.nbytes
-        self._rows.append(Rows(partition, batch, next_offset, nbytes))
+        self._rows.append(Rows(key, batch, next_offset, nbytes))
         self._row_bytes += nbytes
 
     def _pop(self) -> None:
         head = self._rows.popleft()
         self._row_bytes -= head.nbytes
-        self.positions[head.partition] = head.next_offset
+        self.positions[head.key] = head.next_offset

@@ -1,4 +1,7 @@
-"""What to ask which broker next in order to read partitions of one topic; no I/O in here.
+"""What to ask which broker next in order to read partitions; no I/O in here.
+
+`Fetching` is what readers and consumer groups have in common; `Planner` is the reader's, over the
+partitions of one topic.
 
 Rules:
 
@@ -19,8 +22,10 @@ Rules:
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from ottla.client.cluster.retry import RETRY, Stale, forgets
 from ottla.client.cluster.view import NO_LEADER, TopicPartition
@@ -39,10 +44,13 @@ from ottla.wire.error_codes import ErrorCode
 from ottla.wire.spec import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ottla.client.cluster.view import Topic
     from ottla.client.errors import ClientError, KafkaError
+
+# What a partition is called: its number where there is one topic, else topic and number.
+K = TypeVar("K", bound=Hashable)
 
 # Large enough that a request costs nothing beside its bytes, small enough to overlap with decoding.
 FETCH_BYTES: Final = 8 * 1024 * 1024
@@ -70,39 +78,34 @@ class Asked(NamedTuple):
     version: int
 
 
-class Lookup(NamedTuple):
+class Lookup(NamedTuple, Generic[K]):
     """Find the offsets for timestamps."""
 
     node: int
-    asked: Mapping[int, Asked]
+    asked: Mapping[K, Asked]
 
 
-class Fetch(NamedTuple):
+class Fetch(NamedTuple, Generic[K]):
     """Fetch from offsets."""
 
     node: int
-    asked: Mapping[int, Asked]
+    asked: Mapping[K, Asked]
     max_bytes: int
 
 
-Question: TypeAlias = Lookup | Fetch
+Question: TypeAlias = Lookup[K] | Fetch[K]
 
 
-@dataclass
-class Planner:
-    """The partitions of one reader. `partitions` None means all, those to come included."""
+@dataclass(kw_only=True)
+class Fetching(ABC, Generic[K]):
+    """Partitions, where to read them next, and what keeps them from it."""
 
-    topic: str
-    start: Callable[[int], Place]
-    stop: Callable[[int], Place | None]
-    partitions: Sequence[int] | None
     prefetch: int
     patience: float
     metadata_max_age: float
     random: Callable[[], float]
     on_data_loss: OnDataLoss = "error"
-    topic_id: bytes | None = None
-    tracks: dict[int, Track] = field(default_factory=dict)
+    tracks: dict[K, Track] = field(default_factory=dict)
     failure: ClientError | None = None
     _fetching: dict[int, int] = field(default_factory=dict)  # node: bytes asked for
     _refreshing: bool = False
@@ -125,26 +128,47 @@ class Planner:
                 track.failures = 0
         return failure
 
+    @property
+    @abstractmethod
+    def topics(self) -> Collection[str]:
+        """The topics whose metadata is wanted."""
+
+    @abstractmethod
+    def name(self, key: K) -> TopicPartition:
+        """What a key stands for."""
+
+    @abstractmethod
+    def key(self, name: TopicPartition) -> K:
+        """The key of a partition."""
+
+    @abstractmethod
+    def topic_id(self, topic: str) -> bytes | None:
+        """The id under which a topic is known, if brokers give it one."""
+
+    @abstractmethod
+    def learn(self, topic: Topic) -> None:
+        """Take in which partitions a topic has, before their leaders are set."""
+
     # What to do now.
 
-    def plan(self, now: float, buffered: int) -> list[Question]:
+    def plan(self, now: float, buffered: int) -> list[Question[K]]:
         """The questions to send now, when this many bytes wait to be read."""
         if self.failure is not None:
             return []
-        ready: dict[int, list[int]] = {}
-        for number, track in self.tracks.items():
+        ready: dict[int, list[K]] = {}
+        for key, track in self.tracks.items():
             if track.leader != NO_LEADER and not track.asked and track.not_before <= now:
-                ready.setdefault(track.leader, []).append(number)
-        questions: list[Question] = []
-        for node, numbers in ready.items():
-            lookup = {n: self._ask(n) for n in numbers if not self.tracks[n].is_found}
+                ready.setdefault(track.leader, []).append(key)
+        questions: list[Question[K]] = []
+        for node, keys in ready.items():
+            lookup = {key: self._ask(key) for key in keys if not self.tracks[key].is_found}
             if lookup:
                 questions.append(Lookup(node, lookup))
         share = self._share()
-        for node, numbers in ready.items():
+        for node, keys in ready.items():
             if node in self._fetching or not self._has_room(buffered, share):
                 continue
-            fetch = {n: self._ask(n) for n in numbers if self._is_fetchable(n)}
+            fetch = {key: self._ask(key) for key in keys if self._is_fetchable(key)}
             if fetch:
                 self._fetching[node] = share
                 questions.append(Fetch(node, fetch, share))
@@ -170,9 +194,9 @@ class Planner:
             waiting.append(self._refresh_at)
         return min(waiting, default=math.inf)
 
-    def seek(self, number: int, start: Place) -> None:
+    def seek(self, key: K, start: Place) -> None:
         """Read on from another place; earlier questions about the partition are void."""
-        track = self.tracks[number]
+        track = self.tracks[key]
         track.start = start
         track.offset = start.offset
         track.version = self._new_version()
@@ -182,19 +206,17 @@ class Planner:
     # What has come back.
 
     def looked_up(
-        self, question: Lookup, answer: Mapping[int, LookedUp], now: float
-    ) -> dict[int, int]:
+        self, question: Lookup[K], answer: Mapping[K, LookedUp], now: float
+    ) -> dict[K, int]:
         """Take in an answer; gives the offsets of the partitions that have one now."""
         found = {}
-        for number, asked in question.asked.items():
-            track = self._answered(number, asked)
+        for key, asked in question.asked.items():
+            track = self._answered(key, asked)
             if track is None:
                 continue
-            code, offset = answer.get(number, LookedUp(ErrorCode.UNKNOWN_SERVER_ERROR, -1))
+            code, offset = answer.get(key, LookedUp(ErrorCode.UNKNOWN_SERVER_ERROR, -1))
             if code:
-                self._trouble(
-                    track, kafka_error(code, f"find an offset in {self._name(number)}"), now
-                )
+                self._trouble(track, kafka_error(code, f"find an offset in {self.name(key)}"), now)
                 continue
             track.failures = 0
             # No record at or after the time: the place is the end.
@@ -202,56 +224,58 @@ class Planner:
             if track.offset is None:
                 track.start, track.offset = place, place.offset
                 if track.offset is not None:
-                    found[number] = track.offset
+                    found[key] = track.offset
             else:
                 track.stop, track.end = place, place.offset
         return found
 
-    def fetched(self, question: Fetch, answer: Mapping[int, Fetched], now: float) -> list[int]:
+    def fetched(self, question: Fetch[K], answer: Mapping[K, Fetched], now: float) -> list[K]:
         """Take in an answer; gives the partitions whose records are the next to be read."""
         self._fetching.pop(question.node, None)
         taken = []
-        for number, asked in question.asked.items():
-            track = self._answered(number, asked)
+        for key, asked in question.asked.items():
+            track = self._answered(key, asked)
             if track is None:
                 continue
-            code, next_offset = answer.get(number, Fetched(ErrorCode.UNKNOWN_SERVER_ERROR, None))
+            code, next_offset = answer.get(key, Fetched(ErrorCode.UNKNOWN_SERVER_ERROR, None))
             if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._lost(number, track)
+                self._lost(key, track)
             elif code:
-                what = f"read {self._name(number)} at offset {asked.at}"
+                what = f"read {self.name(key)} at offset {asked.at}"
                 self._trouble(track, kafka_error(code, what), now)
             else:
                 track.failures = 0
                 if next_offset is not None and next_offset > asked.at:
                     track.offset = next_offset
-                    self.tracks[number] = self.tracks.pop(number)
-                    taken.append(number)
+                    self.tracks[key] = self.tracks.pop(key)
+                    taken.append(key)
         return taken
 
-    def failed(self, question: Question, error: ClientError, now: float) -> None:
+    def failed(self, question: Question[K], error: ClientError, now: float) -> None:
         """Take in that a question got no answer."""
         if isinstance(question, Fetch):
             self._fetching.pop(question.node, None)
-        for number, asked in question.asked.items():
-            track = self._answered(number, asked)
+        for key, asked in question.asked.items():
+            track = self._answered(key, asked)
             if track is not None:
                 self._trouble(track, error, now)
 
-    def refreshed(self, topic: Topic, now: float) -> None:
-        """Take in the topic's metadata."""
+    def refreshed(self, found: Mapping[str, Topic], now: float) -> None:
+        """Take in the metadata of topics; what is missing of the wanted ones is trouble."""
         self._refreshing = False
-        known = topic.id if topic.id != ZERO_UUID else None
-        if None not in (self.topic_id, known) and known != self.topic_id:
-            self._recreated(topic)
-            if self.failure is not None:
-                return
-        self.topic_id = known or self.topic_id
-        self._add_tracks(topic)
-        leaders = {one.index: one for one in topic.partitions}
+        for name in self.topics:
+            if name in found:
+                self.learn(found[name])
+        if self.failure is not None:
+            return
+        leaders = {
+            TopicPartition(topic.name, one.index): one
+            for topic in found.values()
+            for one in topic.partitions
+        }
         trouble: KafkaError | None = None
-        for number, track in self.tracks.items():
-            one = leaders.get(number)
+        for key, track in self.tracks.items():
+            one = leaders.get(self.name(key))
             track.leader = NO_LEADER if one is None else one.leader
             track.leader_epoch = -1 if one is None else one.leader_epoch
             if track.leader == NO_LEADER and not track.is_done:
@@ -260,7 +284,7 @@ class Planner:
                     if one is None
                     else ErrorCode.LEADER_NOT_AVAILABLE
                 )
-                trouble = kafka_error(code, f"find the leader of {self._name(number)}")
+                trouble = kafka_error(code, f"find the leader of {self.name(key)}")
         if trouble is not None:
             self.refresh_failed(trouble, now)
             return
@@ -283,8 +307,8 @@ class Planner:
 
     # Helpers.
 
-    def _ask(self, number: int) -> Asked:
-        track = self.tracks[number]
+    def _ask(self, key: K) -> Asked:
+        track = self.tracks[key]
         track.asked = True
         at = track.offset
         if at is None:
@@ -294,8 +318,8 @@ class Planner:
             at = track.stop.timestamp
         return Asked(at, track.leader_epoch, track.version)
 
-    def _is_fetchable(self, number: int) -> bool:
-        track = self.tracks[number]
+    def _is_fetchable(self, key: K) -> bool:
+        track = self.tracks[key]
         return track.is_found and not track.is_done and not track.asked
 
     def _share(self) -> int:
@@ -307,9 +331,9 @@ class Planner:
         used = buffered + sum(self._fetching.values())
         return used == 0 or used + share <= self.prefetch
 
-    def _answered(self, number: int, asked: Asked) -> Track | None:
+    def _answered(self, key: K, asked: Asked) -> Track | None:
         """The track that a part of an answer is for, unless it is no longer wanted."""
-        track = self.tracks.get(number)
+        track = self.tracks.get(key)
         if track is None or track.version != asked.version:
             return None
         track.asked = False
@@ -330,15 +354,54 @@ class Planner:
             )
         track.not_before = now + RETRY.delay(track.failures, self.random())
 
-    def _lost(self, number: int, track: Track) -> None:
+    def _lost(self, key: K, track: Track) -> None:
         assert track.offset is not None
         if self.on_data_loss == "error":
-            self.failure = self.failure or DataLost(
-                TopicPartition(self.topic, number), track.offset
-            )
+            self.failure = self.failure or DataLost(self.name(key), track.offset)
             return
         track.start = place_of(self.on_data_loss)
         track.offset = None
+
+    def add(self, key: K, start: Place, stop: Place | None = None) -> None:
+        """Read one more partition, or an old one from another place on."""
+        self.tracks[key] = Track(start, stop, version=self._new_version())
+
+    def _new_version(self) -> int:
+        self._versions += 1
+        return self._versions
+
+
+@dataclass(kw_only=True)
+class Planner(Fetching[int]):
+    """The partitions of one reader. `partitions` None means all, those to come included."""
+
+    topic: str
+    start: Callable[[int], Place]
+    stop: Callable[[int], Place | None]
+    partitions: Sequence[int] | None
+    known_id: bytes | None = None
+
+    @property
+    def topics(self) -> Collection[str]:
+        return (self.topic,)
+
+    def name(self, key: int) -> TopicPartition:
+        return TopicPartition(self.topic, key)
+
+    def key(self, name: TopicPartition) -> int:
+        return name.partition
+
+    def topic_id(self, topic: str) -> bytes | None:
+        return self.known_id
+
+    def learn(self, topic: Topic) -> None:
+        known = topic.id if topic.id != ZERO_UUID else None
+        if None not in (self.known_id, known) and known != self.known_id:
+            self._recreated(topic)
+            if self.failure is not None:
+                return
+        self.known_id = known or self.known_id
+        self._add_tracks(topic)
 
     def _recreated(self, topic: Topic) -> None:
         if self.on_data_loss == "error":
@@ -351,7 +414,7 @@ class Planner:
         for number in list(self.tracks):
             del self.tracks[number]
             if number in there:
-                self._add(number, place_of(self.on_data_loss))
+                self.add(number, place_of(self.on_data_loss), self.stop(number))
 
     def _add_tracks(self, topic: Topic) -> None:
         wanted = self.partitions
@@ -363,18 +426,7 @@ class Planner:
                 continue
             stop = self.stop(number)
             if first:
-                self._add(number, self.start(number))
+                self.add(number, self.start(number), stop)
             elif stop is None:
                 # It is new, so all that is in it came after the start.
-                self._add(number, Place(None, EARLIEST))
-
-    def _add(self, number: int, start: Place) -> None:
-        track = Track(start, self.stop(number), version=self._new_version())
-        self.tracks[number] = track
-
-    def _new_version(self) -> int:
-        self._versions += 1
-        return self._versions
-
-    def _name(self, number: int) -> TopicPartition:
-        return TopicPartition(self.topic, number)
+                self.add(number, Place(None, EARLIEST))

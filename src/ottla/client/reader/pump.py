@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic
 
 from ottla.client.cluster.cluster import NEWEST
 from ottla.client.errors import ClientError, ConnectionLost, kafka_error
-from ottla.client.reader.fetching import Fetch, Fetched
+from ottla.client.reader.fetching import Fetch, Fetched, K
 from ottla.client.reader.rows import Chunk
 from ottla.client.reader.types import CorruptRecords
 from ottla.client.reader.wire import (
@@ -29,11 +29,12 @@ from ottla.wire.errors import WireError
 from ottla.wire.selection import next_offset
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ottla.client.cluster.cluster import Client
+    from ottla.client.cluster.view import TopicPartition
     from ottla.client.reader.buffer import Buffer
-    from ottla.client.reader.fetching import Lookup, Planner, Question
+    from ottla.client.reader.fetching import Asked, Fetching, Lookup, Question
     from ottla.client.reader.rows import Decode
     from ottla.client.reader.types import Isolation
     from ottla.client.reader.wire import Answered
@@ -42,14 +43,14 @@ if TYPE_CHECKING:
 OFF_LOOP_BYTES: Final = 64 * 1024
 
 
-class Pump:
+class Pump(Generic[K]):
     """Fills `buffer` as `planner` says; `spoiled` says why the oldest chunk cannot be decoded."""
 
     def __init__(
         self,
         client: Client,
-        planner: Planner,
-        buffer: Buffer,
+        planner: Fetching[K],
+        buffer: Buffer[K],
         *,
         isolation: Isolation,
         max_wait: float,
@@ -69,7 +70,7 @@ class Pump:
         self._todo = asyncio.Event()
         self._changed = asyncio.Event()
         self._now = asyncio.get_running_loop().time
-        self._task = asyncio.create_task(self._run(), name=f"ottla reader of {planner.topic}")
+        self._task = asyncio.create_task(self._run(), name="ottla reader")
 
     async def stop(self) -> None:
         """End all work; what is buffered stays."""
@@ -121,25 +122,26 @@ class Pump:
     async def _refresh(self) -> None:
         planner = self._planner
         try:
-            view = await self._client.refresh([planner.topic])
-            if planner.topic not in view.topics:
-                code = view.missing.get(planner.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                raise kafka_error(code, f"find topic {planner.topic!r}")
+            view = await self._client.refresh(planner.topics)
+            for topic in planner.topics:
+                if topic not in view.topics:
+                    code = view.missing.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                    raise kafka_error(code, f"find topic {topic!r}")
         except ClientError as error:
             planner.refresh_failed(error, self._now())
         else:
-            before = {number: track.version for number, track in planner.tracks.items()}
-            planner.refreshed(view.topics[planner.topic], self._now())
-            for number in before.keys() - planner.tracks.keys():
-                self._buffer.forget(number)
-            for number, track in planner.tracks.items():
-                if track.version != before.get(number):
-                    self._buffer.forget(number)
+            before = {key: track.version for key, track in planner.tracks.items()}
+            planner.refreshed(view.topics, self._now())
+            for key in before.keys() - planner.tracks.keys():
+                self._buffer.forget(key)
+            for key, track in planner.tracks.items():
+                if track.version != before.get(key):
+                    self._buffer.forget(key)
                     if track.offset is not None:
-                        self._buffer.moved(number, track.offset)
+                        self._buffer.moved(key, track.offset)
         self._news()
 
-    async def _ask(self, question: Question) -> None:
+    async def _ask(self, question: Question[K]) -> None:
         try:
             if isinstance(question, Fetch):
                 await self._fetch(question)
@@ -149,41 +151,46 @@ class Pump:
             self._planner.failed(question, error, self._now())
         self._news()
 
-    async def _look_up(self, question: Lookup) -> None:
+    async def _look_up(self, question: Lookup[K]) -> None:
+        planner = self._planner
         timeout_ms = int(self._client.request_timeout * 1000)
         answer = await self._client.send(
-            lookup_request(self._planner.topic, question, self._isolation, timeout_ms),
+            lookup_request(self._named(question.asked), self._isolation, timeout_ms),
             to=question.node,
             min_version=OLDEST_COMMITTED_LOOKUP if self._isolation == "read_committed" else 1,
         )
-        found = self._planner.looked_up(question, lookup_answer(answer), self._now())
-        for number, offset in found.items():
-            self._buffer.moved(number, offset)
+        looked_up = {planner.key(name): one for name, one in lookup_answer(answer).items()}
+        found = planner.looked_up(question, looked_up, self._now())
+        for key, offset in found.items():
+            self._buffer.moved(key, offset)
 
-    async def _fetch(self, question: Fetch) -> None:
+    async def _fetch(self, question: Fetch[K]) -> None:
         planner = self._planner
+        named = self._named(question.asked)
+        topics = {name.topic for name in named}
+        ids = {one: topic_id for one in topics if (topic_id := planner.topic_id(one)) is not None}
         answer = await self._client.send(
-            fetch_request(
-                planner.topic, planner.topic_id, question, self._isolation, self._max_wait_ms
-            ),
+            fetch_request(named, ids, question.max_bytes, self._isolation, self._max_wait_ms),
             to=question.node,
-            max_version=NEWEST if planner.topic_id else NEWEST_FETCH_BY_NAME,
+            max_version=NEWEST if len(ids) == len(topics) else NEWEST_FETCH_BY_NAME,
         )
-        found = fetch_answer(planner.topic, answer)
+        found = {planner.key(name): one for name, one in fetch_answer(ids, answer).items()}
         size = sum(len(one.records) for one in found.values())
         outcome = (
             _outcome(found) if size < OFF_LOOP_BYTES else await asyncio.to_thread(_outcome, found)
         )
-        for number in planner.fetched(question, outcome, self._now()):
-            track = planner.tracks[number]
-            start = question.asked[number].at
-            records, aborted = found[number].records, found[number].aborted
+        for key in planner.fetched(question, outcome, self._now()):
+            track = planner.tracks[key]
+            topic, number = planner.name(key)
+            start = question.asked[key].at
+            records, aborted = found[key].records, found[key].aborted
             assert track.offset is not None
             # A batch may reach beyond the end, the reader does not.
             after = track.offset if track.end is None else min(track.offset, track.end)
-            self._buffer.add(
-                Chunk(planner.topic, number, start, track.end, after, records, aborted)
-            )
+            self._buffer.add(key, Chunk(topic, number, start, track.end, after, records, aborted))
+
+    def _named(self, asked: Mapping[K, Asked]) -> dict[TopicPartition, Asked]:
+        return {self._planner.name(key): one for key, one in asked.items()}
 
     async def _decode(self, chunk: Chunk) -> None:
         try:
@@ -200,12 +207,12 @@ class Pump:
         self._news()
 
 
-def _outcome(found: dict[int, Answered]) -> dict[int, Fetched]:
+def _outcome(found: dict[K, Answered]) -> dict[K, Fetched]:
     """Where each partition goes on, from the headers of the batches that came."""
     try:
         return {
-            number: Fetched(one.error_code, next_offset(one.records, partial_tail=True))
-            for number, one in found.items()
+            key: Fetched(one.error_code, next_offset(one.records, partial_tail=True))
+            for key, one in found.items()
         }
     except WireError as error:
         raise ConnectionLost(f"a fetch answer is broken: {error}") from error

@@ -117,22 +117,22 @@ class Reader:
             )
         )
         self._planner = Planner(
-            topic,
-            _places(start),
-            _no_stop if stop is None else _places(stop),
-            wanted,
+            topic=topic,
+            start=_places(start),
+            stop=_no_stop if stop is None else _places(stop),
+            partitions=wanted,
             prefetch=prefetch,
             patience=self._client.api_timeout,
             metadata_max_age=metadata_max_age,
             random=random.random,
             on_data_loss=on_data_loss,
-            topic_id=topic_id,
+            known_id=topic_id,
         )
-        self._buffer = Buffer(prefetch)
+        self._buffer: Buffer[int] = Buffer(prefetch)
         self._max_rows = max_batch_rows
         self._max_bytes = max_batch_bytes
-        self._pump: Pump | None = None
-        self._start_pump: Callable[[], Pump] = lambda: Pump(
+        self._pump: Pump[int] | None = None
+        self._start_pump: Callable[[], Pump[int]] = lambda: Pump(
             self._client,
             self._planner,
             self._buffer,
@@ -297,7 +297,7 @@ class Reader:
             self._raise_failure()
             await self._running().changed()
 
-    async def _head(self) -> Rows | None:
+    async def _head(self) -> Rows[int] | None:
         """The next rows; None at the end. What was read before a failure comes before it."""
         while True:
             pump = self._running()
@@ -328,12 +328,12 @@ class Reader:
             self._running().poke()
             raise failure
 
-    def _running(self) -> Pump:
+    def _running(self) -> Pump[int]:
         if self._pump is None:
             raise ClientClosed("the reader is not open; use it in an (async) with block")
         return self._pump
 
-    def _rows_at_once(self, head: Rows) -> int:
+    def _rows_at_once(self, head: Rows[int]) -> int:
         assert head.batch is not None
         whole = head.batch.num_rows
         count = whole if self._max_rows is None else self._max_rows

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import check
 from ottla.client.reader.fetching import LookedUp
 from ottla.wire.schema.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -19,9 +20,9 @@ from ottla.wire.schema.list_offsets import (
 from ottla.wire.spec import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from ottla.client.reader.fetching import Fetch, Lookup
+    from ottla.client.reader.fetching import Asked
     from ottla.client.reader.types import Isolation
     from ottla.wire.schema.fetch import FetchResponse, PartitionData
     from ottla.wire.schema.list_offsets import ListOffsetsResponse
@@ -42,56 +43,83 @@ class Answered(NamedTuple):
 
 
 def lookup_request(
-    topic: str, question: Lookup, isolation: Isolation, timeout_ms: int
+    asked: Mapping[TopicPartition, Asked], isolation: Isolation, timeout_ms: int
 ) -> ListOffsetsRequest:
     """ListOffsets for the partitions of one leader."""
-    partitions = [
-        ListOffsetsPartition(number, asked.leader_epoch, asked.at)
-        for number, asked in question.asked.items()
+    topics = [
+        ListOffsetsTopic(
+            topic,
+            [ListOffsetsPartition(number, one.leader_epoch, one.at) for number, one in parts],
+        )
+        for topic, parts in _by_topic(asked).items()
     ]
     return ListOffsetsRequest(
         replica_id=-1,
         isolation_level=_ISOLATION[isolation],
-        topics=[ListOffsetsTopic(topic, partitions)],
+        topics=topics,
         timeout_ms=timeout_ms,
     )
 
 
-def lookup_answer(answer: ListOffsetsResponse) -> dict[int, LookedUp]:
+def lookup_answer(answer: ListOffsetsResponse) -> dict[TopicPartition, LookedUp]:
     """What was found, by partition."""
     return {
-        one.partition_index: LookedUp(one.error_code, one.offset)
+        TopicPartition(topic.name, one.partition_index): LookedUp(one.error_code, one.offset)
         for topic in answer.topics
         for one in topic.partitions
     }
 
 
 def fetch_request(
-    topic: str, topic_id: bytes | None, question: Fetch, isolation: Isolation, max_wait_ms: int
+    asked: Mapping[TopicPartition, Asked],
+    ids: Mapping[str, bytes],
+    max_bytes: int,
+    isolation: Isolation,
+    max_wait_ms: int,
 ) -> FetchRequest:
     """Fetch for the partitions of one leader; the first that has data may fill the answer."""
-    max_bytes = min(question.max_bytes, _MAX_BYTES)
-    partitions = [
-        FetchPartition(number, asked.leader_epoch, asked.at, partition_max_bytes=max_bytes)
-        for number, asked in question.asked.items()
+    limit = min(max_bytes, _MAX_BYTES)
+    topics = [
+        FetchTopic(
+            topic,
+            ids.get(topic, ZERO_UUID),
+            [
+                FetchPartition(number, one.leader_epoch, one.at, partition_max_bytes=limit)
+                for number, one in parts
+            ],
+        )
+        for topic, parts in _by_topic(asked).items()
     ]
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=1,
-        max_bytes=max_bytes,
+        max_bytes=limit,
         isolation_level=_ISOLATION[isolation],
-        topics=[FetchTopic(topic, topic_id or ZERO_UUID, partitions)],
+        topics=topics,
     )
 
 
-def fetch_answer(topic: str, answer: FetchResponse) -> dict[int, Answered]:
-    """What has come, by partition."""
-    check(answer.error_code, f"fetch from {topic!r}")
+def fetch_answer(ids: Mapping[str, bytes], answer: FetchResponse) -> dict[TopicPartition, Answered]:
+    """What has come, by partition; newer versions name topics by id alone."""
+    check(answer.error_code, "fetch")
+    names = {topic_id: name for name, topic_id in ids.items()}
     return {
-        one.partition_index: Answered(one.error_code, _records(one), _aborted(one))
+        TopicPartition(found.topic or names[found.topic_id], one.partition_index): Answered(
+            one.error_code, _records(one), _aborted(one)
+        )
         for found in answer.responses
+        if found.topic or found.topic_id in names
         for one in found.partitions
     }
+
+
+def _by_topic(
+    asked: Mapping[TopicPartition, Asked],
+) -> dict[str, list[tuple[int, Asked]]]:
+    topics: dict[str, list[tuple[int, Asked]]] = {}
+    for (topic, number), one in asked.items():
+        topics.setdefault(topic, []).append((number, one))
+    return topics
 
 
 def _records(one: PartitionData) -> memoryview:

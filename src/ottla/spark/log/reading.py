@@ -20,7 +20,7 @@ import pyarrow as pa
 from ottla.client.cluster.cluster import NEWEST, Client
 from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import KafkaError
-from ottla.client.reader.fetching import Asked, Fetch
+from ottla.client.reader.fetching import Asked
 from ottla.client.reader.reader import Reader
 from ottla.client.reader.types import DataLost, TopicRecreated
 from ottla.client.reader.wire import NEWEST_FETCH_BY_NAME, fetch_request
@@ -170,10 +170,11 @@ class _Reading:
 
     async def _rest_is_empty(self, number: int, offset: int) -> bool:
         """Whether the log goes on beyond the range, with nothing in between."""
-        question = Fetch(-1, {number: Asked(offset, -1, 0)}, 1)
+        asked = {TopicPartition(self._topic, number): Asked(offset, -1, 0)}
+        ids = {} if self._topic_id is None else {self._topic: self._topic_id}
         isolation = self._options.client.isolation
         answer: FetchResponse = await self._client.send(
-            fetch_request(self._topic, self._topic_id, question, isolation, 0),
+            fetch_request(asked, ids, 1, isolation, 0),
             to=TopicPartition(self._topic, number),
             max_version=NEWEST if self._topic_id else NEWEST_FETCH_BY_NAME,
         )
