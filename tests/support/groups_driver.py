@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from ottla.clock import Now
 from ottla.coordination.groups.config import GroupConfig
 from ottla.coordination.groups.consumer import InvalidRegularExpression
 from ottla.coordination.groups.coordinator import GroupCoordinator
@@ -59,6 +60,7 @@ class Driver:
     def __init__(self, config: GroupConfig | None = None) -> None:
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
         self.now = 0
+        self.ahead_ms = 0
         self.batches: list[Batch] = []
         self.machine = self.replayed()
         self.records: list[Record] = []
@@ -74,6 +76,11 @@ class Driver:
         """All records, in a transaction or not."""
         return [record for batch in self.batches for record in batch.records]
 
+    @property
+    def time(self) -> Now:
+        """Monotonic time begins where wall time is; a test steps the latter by `ahead_ms`."""
+        return Now(self.now, self.now + self.ahead_ms)
+
     def replayed(self) -> GroupCoordinator:
         """What a restart at this moment would come up with."""
         machine = self._machine()
@@ -85,7 +92,7 @@ class Driver:
                     machine.replay(key, value)
                 else:
                     machine.replay_transactional(transaction.producer_id, key, value)
-        machine.loaded(self.now)
+        machine.loaded(self.time)
         return machine
 
     def restart(self) -> None:
@@ -96,7 +103,7 @@ class Driver:
         """Hands in a request and returns its token; the answer may come later."""
         token = self._next_token
         self._next_token += 1
-        self._take(self.machine.decide(request, token, self.now), transaction_of(request))
+        self._take(self.machine.decide(request, token, self.time), transaction_of(request))
         return token
 
     def ask(self, request: Request, kind: type[ResponseT]) -> ResponseT:
@@ -113,7 +120,7 @@ class Driver:
         end = self.now + ms
         while (deadline := self.machine.next_deadline()) is not None and deadline <= end:
             self.now = max(self.now, deadline)
-            self._take(self.machine.tick(self.now))
+            self._take(self.machine.tick(self.time))
         self.now = end
 
     def _take(

@@ -48,7 +48,7 @@ class MemoryLog:
         ):
             raise Refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, "fenced")
 
-    async def append(self, partition: int, batches: Sequence[Batch], now_ms: int) -> None:
+    async def append(self, partition: int, batches: Sequence[Batch], wall_ms: int) -> None:
         await self.gate.wait()
         if self.broken is not None:
             raise self.broken

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
+from ottla.clock import Now
 from ottla.coordination.groups.topics import Topic, TopicsImage
 from ottla.coordination.share_state.batches import StateBatch
 from ottla.coordination.share_state.coordinator import ShareStateConfig, ShareStateMachine
@@ -34,21 +35,27 @@ class StateDriver:
     def __init__(self, config: ShareStateConfig | None = None) -> None:
         self.config = config or ShareStateConfig()
         self.now = START_MS
+        self.ahead_ms = 0
         self.log: list[tuple[bytes, bytes | None]] = []
         self.records: list[StateRecord] = []
         self.index = SnapshotIndex()
         self.machine = self.replayed()
+
+    @property
+    def time(self) -> Now:
+        """Monotonic time begins where wall time is; a test steps the latter by `ahead_ms`."""
+        return Now(self.now, self.now + self.ahead_ms)
 
     def replayed(self, from_offset: int = 0) -> ShareStateMachine:
         """What a restart at this moment would come up with."""
         machine = ShareStateMachine(self.config)
         for key, value in self.log[from_offset:]:
             machine.replay(key, value)
-        machine.loaded(self.now)
+        machine.loaded(self.time)
         return machine
 
     def ask(self, request: StateRequest, kind: type[ResponseT]) -> ResponseT:
-        decision = self.machine.decide(request, 7, self.now)
+        decision = self.machine.decide(request, 7, self.time)
         self._take(decision)
         (reply,) = decision.replies
         assert reply.token == 7
@@ -59,7 +66,7 @@ class StateDriver:
         end = self.now + ms
         while (deadline := self.machine.next_deadline()) is not None and deadline <= end:
             self.now = deadline
-            self._take(self.machine.tick(self.now))
+            self._take(self.machine.tick(self.time))
         self.now = end
 
     def _take(self, decision: Decision[StateRecord, StateReply]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ottla.clock import Now
 from ottla.coordination.transactions.coordinator import TransactionConfig, TransactionCoordinator
 from ottla.coordination.transactions.messages import (
     AddPartitions,
@@ -58,6 +59,7 @@ class TransactionDriver:
     ) -> None:
         self.config = config or TransactionConfig()
         self.now = START_MS
+        self.ahead_ms = 0
         self.log = list(log)
         self.records: list[TransactionRecord] = []
         self.effects: list[WriteMarkers] = []
@@ -66,12 +68,17 @@ class TransactionDriver:
 
     # Time and restarts
 
+    @property
+    def time(self) -> Now:
+        """Monotonic time begins where wall time is; a test steps the latter by `ahead_ms`."""
+        return Now(self.now, self.now + self.ahead_ms)
+
     def replayed(self) -> TransactionCoordinator:
         """What a restart at this moment would come up with."""
         machine = TransactionCoordinator(self.config)
         for key, value in self.log:
             machine.replay(key, value)
-        machine.loaded(self.now)
+        machine.loaded(self.time)
         return machine
 
     def restart(self) -> list[WriteMarkers]:
@@ -84,7 +91,7 @@ class TransactionDriver:
         end = self.now + ms
         while (deadline := self.machine.next_deadline()) is not None and deadline <= end:
             self.now = max(self.now, deadline)
-            self.take(self.machine.tick(self.now))
+            self.take(self.machine.tick(self.time))
         self.now = end
 
     # Requests
@@ -97,7 +104,7 @@ class TransactionDriver:
             self.effects.append(effect)
 
     def ask(self, request: Request, kind: type[ResponseT]) -> ResponseT:
-        decision = self.machine.decide(request, 7, self.now)
+        decision = self.machine.decide(request, 7, self.time)
         self.take(decision)
         (reply,) = decision.replies
         assert reply.token == 7

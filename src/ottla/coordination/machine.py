@@ -11,7 +11,8 @@ Rules every machine keeps:
   been fenced, so the runtime asks it before the machine hears of such a request.
 - What a machine wants done elsewhere goes out as an effect, after the records are committed; what
   became of it comes back as a request. An effect may be lost, by a restart or a failed append.
-- Time comes in as an argument; a tick at `next_deadline()` is a decision like any other.
+- Time comes in as an argument: deadlines and whatever is compared with them are monotonic, wall
+  time only stamps what is stored. A tick at `next_deadline()` is a decision like any other.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from typing import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ottla.clock import Now
 
 Token: TypeAlias = int
 """Names one request to its machine, so that a reply can find its way back later."""
@@ -93,16 +96,17 @@ class Machine(Protocol[RequestT_contra, RecordT, ResponseT]):
     def replay(self, key: bytes, value: bytes | None) -> None:
         """Folds one committed record into the state."""
 
-    def loaded(self, now_ms: int) -> None:
+    def loaded(self, now: Now) -> None:
         """Replay has ended; deadlines start now."""
 
     def decide(
-        self, request: RequestT_contra, token: Token, now_ms: int
+        self, request: RequestT_contra, token: Token, now: Now
     ) -> Decision[RecordT, ResponseT]: ...
 
-    def tick(self, now_ms: int) -> Decision[RecordT, ResponseT]: ...
+    def tick(self, now: Now) -> Decision[RecordT, ResponseT]: ...
 
-    def next_deadline(self) -> int | None: ...
+    def next_deadline(self) -> int | None:
+        """When to tick, in monotonic milliseconds."""
 
     def encode(self, record: RecordT) -> tuple[bytes, bytes | None]: ...
 

@@ -31,6 +31,7 @@ from ottla.errors import OttlaError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+    from ottla.clock import Clock, Now
     from ottla.coordination.machine import Decision, Effect, Machine, Reply, Token, Transaction
 
 RequestT = TypeVar("RequestT")
@@ -49,8 +50,8 @@ class CoordinatorLog(Protocol):
     def check(self, partition: int, transaction: Transaction) -> None:
         """Raises `Refused` for a producer or a coordinator that has been fenced."""
 
-    def append(self, partition: int, batches: Sequence[Batch], now_ms: int) -> Awaitable[object]:
-        """Writes the batches in order; done when all are committed."""
+    def append(self, partition: int, batches: Sequence[Batch], wall_ms: int) -> Awaitable[object]:
+        """Writes the batches in order, stamped `wall_ms`; done when all are committed."""
 
     def replay(self, partition: int) -> AsyncIterator[Sequence[Batch]]:
         """All batches of the partition in order, some at a time."""
@@ -106,7 +107,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         index: int,
         machine: Machine[RequestT, RecordT, ResponseT],
         log: CoordinatorLog,
-        clock: Callable[[], int],
+        clock: Clock,
         on_lost: Callable[[int], None],
         perform: Callable[[Effect], None],
     ) -> None:
@@ -130,7 +131,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         async for batches in self._log.replay(self.index):
             for batch in batches:
                 self._replay(batch)
-        self._machine.loaded(self._clock())
+        self._machine.loaded(self._clock.now())
         self.loading = False
         if not self._closed:
             self._arm()
@@ -155,7 +156,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         token = next(self._tokens)
         future: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
         self._waiting[token] = future
-        self._run(lambda now_ms: self._machine.decide(request, token, now_ms), transaction)
+        self._run(lambda now: self._machine.decide(request, token, now), transaction)
         return future
 
     async def submit_in(
@@ -187,11 +188,11 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
 
     def _run(
         self,
-        step: Callable[[int], Decision[RecordT, ResponseT]],
+        step: Callable[[Now], Decision[RecordT, ResponseT]],
         transaction: Transaction | None = None,
     ) -> None:
         try:
-            decision = step(self._clock())
+            decision = step(self._clock.now())
         except Exception:
             logger.exception("coordinator partition %d failed to decide", self.index)
             self._on_lost(self.index)
@@ -217,7 +218,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
             while self._decided:
                 batches, replies, effects = self._next_append()
                 if batches:
-                    await self._log.append(self.index, batches, self._clock())
+                    await self._log.append(self.index, batches, self._clock.wall_ms())
                     self._let_go([b.transaction.producer_id for b in batches if b.transaction])
                 self._answer(replies, effects)
         except Exception:
@@ -273,7 +274,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
             return
         if self._timer is not None:
             self._timer.cancel()
-        delay = max(0, deadline - self._clock()) / 1000
+        delay = max(0, deadline - self._clock.monotonic_ms()) / 1000
         self._armed_for = deadline
         self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
@@ -285,15 +286,14 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
 class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
     """The hosted partitions of one internal topic.
 
-    `clock` gives milliseconds since the epoch and must not run backwards. `perform` must return at
-    once; it starts what an effect asks for and submits the outcome later.
+    `perform` must return at once; it starts what an effect asks for and submits the outcome later.
     """
 
     def __init__(
         self,
         log: CoordinatorLog,
         machine_for: Callable[[int], Machine[RequestT, RecordT, ResponseT]],
-        clock: Callable[[], int],
+        clock: Clock,
         perform: Callable[[Effect], None] = _no_effects,
     ) -> None:
         self._log = log

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ottla.clock import SYSTEM
 from ottla.coordination.groups.config import GroupConfig
 from ottla.coordination.groups.coordinator import GroupCoordinator
 from ottla.coordination.groups.messages import (
@@ -36,11 +37,10 @@ PARTITION = partition_for("g", 50)
 
 async def serve(log: MemoryLog) -> CoordinatorRuntime[Request, Record, Response]:
     config = GroupConfig(initial_rebalance_delay_ms=20)
-    loop = asyncio.get_running_loop()
     runtime = CoordinatorRuntime(
         log,
         lambda _partition: GroupCoordinator(config, resolve_prefix),
-        lambda: int(loop.time() * 1000),
+        SYSTEM,
     )
     await runtime.load(PARTITION)
     return runtime

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ottla.coordination import runtime as runtime_module
 from ottla.coordination.machine import Batch, Decision, Token
 from ottla.coordination.runtime import CoordinatorLoading, CoordinatorRuntime, NotCoordinator
+from tests.support.clocks import ManualClock
 from tests.support.groups_log import MemoryLog, Pair
+
+if TYPE_CHECKING:
+    from ottla.clock import Now
 
 
 class Counter:
@@ -23,14 +28,14 @@ class Counter:
     def replay(self, key: bytes, value: bytes | None) -> None:
         self.total += int(key)
 
-    def loaded(self, now_ms: int) -> None:
+    def loaded(self, now: Now) -> None:
         pass
 
-    def decide(self, request: int, token: Token, now_ms: int) -> Decision[int, int]:
+    def decide(self, request: int, token: Token, now: Now) -> Decision[int, int]:
         decision: Decision[int, int] = Decision()
         if request == -1:
             self.parked.append(token)
-            self.alarm = now_ms + 1000
+            self.alarm = now.ms + 1000
             return decision
         if request == -2:
             self.total += 1000
@@ -41,9 +46,9 @@ class Counter:
         decision.reply(token, self.total)
         return decision
 
-    def tick(self, now_ms: int) -> Decision[int, int]:
+    def tick(self, now: Now) -> Decision[int, int]:
         decision: Decision[int, int] = Decision()
-        if self.alarm is not None and now_ms >= self.alarm:
+        if self.alarm is not None and now.ms >= self.alarm:
             self.alarm = None
             for token in self.parked:
                 decision.reply(token, -self.total)
@@ -57,16 +62,10 @@ class Counter:
         return b"%d" % record, b""
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0
-
-    def __call__(self) -> int:
-        return self.now
-
-
-async def hosted(log: MemoryLog, clock: Clock | None = None) -> CoordinatorRuntime[int, int, int]:
-    runtime = CoordinatorRuntime(log, lambda _index: Counter(), clock or Clock())
+async def hosted(
+    log: MemoryLog, clock: ManualClock | None = None
+) -> CoordinatorRuntime[int, int, int]:
+    runtime = CoordinatorRuntime(log, lambda _index: Counter(), clock or ManualClock())
     await runtime.load(0)
     return runtime
 
@@ -113,7 +112,7 @@ async def test_loading_then_replayed_state() -> None:
     log = MemoryLog()
     log.appends = [[Batch([(b"4", b""), (b"5", b"")])], [Batch([(b"6", b"")])]]
     log.load_gate.clear()
-    runtime = CoordinatorRuntime(log, lambda _index: Counter(), Clock())
+    runtime = CoordinatorRuntime(log, lambda _index: Counter(), ManualClock())
     with pytest.raises(NotCoordinator):
         runtime.submit(0, 0)
     loading = asyncio.create_task(runtime.load(0))
@@ -177,7 +176,7 @@ async def test_a_reload_waits_for_the_append_under_way() -> None:
 async def test_a_failed_load_leaves_the_partition_unhosted() -> None:
     log = MemoryLog()
     log.appends = [[Batch([(b"not a number", b"")])]]
-    runtime = CoordinatorRuntime(log, lambda _index: Counter(), Clock())
+    runtime = CoordinatorRuntime(log, lambda _index: Counter(), ManualClock())
     with pytest.raises(ValueError, match="not a number"):
         await runtime.load(0)
     with pytest.raises(NotCoordinator):
@@ -227,22 +226,22 @@ async def test_unload_fails_who_waits() -> None:
 
 
 async def test_a_deadline_ticks_and_releases_the_parked() -> None:
-    log, clock = MemoryLog(), Clock()
+    log, clock = MemoryLog(), ManualClock()
     runtime = await hosted(log, clock)
     await runtime.submit(0, 3)
     parked = runtime.submit(0, -1)
-    clock.now = 1000
+    clock.ms = 1000
     assert await runtime.submit(0, 0) == 3
     assert await parked == -3
     await runtime.close()
 
 
 async def test_a_caller_that_went_away_is_no_obstacle() -> None:
-    log, clock = MemoryLog(), Clock()
+    log, clock = MemoryLog(), ManualClock()
     runtime = await hosted(log, clock)
     gone, parked = runtime.submit(0, 4), runtime.submit(0, -1)
     gone.cancel()
     parked.cancel()
-    clock.now = 1000
+    clock.ms = 1000
     assert await runtime.submit(0, 0) == 4
     await runtime.close()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ottla.coordination.machine import Batch, Decision, Marker, Token, Transactional
 from ottla.coordination.runtime import CoordinatorRuntime, NotCoordinator, Refused
 from ottla.wire.error_codes import ErrorCode
+from tests.support.clocks import ManualClock
 from tests.support.groups_log import MemoryLog, Pair
+
+if TYPE_CHECKING:
+    from ottla.clock import Now
 
 P, Q = Transactional(1, 0), Transactional(2, 0)
 
@@ -29,10 +34,10 @@ class Ledger:
     def replay_marker(self, marker: Marker) -> None:
         self.entries.append(f"{marker.producer_id} {'commits' if marker.commit else 'aborts'}")
 
-    def loaded(self, now_ms: int) -> None:
+    def loaded(self, now: Now) -> None:
         pass
 
-    def decide(self, request: str, token: Token, now_ms: int) -> Decision[str, list[str]]:
+    def decide(self, request: str, token: Token, now: Now) -> Decision[str, list[str]]:
         decision: Decision[str, list[str]] = Decision()
         if request:
             self.entries.append(request)
@@ -41,7 +46,7 @@ class Ledger:
         decision.reply(token, list(self.entries))
         return decision
 
-    def tick(self, now_ms: int) -> Decision[str, list[str]]:
+    def tick(self, now: Now) -> Decision[str, list[str]]:
         return Decision()
 
     def next_deadline(self) -> int | None:
@@ -62,7 +67,7 @@ def commits(producer: Transactional, coordinator_epoch: int = 0) -> Marker:
 
 
 async def hosted(log: MemoryLog) -> CoordinatorRuntime[str, str, list[str]]:
-    runtime = CoordinatorRuntime(log, lambda _index: Ledger(), lambda: 0)
+    runtime = CoordinatorRuntime(log, lambda _index: Ledger(), ManualClock())
     await runtime.load(0)
     return runtime
 
@@ -126,7 +131,7 @@ async def test_a_replay_tells_of_transactions_in_order() -> None:
 async def test_a_machine_without_transactions_never_sees_any() -> None:
     log = MemoryLog()
     log.appends = [[Batch([(b"a", b"")], P), Batch([(b"b", b"")]), Batch([], commits(P))]]
-    runtime = CoordinatorRuntime(log, lambda _index: PlainLedger(), lambda: 0)
+    runtime = CoordinatorRuntime(log, lambda _index: PlainLedger(), ManualClock())
     await runtime.load(0)
     assert await runtime.submit(0, "") == ["b"]
 

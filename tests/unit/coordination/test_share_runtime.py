@@ -19,6 +19,7 @@ from ottla.coordination.groups.share_messages import ShareHeartbeat, ShareHeartb
 from ottla.coordination.machine import Batch
 from ottla.coordination.runtime import CoordinatorRuntime, NotCoordinator
 from ottla.wire.error_codes import ErrorCode
+from tests.support.clocks import ManualClock
 from tests.support.groups_consumer import of, topics_image
 from tests.support.groups_driver import resolve_prefix
 from tests.support.share_group import AT_ONCE
@@ -46,7 +47,7 @@ class MemoryLog:
     def check(self, partition: int, transaction: Transaction) -> None:
         raise AssertionError("nothing about share groups is transactional")
 
-    async def append(self, partition: int, batches: Sequence[Batch], now_ms: int) -> None:
+    async def append(self, partition: int, batches: Sequence[Batch], wall_ms: int) -> None:
         await self.gate.wait()
         if self.broken:
             raise OSError("disk")
@@ -65,7 +66,7 @@ class Shell:
         self.runtime: CoordinatorRuntime[Request, Record, Response] = CoordinatorRuntime(
             self.log,
             lambda _index: GroupCoordinator(AT_ONCE, resolve_prefix),
-            lambda: 0,
+            ManualClock(),
             self.effects.append,
         )
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from ottla.broker.coordinators.log import InternalTopicLog
 from ottla.broker.errors import ApiError
 from ottla.broker.topics import create_topic
+from ottla.clock import SYSTEM
 from ottla.coordination.partitioner import partition_for
 from ottla.coordination.runtime import CoordinatorError, CoordinatorRuntime
 from ottla.wire.error_codes import ErrorCode
@@ -50,7 +51,7 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         self.topic_name = topic
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._runtime: CoordinatorRuntime[RequestT, RecordT, ResponseT] = CoordinatorRuntime(
-            InternalTopicLog(node, topic, note), machine, now_ms, perform
+            InternalTopicLog(node, topic, note), machine, SYSTEM, perform
         )
 
     def start(self) -> None:

@@ -92,6 +92,7 @@ class ClassicGroup:
         self.stored: ClassicGroupValue | None = None
         self.state = State.EMPTY
         self.state_ms = -1
+        """Since when, in wall time: it is stored, and offsets expire by it."""
         self.generation = 0
         self.protocol_type = ""
         self.protocol: str | None = None
@@ -310,7 +311,7 @@ class ClassicGroup:
         self.timers.cancel(ROUND)
         self._initial_left_ms = None
         self.generation += 1
-        self.state_ms = turn.now_ms
+        self.state_ms = turn.wall_ms
         if not joined:
             self.state = State.EMPTY
             self.protocol = self.leader = None
@@ -357,7 +358,7 @@ class ClassicGroup:
     def become_stable(self, assignments: dict[str, bytes], turn: Turn) -> None:
         """The leader's word: stored first, then told to everyone who waits."""
         self.state = State.STABLE
-        self.state_ms = turn.now_ms
+        self.state_ms = turn.wall_ms
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         self.store(turn)

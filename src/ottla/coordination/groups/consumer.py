@@ -217,8 +217,9 @@ def _update(
         return False
     turn.emit(MemberKey(group.group_id, member_id), new)
     if new.regex is not None and new.regex not in group.regexes:
-        value = RegexValue(tuple(sorted(matched)), request.topics.version, turn.now_ms)
+        value = RegexValue(tuple(sorted(matched)), request.topics.version, turn.wall_ms)
         turn.emit(RegexKey(group.group_id, new.regex), value)
+        group.matched_ms[new.regex] = turn.now_ms
     if old is None:
         return True
     if old.regex != new.regex:
@@ -260,13 +261,13 @@ def _follow_topics(
     stale = [
         regex
         for regex, value in group.regexes.items()
-        if topics.version != value.version
-        and turn.now_ms - value.timestamp_ms >= group.config.regex_refresh_interval_ms
+        if topics.version != value.version and group.may_match(regex, turn.now_ms)
     ]
     for regex in stale:
         names = tuple(sorted(resolve(regex, topics)))
-        fresh = RegexValue(names, topics.version, turn.now_ms)
+        fresh = RegexValue(names, topics.version, turn.wall_ms)
         turn.emit(RegexKey(group.group_id, regex), fresh)
+        group.matched_ms[regex] = turn.now_ms
     if topics is group.seen_topics and not changed and not stale:
         return
     group.seen_topics = topics

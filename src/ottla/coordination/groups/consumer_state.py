@@ -68,7 +68,10 @@ class ConsumerGroup:
         self.regexes: dict[str, RegexValue] = {}
         self.static: dict[str, str] = {}
         self.owners: dict[TopicPartition, str] = {}
+        # From here on: what a restart forgets.
         self.timers: Timers[TimerKey] = Timers()
+        self.matched_ms: dict[str, int] = {}
+        """When each expression was matched; one that is not here may be matched at once."""
         self.seen_topics: TopicsImage | None = None
         """The snapshot that the subscriptions were last compared with; most heartbeats bring it."""
 
@@ -88,6 +91,7 @@ class ConsumerGroup:
                 self.regexes[regex] = value
             case (RegexKey(_, regex), _):
                 self.regexes.pop(regex, None)
+                self.matched_ms.pop(regex, None)
             case (MemberKey(_, member_id), value):
                 self._apply_member(member_id, value if isinstance(value, MemberValue) else None)
             case (CurrentAssignmentKey(_, member_id), value):
@@ -152,6 +156,11 @@ class ConsumerGroup:
 
     def subscribed_topics(self) -> frozenset[str]:
         return frozenset().union(*(self.topics_of(member) for member in self.members.values()))
+
+    def may_match(self, regex: str, now_ms: int) -> bool:
+        """Whether an expression may be matched again."""
+        last_ms = self.matched_ms.get(regex)
+        return last_ms is None or now_ms - last_ms >= self.config.regex_refresh_interval_ms
 
     def is_free_for(self, member_id: str, partition: TopicPartition) -> bool:
         return self.owners.get(partition, member_id) == member_id

@@ -59,6 +59,7 @@ from ottla.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.clock import Now
     from ottla.coordination.groups.config import GroupConfig
     from ottla.coordination.groups.kinds import Group
     from ottla.coordination.groups.messages import Request, Response
@@ -111,27 +112,27 @@ class GroupCoordinator:
     def replay_marker(self, marker: Marker) -> None:
         self.offsets.end_transaction(marker.producer_id, commit=marker.commit)
 
-    def loaded(self, now_ms: int) -> None:
+    def loaded(self, now: Now) -> None:
         for group_id, group in tuple(self.groups.items()):
-            group.restore(now_ms)
+            group.restore(now.ms)
             self._settle(group_id)
-        self._timers.set(_EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)
+        self._timers.set(_EXPIRY, now.ms + self.config.offsets_retention_check_interval_ms)
 
-    def decide(self, request: Request, token: Token, now_ms: int) -> Decision[Record, Response]:
+    def decide(self, request: Request, token: Token, now: Now) -> Decision[Record, Response]:
         apply: Callable[[Record], None] = self.apply
         if isinstance(request, OffsetCommit) and request.transaction is not None:
             apply = partial(self.apply, producer_id=request.transaction.producer_id)
-        turn = Turn(now_ms, apply)
+        turn = Turn(now, apply)
         self._handlers[type(request)](request, token, turn)
         if not isinstance(request, ListGroups | ForgetTopics | ForgetOffsets | EndTransaction):
             self._settle(request.group_id)
         return turn.decision
 
-    def tick(self, now_ms: int) -> Decision[Record, Response]:
-        turn = Turn(now_ms, self.apply)
-        while (group_id := self._timers.pop_due(now_ms)) is not None:
+    def tick(self, now: Now) -> Decision[Record, Response]:
+        turn = Turn(now, self.apply)
+        while (group_id := self._timers.pop_due(now.ms)) is not None:
             if group_id == _EXPIRY:
-                self._timers.set(_EXPIRY, now_ms + self._expire(turn))
+                self._timers.set(_EXPIRY, now.ms + self._expire(turn))
             else:
                 self.groups[group_id].tick(turn)
                 self._settle(group_id)

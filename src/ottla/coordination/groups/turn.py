@@ -10,6 +10,7 @@ from ottla.coordination.machine import Decision
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.clock import Now
     from ottla.coordination.groups.keys import Key
     from ottla.coordination.groups.messages import Response
     from ottla.coordination.groups.records import Value
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
 
 
 class Turn:
-    """Gathers what one moment leads to; an emitted record is applied at once."""
+    """Gathers what one moment leads to; an emitted record is applied at once.
 
-    __slots__ = ("_apply", "decision", "now_ms")
+    Deadlines are made of `now_ms`, which is monotonic; `wall_ms` only stamps records.
+    """
 
-    def __init__(self, now_ms: int, apply: Callable[[Record], None]) -> None:
-        self.now_ms = now_ms
+    __slots__ = ("_apply", "decision", "now_ms", "wall_ms")
+
+    def __init__(self, now: Now, apply: Callable[[Record], None]) -> None:
+        self.now_ms, self.wall_ms = now
         self.decision: Decision[Record, Response] = Decision()
         self._apply = apply
 

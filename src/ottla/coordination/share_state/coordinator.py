@@ -45,6 +45,7 @@ from ottla.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.clock import Now
     from ottla.coordination.groups.topics import TopicsImage
     from ottla.coordination.machine import Token
     from ottla.coordination.share_state.messages import StateReply, StateRequest
@@ -121,24 +122,24 @@ class ShareStateMachine:
         if (record := decode(key, value)) is not None:
             self.apply(record)
 
-    def loaded(self, now_ms: int) -> None:
-        self._cold_check_ms = now_ms + self.config.cold_snapshot_interval_ms
+    def loaded(self, now: Now) -> None:
+        self._cold_check_ms = now.ms + self.config.cold_snapshot_interval_ms
 
-    def decide(self, request: StateRequest, token: Token, now_ms: int) -> _Decision:
+    def decide(self, request: StateRequest, token: Token, now: Now) -> _Decision:
         decision: _Decision = Decision()
         handler, answer = self._handlers[type(request)]
         try:
-            reply = handler(request, now_ms, decision)
+            reply = handler(request, now.wall_ms, decision)
         except Refused as refusal:
             reply = answer(refusal.error, refusal.message)
         decision.reply(token, reply)
         return decision
 
-    def tick(self, now_ms: int) -> _Decision:
+    def tick(self, now: Now) -> _Decision:
         decision: _Decision = Decision()
-        if self._cold_check_ms is not None and now_ms >= self._cold_check_ms:
-            self._cold_check_ms = now_ms + self.config.cold_snapshot_interval_ms
-            self._write_cold(now_ms, decision)
+        if self._cold_check_ms is not None and now.ms >= self._cold_check_ms:
+            self._cold_check_ms = now.ms + self.config.cold_snapshot_interval_ms
+            self._write_cold(now.wall_ms, decision)
         return decision
 
     def next_deadline(self) -> int | None:
@@ -167,7 +168,9 @@ class ShareStateMachine:
 
     # The five requests
 
-    def _initialize(self, request: InitializeState, now_ms: int, decision: _Decision) -> StateReply:
+    def _initialize(
+        self, request: InitializeState, wall_ms: int, decision: _Decision
+    ) -> StateReply:
         _check_exists(request.key, request.topics)
         old = self.states.get(request.key)
         if old is not None and old.snapshot.state_epoch > request.state_epoch:
@@ -177,15 +180,15 @@ class ShareStateMachine:
             request.state_epoch,
             NO_EPOCH,
             request.start_offset,
-            now_ms,
-            now_ms,
+            wall_ms,
+            wall_ms,
             (),
             UNKNOWN_COUNT if request.start_offset == NO_OFFSET else 0,
         )
         self._emit(request.key, snapshot, decision)
         return StateResponse()
 
-    def _read(self, request: ReadState, now_ms: int, decision: _Decision) -> StateReply:
+    def _read(self, request: ReadState, wall_ms: int, decision: _Decision) -> StateReply:
         _check_exists(request.key, request.topics)
         state = self._known(request.key)
         if state.leader_fence > request.leader_epoch:
@@ -199,14 +202,14 @@ class ShareStateMachine:
                 (),
                 snapshot.delivery_complete_count,
             )
-            self._store(request.key, update, now_ms, decision)
+            self._store(request.key, update, wall_ms, decision)
         return ReadStateResponse(
             state_epoch=snapshot.state_epoch,
             start_offset=snapshot.start_offset,
             batches=snapshot.batches,
         )
 
-    def _write(self, request: WriteState, now_ms: int, decision: _Decision) -> StateReply:
+    def _write(self, request: WriteState, wall_ms: int, decision: _Decision) -> StateReply:
         _check_exists(request.key, request.topics)
         state = self._known(request.key)
         if request.leader_epoch != NO_EPOCH and state.leader_fence > request.leader_epoch:
@@ -223,16 +226,18 @@ class ShareStateMachine:
             combine((), request.batches, request.start_offset),
             request.delivery_complete_count,
         )
-        self._store(request.key, update, now_ms, decision)
+        self._store(request.key, update, wall_ms, decision)
         return StateResponse()
 
-    def _delete(self, request: DeleteState, _now_ms: int, decision: _Decision) -> StateReply:
+    def _delete(self, request: DeleteState, _wall_ms: int, decision: _Decision) -> StateReply:
         _check_key(request.key)
         if request.key in self.states:
             self._emit(request.key, None, decision)
         return StateResponse()
 
-    def _summary(self, request: ReadStateSummary, _now_ms: int, _decision: _Decision) -> StateReply:
+    def _summary(
+        self, request: ReadStateSummary, _wall_ms: int, _decision: _Decision
+    ) -> StateReply:
         _check_exists(request.key, request.topics)
         state = self.states.get(request.key)
         if state is None:
@@ -245,7 +250,7 @@ class ShareStateMachine:
             delivery_complete_count=snapshot.delivery_complete_count,
         )
 
-    def _drop(self, request: DropTopics, _now_ms: int, decision: _Decision) -> StateReply:
+    def _drop(self, request: DropTopics, _wall_ms: int, decision: _Decision) -> StateReply:
         for key in [key for key in self.states if key.topic_id in request.topic_ids]:
             self._emit(key, None, decision)
         return StateResponse()
@@ -261,7 +266,7 @@ class ShareStateMachine:
         self,
         key: ShareKey,
         update: Update,
-        now_ms: int,
+        wall_ms: int,
         decision: _Decision,
     ) -> None:
         state = self.states[key]
@@ -271,20 +276,21 @@ class ShareStateMachine:
         snapshot = replace(
             fold(state.snapshot, update),
             snapshot_epoch=state.snapshot.snapshot_epoch + 1,
-            create_ms=now_ms,
-            write_ms=now_ms,
+            create_ms=wall_ms,
+            write_ms=wall_ms,
         )
         self._emit(key, snapshot, decision)
 
-    def _write_cold(self, now_ms: int, decision: _Decision) -> None:
+    def _write_cold(self, wall_ms: int, decision: _Decision) -> None:
         """Old snapshots again, unless all of them are such repetitions and nothing is won."""
         snapshots = {key: state.snapshot for key, state in self.states.items()}
         if all(snapshot.create_ms != snapshot.write_ms for snapshot in snapshots.values()):
             return
         for key, snapshot in snapshots.items():
-            if now_ms - snapshot.write_ms >= self.config.cold_snapshot_interval_ms:
+            # One from the future was written before the wall clock was set back: it is old, too.
+            if not 0 <= wall_ms - snapshot.write_ms < self.config.cold_snapshot_interval_ms:
                 epoch = snapshot.snapshot_epoch + 1
-                cold = replace(snapshot, snapshot_epoch=epoch, write_ms=now_ms)
+                cold = replace(snapshot, snapshot_epoch=epoch, write_ms=wall_ms)
                 self._emit(key, cold, decision)
 
 

@@ -68,6 +68,7 @@ from ottla.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.clock import Now
     from ottla.coordination.machine import Token
     from ottla.coordination.transactions.messages import Request, Response
     from ottla.coordination.transactions.records import Transaction
@@ -123,37 +124,41 @@ class TransactionCoordinator:
         if (record := decode(key, value)) is not None:
             self.apply(record)
 
-    def loaded(self, now_ms: int) -> None:
+    def loaded(self, now: Now) -> None:
+        """The records hold wall time: what it says is the age of each, but none is from the future.
+
+        From here on time is monotonic, whatever becomes of the wall clock.
+        """
         for transactional_id, txn in self.transactions.items():
             if txn.state in PREPARED:
-                self._open.set(transactional_id, now_ms)
+                self._open.set(transactional_id, now.ms)
             else:
-                self._arm(transactional_id)
+                self._arm_by_records(transactional_id, now)
 
-    def decide(self, request: Request, token: Token, now_ms: int) -> _Decision:
+    def decide(self, request: Request, token: Token, now: Now) -> _Decision:
         decision: _Decision = Decision()
         handler, answer = self._handlers[type(request)]
         try:
-            response = handler(request, now_ms, decision)
+            response = handler(request, now, decision)
         except Refused as refusal:
             response = answer(refusal.error)
         decision.reply(token, response)
         return decision
 
-    def tick(self, now_ms: int) -> _Decision:
+    def tick(self, now: Now) -> _Decision:
         decision: _Decision = Decision()
         for _ in range(IDS_PER_TICK):
-            transactional_id = self._open.pop_due(now_ms) or self._idle.pop_due(now_ms)
+            transactional_id = self._open.pop_due(now.ms) or self._idle.pop_due(now.ms)
             if transactional_id is None:
                 break
             txn = self.transactions[transactional_id]
             if txn.state in PREPARED:
-                self._mark(transactional_id, decision, now_ms)
+                self._mark(transactional_id, decision, now)
             elif txn.state is TransactionState.ONGOING:
                 self.timed_out += 1
-                self._fence(transactional_id, decision, now_ms)
+                self._fence(transactional_id, decision, now)
             else:
-                self._emit(transactional_id, None, decision)
+                self._emit(transactional_id, None, decision, now)
         return decision
 
     def next_deadline(self) -> int | None:
@@ -177,9 +182,11 @@ class TransactionCoordinator:
         transactional_id: str,
         txn: Transaction | None,
         decision: _Decision,
+        now: Now,
         before: Identity | None = None,
     ) -> None:
         """`before` is the identity that may still ask for the one this step gives out."""
+        old = self.transactions.get(transactional_id)
         record = TransactionRecord(transactional_id, txn)
         self.apply(record)
         decision.records.append(record)
@@ -188,38 +195,47 @@ class TransactionCoordinator:
             self._before.pop(transactional_id, None)
         else:
             self._before[transactional_id] = before
-        self._arm(transactional_id)
+        if not _goes_on(old, txn):
+            self._arm(transactional_id, now, age_ms=0)
 
-    def _arm(self, transactional_id: str) -> None:
+    def _arm(self, transactional_id: str, now: Now, age_ms: int) -> None:
+        """`age_ms` is how much of its timeout the transaction, or the idle id, has used up."""
         self._open.cancel(transactional_id)
         self._idle.cancel(transactional_id)
         txn = self.transactions.get(transactional_id)
         if txn is None or txn.state in PREPARED:
             return
         if txn.state is TransactionState.ONGOING:
-            self._open.set(transactional_id, txn.start_ms + txn.timeout_ms)
+            self._open.set(transactional_id, now.ms + max(0, txn.timeout_ms - age_ms))
         else:
-            self._idle.set(transactional_id, txn.last_update_ms + self.config.id_expiration_ms)
+            left_ms = max(0, self.config.id_expiration_ms - age_ms)
+            self._idle.set(transactional_id, now.ms + left_ms)
 
-    def _fence(self, transactional_id: str, decision: _Decision, now_ms: int) -> None:
-        txn = fenced(self.transactions[transactional_id], now_ms)
-        self._emit(transactional_id, txn, decision)
-        self._mark(transactional_id, decision, now_ms)
+    def _arm_by_records(self, transactional_id: str, now: Now) -> None:
+        txn = self.transactions[transactional_id]
+        ongoing = txn.state is TransactionState.ONGOING
+        since_ms = txn.start_ms if ongoing else txn.last_update_ms
+        self._arm(transactional_id, now, age_ms=max(0, now.wall_ms - since_ms))
 
-    def _mark(self, transactional_id: str, decision: _Decision, now_ms: int) -> None:
+    def _fence(self, transactional_id: str, decision: _Decision, now: Now) -> None:
+        txn = fenced(self.transactions[transactional_id], now.wall_ms)
+        self._emit(transactional_id, txn, decision, now)
+        self._mark(transactional_id, decision, now)
+
+    def _mark(self, transactional_id: str, decision: _Decision, now: Now) -> None:
         """The end is decided; have it written wherever the transaction was."""
         txn = self.transactions[transactional_id]
         if not txn.partitions:
-            self._complete(transactional_id, decision, now_ms)
+            self._complete(transactional_id, decision, now)
             return
         producer_id, epoch = stored(txn)
         markers = WriteMarkers(transactional_id, producer_id, epoch, is_commit(txn), txn.partitions)
         self._markers[transactional_id] = markers
         decision.effects.append(markers)
 
-    def _complete(self, transactional_id: str, decision: _Decision, now_ms: int) -> None:
-        txn = completed(self.transactions[transactional_id], now_ms)
-        self._emit(transactional_id, txn, decision, self._before.get(transactional_id))
+    def _complete(self, transactional_id: str, decision: _Decision, now: Now) -> None:
+        txn = completed(self.transactions[transactional_id], now.wall_ms)
+        self._emit(transactional_id, txn, decision, now, self._before.get(transactional_id))
 
     def _known(self, transactional_id: str) -> Transaction:
         if not transactional_id:
@@ -230,14 +246,14 @@ class TransactionCoordinator:
 
     # InitProducerId
 
-    def _init(self, request: InitProducerId, now_ms: int, decision: _Decision) -> Response:
+    def _init(self, request: InitProducerId, now: Now, decision: _Decision) -> Response:
         transactional_id = request.transactional_id
         if not transactional_id:
             raise Refused(ErrorCode.INVALID_REQUEST)
         if not 0 < request.timeout_ms <= self.config.max_timeout_ms:
             raise Refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         if (txn := self.transactions.get(transactional_id)) is None:
-            return self._give(request, Identity(request.fresh_producer_id, 0), now_ms, decision)
+            return self._give(request, Identity(request.fresh_producer_id, 0), now, decision)
         asked = _asked(request) if request.producer_id != NO_PRODUCER_ID else None
         before = self._before.get(transactional_id)
         if asked not in (None, current(txn), before):
@@ -245,29 +261,29 @@ class TransactionCoordinator:
         if txn.state in PREPARED:
             raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
         if txn.state is TransactionState.ONGOING:
-            self._fence(transactional_id, decision, now_ms)
+            self._fence(transactional_id, decision, now)
             return InitProducerIdResponse(ErrorCode.CONCURRENT_TRANSACTIONS)
         if asked is not None and asked == before:
-            return self._give(request, current(txn), now_ms, decision, asked)
+            return self._give(request, current(txn), now, decision, asked)
         identity = bumped(txn, request.fresh_producer_id)
-        return self._give(request, identity, now_ms, decision, asked)
+        return self._give(request, identity, now, decision, asked)
 
     def _give(
         self,
         request: InitProducerId,
         identity: Identity,
-        now_ms: int,
+        now: Now,
         decision: _Decision,
         before: Identity | None = None,
     ) -> Response:
         old = self.transactions.get(request.transactional_id)
-        txn = initialized(old, identity, request.timeout_ms, now_ms)
-        self._emit(request.transactional_id, txn, decision, before)
+        txn = initialized(old, identity, request.timeout_ms, now.wall_ms)
+        self._emit(request.transactional_id, txn, decision, now, before)
         return InitProducerIdResponse(ErrorCode.NONE, *identity)
 
     # AddPartitionsToTxn, AddOffsetsToTxn and the leaders' own questions
 
-    def _add(self, request: AddPartitions, now_ms: int, decision: _Decision) -> Response:
+    def _add(self, request: AddPartitions, now: Now, decision: _Decision) -> Response:
         txn = self._known(request.transactional_id)
         _check(txn, _asked(request))
         if txn.state in PREPARED:
@@ -277,28 +293,28 @@ class TransactionCoordinator:
             return AddPartitionsResponse(ErrorCode.NONE, missing)
         if missing or txn.state is not TransactionState.ONGOING:
             version = VERSION_2 if request.version_2 else FIRST_VERSION
-            joining = joined(txn, request.partitions, version, now_ms)
-            self._emit(request.transactional_id, joining, decision)
+            joining = joined(txn, request.partitions, version, now.wall_ms)
+            self._emit(request.transactional_id, joining, decision, now)
         return AddPartitionsResponse(ErrorCode.NONE)
 
     # EndTxn
 
-    def _end(self, request: EndTransaction, now_ms: int, decision: _Decision) -> Response:
+    def _end(self, request: EndTransaction, now: Now, decision: _Decision) -> Response:
         txn = self._known(request.transactional_id)
         if request.version_2:
-            return self._end_version_2(request, txn, now_ms, decision)
+            return self._end_version_2(request, txn, now, decision)
         asked = _asked(request)
         _check(txn, asked)
         if txn.state is TransactionState.ONGOING:
-            ending = prepared(txn, request.commit, now_ms)
-            self._emit(request.transactional_id, ending, decision)
-            self._mark(request.transactional_id, decision, now_ms)
+            ending = prepared(txn, request.commit, now.wall_ms)
+            self._emit(request.transactional_id, ending, decision, now)
+            self._mark(request.transactional_id, decision, now)
         else:
             _check_repeated(txn, request.commit)
         return EndTransactionResponse(ErrorCode.NONE, *asked)
 
     def _end_version_2(
-        self, request: EndTransaction, txn: Transaction, now_ms: int, decision: _Decision
+        self, request: EndTransaction, txn: Transaction, now: Now, decision: _Decision
     ) -> Response:
         asked = _asked(request)
         if is_repeated_end(txn, asked):
@@ -309,22 +325,20 @@ class TransactionCoordinator:
             raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
         if request.commit and txn.state is not TransactionState.ONGOING:
             raise Refused(ErrorCode.INVALID_TXN_STATE)
-        ending = prepared_version_2(txn, request.commit, request.fresh_producer_id, now_ms)
-        self._emit(request.transactional_id, ending, decision, asked)
-        self._mark(request.transactional_id, decision, now_ms)
+        ending = prepared_version_2(txn, request.commit, request.fresh_producer_id, now.wall_ms)
+        self._emit(request.transactional_id, ending, decision, now, asked)
+        self._mark(request.transactional_id, decision, now)
         return EndTransactionResponse(ErrorCode.NONE, *current(ending))
 
-    def _written(self, request: MarkersWritten, now_ms: int, decision: _Decision) -> Response:
+    def _written(self, request: MarkersWritten, now: Now, decision: _Decision) -> Response:
         transactional_id = request.markers.transactional_id
         if self._markers.get(transactional_id) is request.markers:
-            self._complete(transactional_id, decision, now_ms)
+            self._complete(transactional_id, decision, now)
         return Noted()
 
     # What is asked from outside of transactions
 
-    def _describe(
-        self, request: DescribeTransaction, _now_ms: int, _decision: _Decision
-    ) -> Response:
+    def _describe(self, request: DescribeTransaction, _now: Now, _decision: _Decision) -> Response:
         if not request.transactional_id:
             raise Refused(ErrorCode.INVALID_REQUEST)
         if (txn := self.transactions.get(request.transactional_id)) is None:
@@ -339,7 +353,7 @@ class TransactionCoordinator:
             txn.partitions,
         )
 
-    def _list(self, request: ListTransactions, now_ms: int, _decision: _Decision) -> Response:
+    def _list(self, request: ListTransactions, now: Now, _decision: _Decision) -> Response:
         longer_than_ms = request.running_longer_than_ms
         return ListTransactionsResponse(
             [
@@ -347,9 +361,15 @@ class TransactionCoordinator:
                 for transactional_id, txn in self.transactions.items()
                 if (not request.states or txn.state in request.states)
                 and (not request.producer_ids or txn.producer_id in request.producer_ids)
-                and (longer_than_ms < 0 or now_ms - txn.start_ms > longer_than_ms)
+                and (longer_than_ms < 0 or now.wall_ms - txn.start_ms > longer_than_ms)
             ]
         )
+
+
+def _goes_on(old: Transaction | None, new: Transaction | None) -> bool:
+    """Whether the transaction that was open is so still: its deadline stays."""
+    ongoing = TransactionState.ONGOING
+    return old is not None and new is not None and old.state is new.state is ongoing
 
 
 def _asked(request: InitProducerId | AddPartitions | EndTransaction) -> Identity:

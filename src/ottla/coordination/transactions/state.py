@@ -68,7 +68,7 @@ def is_repeated_end(txn: Transaction, asked: Identity) -> bool:
 
 
 def initialized(
-    old: Transaction | None, identity: Identity, timeout_ms: int, now_ms: int
+    old: Transaction | None, identity: Identity, timeout_ms: int, wall_ms: int
 ) -> Transaction:
     return Transaction(
         identity.producer_id,
@@ -76,7 +76,7 @@ def initialized(
         timeout_ms,
         TransactionState.EMPTY,
         frozenset(),
-        now_ms,
+        wall_ms,
         NO_START,
         identity.producer_id if old is None else old.producer_id,
         client_version=FIRST_VERSION if old is None else old.client_version,
@@ -91,35 +91,35 @@ def bumped(txn: Transaction, fresh_producer_id: int) -> Identity:
 
 
 def joined(
-    txn: Transaction, partitions: frozenset[Partition], client_version: int, now_ms: int
+    txn: Transaction, partitions: frozenset[Partition], client_version: int, wall_ms: int
 ) -> Transaction:
     ongoing = txn.state is TransactionState.ONGOING
     return replace(
         txn,
         state=TransactionState.ONGOING,
         partitions=txn.partitions | partitions,
-        last_update_ms=now_ms,
-        start_ms=txn.start_ms if ongoing else now_ms,
+        last_update_ms=wall_ms,
+        start_ms=txn.start_ms if ongoing else wall_ms,
         previous_producer_id=txn.producer_id,
         client_version=client_version,
     )
 
 
-def prepared(txn: Transaction, commit: bool, now_ms: int) -> Transaction:
+def prepared(txn: Transaction, commit: bool, wall_ms: int) -> Transaction:
     """As a producer of the first version ends it: under the epoch it has."""
     state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
     return replace(
         txn,
         state=state,
-        last_update_ms=now_ms,
-        start_ms=txn.start_ms if txn.state is TransactionState.ONGOING else now_ms,
+        last_update_ms=wall_ms,
+        start_ms=txn.start_ms if txn.state is TransactionState.ONGOING else wall_ms,
         previous_producer_id=txn.producer_id,
         client_version=FIRST_VERSION,
     )
 
 
 def prepared_version_2(
-    txn: Transaction, commit: bool, fresh_producer_id: int, now_ms: int
+    txn: Transaction, commit: bool, fresh_producer_id: int, wall_ms: int
 ) -> Transaction:
     """As a producer of version 2 ends it: under the next epoch, which it goes on with.
 
@@ -127,20 +127,20 @@ def prepared_version_2(
     """
     used_up = txn.producer_epoch >= LAST_EPOCH
     return replace(
-        prepared(txn, commit, now_ms),
+        prepared(txn, commit, wall_ms),
         producer_epoch=min(txn.producer_epoch + 1, MAX_EPOCH),
         next_producer_id=fresh_producer_id if used_up else NO_PRODUCER_ID,
         client_version=VERSION_2,
     )
 
 
-def fenced(txn: Transaction, now_ms: int) -> Transaction:
+def fenced(txn: Transaction, wall_ms: int) -> Transaction:
     """Aborted over its producer's head: under the next epoch, which nobody is told."""
     epoch = min(txn.producer_epoch + 1, MAX_EPOCH)
-    return replace(prepared(txn, commit=False, now_ms=now_ms), producer_epoch=epoch)
+    return replace(prepared(txn, commit=False, wall_ms=wall_ms), producer_epoch=epoch)
 
 
-def completed(txn: Transaction, now_ms: int) -> Transaction:
+def completed(txn: Transaction, wall_ms: int) -> Transaction:
     producer_id, epoch = current(txn)
     return replace(
         txn,
@@ -148,7 +148,7 @@ def completed(txn: Transaction, now_ms: int) -> Transaction:
         producer_epoch=epoch,
         state=PREPARED[txn.state],
         partitions=frozenset(),
-        last_update_ms=now_ms,
+        last_update_ms=wall_ms,
         previous_producer_id=txn.producer_id,
         next_producer_id=NO_PRODUCER_ID,
     )

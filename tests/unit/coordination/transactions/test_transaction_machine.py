@@ -273,7 +273,7 @@ class Transactions(RuleBasedStateMachine):
 
     def _changes(self, request: AddPartitions | EndTransaction) -> bool:
         self.trial.transactions = dict(self.driver.machine.transactions)
-        return bool(self.trial.decide(request, 0, self.driver.now).records)
+        return bool(self.trial.decide(request, 0, self.driver.time).records)
 
     @invariant()
     def markers_are_asked_for_once(self) -> None:

@@ -19,6 +19,7 @@ from ottla.coordination.transactions.messages import (
     TransactionState,
     WriteMarkers,
 )
+from tests.support.clocks import ManualClock
 from tests.support.groups_log import MemoryLog
 from tests.support.transactions import ID, PARTITIONS, START_MS, TIMEOUT_MS
 
@@ -37,7 +38,7 @@ class Shell:
         self.runtime: CoordinatorRuntime[Request, TransactionRecord, Response] = CoordinatorRuntime(
             self.log,
             lambda _index: TransactionCoordinator(TransactionConfig()),
-            lambda: START_MS,
+            ManualClock(START_MS),
             self.effects.put_nowait,
         )
 

@@ -175,7 +175,7 @@ def clone(world: World) -> World:
     machine = driver.machine = TransactionCoordinator(driver.config)
     machine.transactions = old.transactions.copy()
     machine._before, machine._markers = old._before.copy(), old._markers.copy()
-    machine._arm(ID)
+    machine._arm_by_records(ID, driver.time)
     return after
 
 
@@ -191,7 +191,7 @@ def successors(world: World, identities: int) -> Iterator[World]:
 def able(world: World, request: AddPartitions | EndTransaction) -> bool:
     trial = TransactionCoordinator(world.driver.config)
     trial.transactions = dict(world.driver.machine.transactions)
-    return bool(trial.decide(request, 0, world.driver.now).records)
+    return bool(trial.decide(request, 0, world.driver.time).records)
 
 
 def check(world: World) -> None:

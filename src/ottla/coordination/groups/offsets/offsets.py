@@ -3,9 +3,10 @@
 Rules: metadata longer than the limit is refused for that partition alone (12); null metadata is ""
 from then on, as in Kafka. An offset expires `offsets_retention_ms` after the later of its commit
 and the moment given by its group (when it became Empty), unless the group still reads the topic; a
-commit that brought its own retention time expires by that alone. Deletion and expiry are
-tombstones. While a transaction has an offset pending for a partition, that of the partition does
-not expire, and who asks for a stable one is told to ask again (88).
+commit that brought its own retention time expires by that alone. All of that is wall time, as in
+the records. Deletion and expiry are tombstones. While a transaction has an offset pending for a
+partition, that of the partition does not expire, and who asks for a stable one is told to ask again
+(88).
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Offsets:
     def commit(self, request: OffsetCommit, turn: Turn) -> tuple[PartitionResult, ...]:
         expire_ms = -1
         if request.retention_ms >= 0:
-            expire_ms = min(turn.now_ms + request.retention_ms, MAX_TIME_MS)
+            expire_ms = min(turn.wall_ms + request.retention_ms, MAX_TIME_MS)
         return tuple(
             PartitionResult(
                 item.topic, item.partition, self._commit(request.group_id, item, expire_ms, turn)
@@ -80,7 +81,7 @@ class Offsets:
         metadata = item.metadata or ""
         if len(metadata.encode()) > self._config.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        value = OffsetValue(item.offset, item.leader_epoch, metadata, turn.now_ms, expire_ms)
+        value = OffsetValue(item.offset, item.leader_epoch, metadata, turn.wall_ms, expire_ms)
         turn.emit(OffsetKey(group_id, item.topic, item.partition), value)
         return ErrorCode.NONE
 
@@ -137,5 +138,5 @@ class Offsets:
                 expires = value.expire_ms
             else:
                 expires = max(since_ms, value.commit_ms) + self._config.offsets_retention_ms
-            if turn.now_ms >= expires:
+            if turn.wall_ms >= expires:
                 turn.emit(OffsetKey(group_id, topic, partition), None)

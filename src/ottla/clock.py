@@ -1,0 +1,64 @@
+"""The one module that reads the machine's clocks.
+
+- Wall time stamps: records, and what is stored for another process or for people to read. Anybody
+  can set it, in either direction, so nothing waits for it.
+- Monotonic time measures: deadlines, sessions, locks, timers. It never goes back. Its values mean
+  nothing to another process, nor after a restart.
+- Boot time is monotonic time that goes on while the machine is suspended: for leases between
+  machines.
+
+Whoever needs the time is given a `Clock`; a test gives one whose wall time it steps. Code without
+a place to be given one (command line, clients' stamps) uses `SYSTEM`.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Now(NamedTuple):
+    """One moment on both clocks, as state machines are told it."""
+
+    ms: int
+    """Monotonic: what deadlines are made of, and compared with."""
+    wall_ms: int
+    """Since the epoch: what records are stamped with."""
+
+
+class Clock:
+    """The time of this machine."""
+
+    __slots__ = ()
+
+    def wall_ns(self) -> int:
+        """Nanoseconds since the epoch."""
+        return time.time_ns()
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return self.wall_ns() // 1_000_000
+
+    def wall_time(self) -> datetime:
+        """Wall time in UTC."""
+        return _EPOCH + timedelta(microseconds=self.wall_ns() // 1000)
+
+    def monotonic(self) -> float:
+        """Seconds since some moment in the past."""
+        return time.monotonic()
+
+    def monotonic_ms(self) -> int:
+        return int(self.monotonic() * 1000)
+
+    def boot(self) -> float:
+        """Seconds since the machine started, those in suspension included where it counts them."""
+        return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+    def now(self) -> Now:
+        return Now(self.monotonic_ms(), self.wall_ms())
+
+
+SYSTEM: Final = Clock()
