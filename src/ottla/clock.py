@@ -14,10 +14,7 @@ a place to be given one (command line, clients' stamps) uses `SYSTEM`.
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Now(NamedTuple):
@@ -40,11 +37,7 @@ class Clock:
 
     def wall_ms(self) -> int:
         """Milliseconds since the epoch."""
-        return self.wall_ns() // 1_000_000
-
-    def wall_time(self) -> datetime:
-        """Wall time in UTC."""
-        return _EPOCH + timedelta(microseconds=self.wall_ns() // 1000)
+        return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
         """Seconds since some moment in the past."""

@@ -20,6 +20,9 @@ class SteppedClock(Clock):
     def wall_ns(self) -> int:
         return super().wall_ns() + self.ahead_ms * 1_000_000
 
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.ahead_ms
+
 
 class ManualClock(SteppedClock):
     """Stands still until the test moves it; monotonic time begins at `ms`, wall time too."""
@@ -32,7 +35,10 @@ class ManualClock(SteppedClock):
         self.ms += ms
 
     def wall_ns(self) -> int:
-        return (self.ms + self.ahead_ms) * 1_000_000
+        return self.wall_ms() * 1_000_000
+
+    def wall_ms(self) -> int:
+        return self.ms + self.ahead_ms
 
     def monotonic(self) -> float:
         return self.ms / 1000

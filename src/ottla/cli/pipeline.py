@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +10,7 @@ from ottla.cli import pipeline_checkpoint
 from ottla.cli.common import DEFAULT_BOOTSTRAP, Json, complain
 from ottla.cli.output import print_json, print_table
 from ottla.cli.run import Debug, Env, File, PipelineBootstrap, State, sentences
+from ottla.clock import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -118,7 +118,7 @@ def status(
     ends = _ends(pipeline, bootstrap, [one for point in found.values() for one in point.offsets])
     rows: list[dict[str, Cell]] = []
     for name, point in found.items():
-        age = None if point.changed is None else round(time.time() - point.changed)
+        age = None if point.changed is None else round(SYSTEM.wall_ms() / 1000 - point.changed)
         rows.append(
             {
                 "flow": name,

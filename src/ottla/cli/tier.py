@@ -193,8 +193,7 @@ def repair(
         ottla tier repair orders --dry-run
         ottla tier repair orders --store file:///var/lib/segments
     """
-    import time
-
+    from ottla.clock import SYSTEM
     from ottla.tier.upkeep.repair import Cure, find_defects, mend
 
     async def command(
@@ -208,7 +207,7 @@ def repair(
             found += await find_defects(storage, folded, tip, start)
         if not dry_run:
             for one in found:
-                await mend(storage, event_log, one, now_ms=time.time_ns() // 1_000_000)
+                await mend(storage, event_log, one, now_ms=SYSTEM.wall_ms())
         return [{**_row(one.metadata), "cure": one.cure.value} for one in found]
 
     rows = _with_catalogue(bootstrap, timeout, command)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import ottla
+from ottla.clock import SYSTEM
 from ottla.demo.checks import check, expect, failures
 from ottla.demo.crew import Child, Crew
 from ottla.demo.evidence import gather
@@ -132,7 +133,7 @@ async def _run(options: Options, directory: Path, report: Callable[[Summary], No
     settings = {**BROKER_SETTINGS, "rsm.config.url": (directory / "tier").as_uri()}
     async with ottla.EmbeddedBroker(directory / "broker", config=settings) as broker:
         # The shops' clocks end about now.
-        begin_ms = window_of(int(time.time() * 1000) - options.orders * MEAN_GAP_MS)
+        begin_ms = window_of(SYSTEM.wall_ms() - options.orders * MEAN_GAP_MS)
         stage = Stage(broker.bootstrap, str(directory), options.orders, options.seed, begin_ms)
         expected = expect(stage.make_orders())
         scene = Scene(f"ottla demo: {options.orders:,} orders, {stage.bootstrap}", expected)

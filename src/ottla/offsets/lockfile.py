@@ -17,12 +17,12 @@ import itertools
 import logging
 import math
 import os
-import time
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ottla.clock import SYSTEM
 from ottla.offsets import files
 from ottla.offsets.directories import ConsumerDirectories, names
 from ottla.offsets.errors import OffsetCorrupt, OffsetError, OffsetStoreError, wrapped
@@ -302,7 +302,7 @@ class SyncLockFileOffsetStore:
         except OffsetCorrupt as corrupt:
             if self._on_corrupt is OnCorrupt.RAISE:
                 raise
-            evidence = f"{name}.corrupt-{time.time_ns()}"
+            evidence = f"{name}.corrupt-{SYSTEM.wall_ns()}"
             directory.replace(name, evidence)
             directory.sync()
             _logger.warning("%s; kept as %s, the position is gone", corrupt, evidence)

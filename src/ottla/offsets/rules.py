@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.clock import SYSTEM
 from ottla.offsets.errors import OffsetConflict, OffsetRegression, StaleOffset
 from ottla.offsets.types import MAX_POSITION, UNSET, CommitInfo, check_epoch, check_position
 
@@ -91,9 +92,14 @@ def current(key: OffsetKey, stored: Stored | None, epoch: str | None) -> int | N
     return stored.position
 
 
+def wall_time() -> datetime:
+    """When something is saved, as hooks are told."""
+    return datetime.fromtimestamp(SYSTEM.wall_ns() / 1e9, UTC)
+
+
 def saved(key: OffsetKey, stored: Stored | None, new: Stored | None) -> CommitInfo:
     """What to tell about a decision that has been carried out."""
     previous = None if stored is None else stored.position
     position = previous if new is None else new.position
     assert position is not None
-    return CommitInfo(key, position, previous, datetime.now(UTC), changed=new is not None)
+    return CommitInfo(key, position, previous, wall_time(), changed=new is not None)

@@ -10,9 +10,9 @@ begins with its first write.
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from ottla.clock import SYSTEM
 from ottla.offsets.errors import OffsetConflict
 from ottla.offsets.rules import Stored, current, decide, goes_on, saved
 from ottla.offsets.types import OffsetKey
@@ -115,7 +115,7 @@ class SqliteDialect:
     def advance_values(self, key: OffsetKey, expected: int, position: int) -> tuple[Value, ...]:
         """For `advance_text`; apart, and without help from others, for who has no time to lose."""
         shard = key.shard if key.shard < 2**63 else key.shard - 2**64
-        now = time.time_ns() // 1_000_000
+        now = SYSTEM.wall_ms()
         new, old = str(position).zfill(DIGITS), str(expected).zfill(DIGITS)
         return new, now, key.consumer, key.stream, shard, old
 
@@ -276,7 +276,7 @@ def _sqlite_key(key: OffsetKey) -> tuple[Value, ...]:
 
 
 def _sqlite_new(new: Stored) -> tuple[Value, ...]:
-    return _digits(new.position), new.epoch, time.time_ns() // 1_000_000
+    return _digits(new.position), new.epoch, SYSTEM.wall_ms()
 
 
 def _digits(position: int) -> str:

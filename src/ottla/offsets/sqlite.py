@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, overload
 
 from ottla.offsets import sql
 from ottla.offsets.bound import AsyncBoundOffsets, BoundOffsets, adrive, drive
 from ottla.offsets.errors import NotInTransaction, OffsetError, OffsetStoreError
-from ottla.offsets.rules import goes_on
+from ottla.offsets.rules import goes_on, wall_time
 from ottla.offsets.sql import DEFAULT_TABLE, SqliteDialect
 from ottla.offsets.sqlstore import SyncSqlOffsetStore
 from ottla.offsets.threaded import ThreadedOffsetStore
@@ -79,7 +78,7 @@ class SqliteBoundOffsets(BoundOffsets):
                 _explain(error)
                 raise
             if advanced:
-                info = CommitInfo(key, position, expected, datetime.now(UTC), changed=True)
+                info = CommitInfo(key, position, expected, wall_time(), changed=True)
                 self._pending.append(info)
                 return info
         return super().save(key, position, expected=expected, rewind=rewind, epoch=epoch)

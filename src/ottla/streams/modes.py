@@ -6,11 +6,11 @@ import logging
 import os
 import sys
 import threading
-import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ottla.clock import SYSTEM
 from ottla.streams.base import Operation
 from ottla.streams.errors import (
     ConfigError,
@@ -93,7 +93,7 @@ def consumer_name(options: ConsumerOptions) -> str:
 
 def member_id() -> str:
     """A name no other consumer has: host, process, thread, time."""
-    return f"{host_id()}:{os.getpid()}:{threading.get_ident()}:{time.time_ns()}"
+    return f"{host_id()}:{os.getpid()}:{threading.get_ident()}:{SYSTEM.wall_ns()}"
 
 
 def host_id() -> str:

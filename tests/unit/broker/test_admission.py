@@ -60,7 +60,7 @@ class Coordinator:
 
     def mark(self, *, epoch: int = 0) -> None:
         hosted = self._node.partitions.find(TOPIC, 0)
-        append_marker(hosted, Marker(PRODUCER, epoch, 0, commit=False))
+        append_marker(hosted, Marker(PRODUCER, epoch, 0, commit=False), now_ms=0)
         self._node.appended([hosted])
 
 

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ottla.broker.running.metrics import serve_metrics
-from ottla.broker.tiering.pool import now_ms
 from ottla.cli.whole import app
+from ottla.clock import SYSTEM
 from ottla.log.checkpoints import encode_id
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.tier.catalogue.codec import encode_event
@@ -175,7 +175,7 @@ def test_repair_puts_back_what_the_catalogue_lost(
     lost = min(segments, key=lambda one: one.start_offset)
     # At this time, so that the broker gives the objects their grace.
     for state in (DELETING, DELETED):
-        publish(place, lost.update(state, broker_id=5, now_ms=now_ms()))
+        publish(place, lost.update(state, broker_id=5, now_ms=SYSTEM.wall_ms()))
     eventually(
         lambda: len(place.tiering.catalogue.list_remote_log_segments(tip)) == 1, "it is forgotten"
     )

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordinators.log import marker_batch
@@ -88,7 +87,7 @@ class MarkerWriter:
                 continue
             try:
                 hosted = self._node.partitions.find(*partition)
-                append_marker(hosted, marker)
+                append_marker(hosted, marker, self._node.clock.wall_ms())
             except (ApiError, LogError) as error:
                 codes[partition] = error.code
             else:
@@ -140,9 +139,8 @@ class MarkerWriter:
         return codes
 
 
-def append_marker(hosted: HostedPartition, marker: Marker) -> None:
+def append_marker(hosted: HostedPartition, marker: Marker, now_ms: int) -> None:
     """To a partition that is led here; `LogError` if the log refuses it."""
-    now_ms = time.time_ns() // 1_000_000
     hosted.verifications.pop(marker.producer_id, None)
     hosted.log.append(
         marker_batch(marker, now_ms),

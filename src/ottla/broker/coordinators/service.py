@@ -7,13 +7,11 @@ first asked, or at start when it has been used before; until then nobody pays fo
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ottla.broker.coordinators.log import InternalTopicLog
 from ottla.broker.errors import ApiError
 from ottla.broker.topics import create_topic
-from ottla.clock import SYSTEM
 from ottla.coordination.partitioner import partition_for
 from ottla.coordination.runtime import CoordinatorError, CoordinatorRuntime
 from ottla.wire.error_codes import ErrorCode
@@ -32,10 +30,6 @@ ResponseT = TypeVar("ResponseT")
 ExpectedT = TypeVar("ExpectedT")
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
     """The coordinators of one internal topic; refusals are `ApiError`."""
 
@@ -51,7 +45,7 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         self.topic_name = topic
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._runtime: CoordinatorRuntime[RequestT, RecordT, ResponseT] = CoordinatorRuntime(
-            InternalTopicLog(node, topic, note), machine, SYSTEM, perform
+            InternalTopicLog(node, topic, note), machine, node.clock, perform
         )
 
     def start(self) -> None:

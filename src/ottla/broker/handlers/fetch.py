@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.errors import ApiError
@@ -76,9 +75,7 @@ def fetch(
     node = context.node
     by_id = context.version >= FIRST_VERSION_WITH_IDS
     try:
-        plan = node.fetch_sessions.begin(
-            request, by_id=by_id, now_ms=time.monotonic_ns() // 1_000_000
-        )
+        plan = node.fetch_sessions.begin(request, by_id=by_id, now_ms=node.clock.monotonic_ms())
     except ApiError as error:
         return FetchResponse(error_code=error.code)
     answer = _look(context, request, plan)

@@ -14,7 +14,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, TypeAlias
 
 from ottla.broker.errors import ApiError
@@ -63,7 +62,7 @@ class Produced:
         self.context = context
         self.acks = acks
         self.admission = admission
-        self.now_ms = time.time_ns() // 1_000_000
+        self.now_ms = context.node.clock.wall_ms()
         self.written: list[HostedPartition] = []
         self.failed: ApiError | LogError | None = None
 

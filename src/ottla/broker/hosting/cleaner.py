@@ -7,7 +7,6 @@ checkpointed, and losing that only means compacting it again.
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 async def compact_dirtiest(node: Node) -> bool:
     """Compact one log; whether there was one that needed it."""
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = node.clock.wall_ms()
     chosen: tuple[float, HostedPartition, CompactionPlan] | None = None
     for partition in _compacted(node):
         first_dirty = node.data.first_dirty_offset(partition)

@@ -9,10 +9,10 @@ Kafka broker is in `ottla.broker.hosting.adoption`.
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from ottla.clock import SYSTEM
 from ottla.log.checkpoints import (
     Checkpoint,
     CorruptCheckpoint,
@@ -132,7 +132,7 @@ class Data:
         log = PartitionLog.open(
             self._directory.path / self._found[key].path,
             config,
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=SYSTEM.wall_ms(),
             clean=self.clean and found is not None,
             recovery_point=self._offsets[Checkpoint.RECOVERY_POINT].get(key, 0),
             high_watermark=self._offsets[Checkpoint.HIGH_WATERMARK].get(key, 0),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
@@ -70,7 +69,7 @@ class Jobs:
     async def _retention(self) -> None:
         """Drop what is too old or too much, and the files of what was dropped before."""
         node = self._node
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = node.clock.wall_ms()
         for topic, index in node.data.all_on_disk():
             try:
                 partition = node.partitions.find(topic, index)
@@ -110,7 +109,7 @@ class Jobs:
     async def _expire_producers(self) -> None:
         expiration_ms = self._node.config.get_int("producer.id.expiration.ms")
         for partition in self._node.partitions:
-            partition.log.expire_producers(time.time_ns() // 1_000_000, expiration_ms)
+            partition.log.expire_producers(self._node.clock.wall_ms(), expiration_ms)
 
     async def _prune_share_state(self) -> None:
         self._node.prune_share_state()

@@ -27,6 +27,7 @@ from ottla.broker.serving.connection import Connection
 from ottla.broker.serving.context import Peer
 from ottla.broker.serving.dispatch import Dispatcher
 from ottla.broker.serving.fetch_sessions import FetchSessions
+from ottla.clock import SYSTEM
 from ottla.log.errors import LogError
 from ottla.metadata.changes.apply import apply
 from ottla.metadata.changes.configs import SetFeature
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from ottla.broker.shares.settings import ShareGroupConfigs
     from ottla.broker.tiering.reads import RemoteReads
     from ottla.broker.tiering.tiering import Tiering
+    from ottla.clock import Clock
     from ottla.metadata.changes.apply import Change
     from ottla.metadata.config.broker import BrokerConfig
     from ottla.metadata.image import Broker, MetadataImage
@@ -78,9 +80,16 @@ class Node:
     """`await Node.start(...)` gives one that serves; `await node.stop()` ends it."""
 
     def __init__(
-        self, config: BrokerConfig, path: Path, *, ephemeral: bool, metadata: Path | None
+        self,
+        config: BrokerConfig,
+        path: Path,
+        *,
+        ephemeral: bool,
+        metadata: Path | None,
+        clock: Clock,
     ) -> None:
         self.config = config
+        self.clock = clock
         self.settings = Settings.of(config)
         # A sync that nobody's data needs would only make every acknowledgement slower.
         self._group_flush = self.settings.group_flush and not ephemeral
@@ -117,9 +126,10 @@ class Node:
         *,
         ephemeral: bool = False,
         metadata: Path | None = None,
+        clock: Clock = SYSTEM,
     ) -> Node:
         """Nodes of one cluster are given one `metadata` file; a node alone keeps its own."""
-        node = cls(config, path, ephemeral=ephemeral, metadata=metadata)
+        node = cls(config, path, ephemeral=ephemeral, metadata=metadata, clock=clock)
         try:
             if config.get_bool("remote.log.storage.system.enable"):
                 from ottla.broker.tiering.tiering import Tiering

@@ -16,7 +16,6 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.coordinators.service import now_ms
 from ottla.broker.errors import ApiError
 from ottla.broker.running.peers import PeerUnreachable
 from ottla.broker.topics import create_topic
@@ -77,7 +76,9 @@ class DeadLetters:
                 async for part, records in _parts(self._node, source, one, copy=to.copy_records):
                     first = part.first_offset
                     for count, batch in letter_batches(
-                        dead_letters(origin, part, records), self._max_bytes(to.name), now_ms()
+                        dead_letters(origin, part, records),
+                        self._max_bytes(to.name),
+                        self._node.clock.wall_ms(),
                     ):
                         await self._append(to.name, source.index, batch)
                         self.written[group] += count
@@ -146,7 +147,7 @@ class DeadLetters:
     async def _append_here(self, name: str, index: int, records: bytearray) -> None:
         node = self._node
         hosted = node.partitions.find(name, index)
-        now = now_ms()
+        now = node.clock.wall_ms()
         batch = validate_produce(memoryview(records), hosted.log.config, now_ms=now)
         hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=now)
         if (durable := node.appended([hosted])) is not None:

@@ -12,7 +12,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.coordinators.service import now_ms
 from ottla.broker.errors import ApiError
 from ottla.broker.hosting.partitions import topic_uuid
 from ottla.broker.shares.cold import ColdReads
@@ -143,7 +142,14 @@ class LedSharePartition:
         committed = self._config.reads_committed
         ahead = self._node.shares.reads.use(self._ahead)
         delivered = deliver(
-            self.hosted.log, ahead, self._cold, machine, turn, max_bytes, committed=committed
+            self.hosted.log,
+            ahead,
+            self._cold,
+            machine,
+            turn,
+            max_bytes,
+            committed=committed,
+            now_ms=self._node.clock.monotonic_ms(),
         )
         if not delivered.offsets and not machine.can_acquire:
             self._was_full = True
@@ -161,7 +167,7 @@ class LedSharePartition:
         if machine is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         try:
-            write = machine.acknowledge(member, acks, now_ms())
+            write = machine.acknowledge(member, acks, self._node.clock.monotonic_ms())
         except ShareError as error:
             return error.code
         self._arm()
@@ -172,7 +178,7 @@ class LedSharePartition:
     def release(self, member: str) -> None:
         """The member is gone; what it holds goes to others."""
         if (machine := self._up_to_date()) is not None:
-            self._send(machine.release(member, now_ms()))
+            self._send(machine.release(member, self._node.clock.monotonic_ms()))
             self._arm()
             self.wake()
 
@@ -203,7 +209,7 @@ class LedSharePartition:
             if answer.error in FENCING:
                 self._node.shares.drop_one(self)
             else:
-                self._send(machine.write_failed(write.write_id, now_ms()))
+                self._send(machine.write_failed(write.write_id, self._node.clock.monotonic_ms()))
                 self._arm()
                 self.wake()
             return client_error(answer.error)
@@ -261,14 +267,14 @@ class LedSharePartition:
             return
         if self._timer is not None:
             self._timer.cancel()
-        delay = max(0, deadline - now_ms()) / 1000
+        delay = max(0, deadline - self._node.clock.monotonic_ms()) / 1000
         self._armed_for = deadline
         self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
         if (machine := self._up_to_date()) is not None:
-            write = machine.tick(now_ms())
+            write = machine.tick(self._node.clock.monotonic_ms())
             self._arm()
             if write is not None:
                 self._send(write)

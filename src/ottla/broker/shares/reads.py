@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.broker.coordinators.service import now_ms
 from ottla.log.errors import OffsetMovedToTieredStorage, OffsetOutOfRange
 from ottla.sharing.values import LogBatch
 from ottla.wire.batch import iter_batches
@@ -134,6 +133,7 @@ def deliver(
     max_bytes: int,
     *,
     committed: bool,
+    now_ms: int,
 ) -> Delivered:
     """Look until the turn has what it may have, or the log has no more for it."""
     delivered = NOTHING
@@ -151,6 +151,7 @@ def deliver(
             turn._replace(max_records=turn.max_records - delivered.offsets),
             max_bytes - delivered.size,
             committed=committed,
+            now_ms=now_ms,
         )
         delivered = Delivered(
             delivered.ranges + more.ranges,
@@ -172,6 +173,7 @@ def _look(
     max_bytes: int,
     *,
     committed: bool,
+    now_ms: int,
 ) -> Delivered:
     """Read once, and let the machine take from it."""
     bound = log.last_stable_offset if committed else log.high_watermark
@@ -210,7 +212,7 @@ def _look(
             )
             for batch in batches
         ],
-        now_ms(),
+        now_ms,
     )
     records = joined(read[found.batches.start : found.batches.stop])
     return Delivered(list(found.ranges), records, sum(map(len, records)), found.records)

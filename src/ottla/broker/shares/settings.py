@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.metadata.config.values import resolve_group_config
@@ -82,7 +81,7 @@ async def resolve_start(reset: str, hosted: HostedPartition, node: Node) -> int:
         return log.log_start_offset
     if reset == "latest":
         return log.high_watermark
-    since = time.time_ns() // 1_000_000 - duration_ms(reset.removeprefix("by_duration:"))
+    since = node.clock.wall_ms() - duration_ms(reset.removeprefix("by_duration:"))
     if log.log_start_offset < log.local_start_offset:
         found = await node.remote_reads().offset_for_timestamp(hosted, max(0, since))
     else:

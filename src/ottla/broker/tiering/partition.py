@@ -18,7 +18,7 @@ from ottla.broker.tiering.mending import (
     finished_segments,
     missing_segments,
 )
-from ottla.broker.tiering.pool import Work, now_ms
+from ottla.broker.tiering.pool import Work
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.errors import LogError
 from ottla.log.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, segment_path
@@ -81,6 +81,7 @@ class TieredPartition:
         self.copier = Work(tiering.copiers, self._copy_round)
         self.expirer = Work(tiering.expirers, self._expire_round)
         self._tiering = tiering
+        self._clock = tiering.node.clock
         self.is_whole = False
         """Whether all that the log has in the remote tier alone is known to be there, or gone."""
         self._is_seeded = False
@@ -94,12 +95,16 @@ class TieredPartition:
     @property
     def error(self) -> str | None:
         found = list(self._errors.values())
-        if self._read_error is not None and now_ms() < self._read_error[1]:
+        if self._read_error is not None and self._clock.monotonic_ms() < self._read_error[1]:
             found.append(self._read_error[0])
         return "; ".join(found) or None
 
     def read_ended(self, error: Exception | None) -> None:
-        told = None if error is None else (f"read: {error}", now_ms() + READ_ERROR_MS)
+        told = (
+            None
+            if error is None
+            else (f"read: {error}", self._clock.monotonic_ms() + READ_ERROR_MS)
+        )
         self._read_error = told
 
     def forget(self) -> None:
@@ -222,10 +227,10 @@ class TieredPartition:
         """Wait for room; one after the other, so that nobody takes the same room."""
         quota = self._tiering.copy_quota
         async with self._tiering.copy_turn:
-            while quota.is_exceeded(now_ms()):
+            while quota.is_exceeded(self._clock.monotonic_ms()):
                 self._tiering.count("copy_throttled", self.tip.topic)
                 await asyncio.sleep(QUOTA_CHECK_SECONDS)
-            quota.record(size, now_ms())
+            quota.record(size, self._clock.monotonic_ms())
 
     async def _copy(self, hosted: HostedPartition, candidate: Candidate) -> None:
         tiering, log = self._tiering, hosted.log
@@ -236,14 +241,14 @@ class TieredPartition:
             lineage,
             segment_id=random_segment_id(),
             broker_id=tiering.node.node_id,
-            now_ms=now_ms(),
+            now_ms=self._clock.wall_ms(),
         )
         copy = SegmentCopy(
             tiering.catalogue,
             tiering.storage,
             metadata,
             _files(log, candidate),
-            clock_ms=now_ms,
+            clock_ms=self._clock.wall_ms,
             max_custom_metadata=tiering.node.config.get_int(
                 "remote.log.metadata.custom.metadata.max.bytes"
             ),
@@ -292,7 +297,7 @@ class TieredPartition:
                 tiering.setting("remote.delete.grace.ms"),
             ),
             in_flight=self.in_flight,
-            now_ms=now_ms(),
+            now_ms=self._clock.wall_ms(),
         )
         if decided.log_start > log.log_start_offset:
             log.raise_log_start(decided.log_start)
@@ -300,7 +305,7 @@ class TieredPartition:
             hosted.wake()
         for one in decided.start:
             await start_delete(
-                tiering.catalogue, one, broker_id=tiering.node.node_id, now_ms=now_ms()
+                tiering.catalogue, one, broker_id=tiering.node.node_id, now_ms=self._clock.wall_ms()
             )
         for one in decided.finish:
             await self._finish_delete(one)
@@ -315,7 +320,7 @@ class TieredPartition:
                 tiering.storage,
                 one,
                 broker_id=tiering.node.node_id,
-                now_ms=now_ms(),
+                now_ms=self._clock.wall_ms(),
             )
         except RetriableRemoteError:
             raise
@@ -328,7 +333,7 @@ class TieredPartition:
         for one in orphans(
             self.cache(),
             in_flight=self.in_flight,
-            now_ms=now_ms(),
+            now_ms=self._clock.wall_ms(),
             age_ms=tiering.setting("remote.orphan.age.ms"),
         ):
             await delete_segment(
@@ -336,7 +341,7 @@ class TieredPartition:
                 tiering.storage,
                 one,
                 broker_id=tiering.node.node_id,
-                clock_ms=now_ms,
+                clock_ms=self._clock.wall_ms,
             )
             tiering.count("orphans_swept", self.tip.topic)
 

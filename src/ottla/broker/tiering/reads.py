@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.errors import ApiError
-from ottla.broker.tiering.pool import Pool, PoolFull, now_ms
+from ottla.broker.tiering.pool import Pool, PoolFull
 from ottla.log.errors import LogError, OffsetOutOfRange
 from ottla.log.index import CorruptIndex
 from ottla.log.reading import TimestampOffset
@@ -98,7 +98,7 @@ class RemoteReads:
             tiering.storage,
             tiering.indexes,
             max_bytes=tiering.setting("remote.result.cache.bytes"),
-            clock_ms=now_ms,
+            clock_ms=tiering.node.clock.monotonic_ms,
         )
         self._under_way: dict[ReadKey, RemoteRead] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -125,11 +125,11 @@ class RemoteReads:
             return read
         read = RemoteRead(key)
         read.waiting = 1
-        kept = self.results.take(key, now_ms())
+        kept = self.results.take(key, self._tiering.node.clock.monotonic_ms())
         if kept is not None:
             read.end(kept)
             return read
-        if self._tiering.fetch_quota.is_exceeded(now_ms()):
+        if self._tiering.fetch_quota.is_exceeded(self._tiering.node.clock.monotonic_ms()):
             self._tiering.count("fetch_throttled", hosted.topic)
             return None
         try:
@@ -169,10 +169,14 @@ class RemoteReads:
             read.end(code_of(error))
         else:
             self._tiering.read_ended(hosted, None)
-            self._tiering.fetch_quota.record(len(records.records), now_ms())
+            self._tiering.fetch_quota.record(
+                len(records.records), self._tiering.node.clock.monotonic_ms()
+            )
             self._tiering.count("fetch_bytes", topic, len(records.records))
             if not read.waiting:
-                self.results.put(read.key, records, len(records.records), now_ms())
+                self.results.put(
+                    read.key, records, len(records.records), self._tiering.node.clock.monotonic_ms()
+                )
             read.end(records)
         finally:
             self._under_way.pop(read.key, None)
@@ -231,7 +235,7 @@ class RemoteReads:
 
     def expire(self) -> None:
         """Drop what was kept for somebody who did not come."""
-        self.results.expire(now_ms())
+        self.results.expire(self._tiering.node.clock.monotonic_ms())
         self.ahead.expire()
 
     @property

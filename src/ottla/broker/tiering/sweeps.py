@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.tiering.pool import Pool, Work, now_ms
+from ottla.broker.tiering.pool import Pool, Work
 from ottla.objects.errors import RemoteStorageError
 from ottla.tier.catalogue.segments import TopicIdPartition
 from ottla.tier.errors import NotReady
@@ -102,7 +102,7 @@ class Sweeps:
             tiering.storage,
             tip,
             broker_id=tiering.node.node_id,
-            clock_ms=now_ms,
+            clock_ms=tiering.node.clock.wall_ms,
             publish_events=is_gone
             and tiering.node.config.get_bool("remote.partition.delete.events"),
         )
@@ -115,7 +115,8 @@ class Sweeps:
 
     def _to_delete(self) -> list[tuple[TopicIdPartition, bool]]:
         """With each, whether its topic is gone, or only not tiered any more."""
-        image, now = self._tiering.node.image, now_ms()
+        node = self._tiering.node
+        image, now = node.image, node.clock.monotonic_ms()
         found = [(tip, True) for tip in self._deleted.values()]
         manager = self._tiering.manager
         catalogues = {} if manager is None else manager.catalogues()
@@ -151,7 +152,7 @@ class Sweeps:
             last = storage.mtime_ms(mark)
         except FileNotFoundError:
             last = 0
-        if now_ms() - last < tiering.setting("remote.scrub.interval.ms"):
+        if tiering.node.clock.wall_ms() - last < tiering.setting("remote.scrub.interval.ms"):
             return
         for one in tuple(tiering.partitions.values()):
             if not one.is_whole:
@@ -164,6 +165,7 @@ class Sweeps:
         found = [one async for one in storage.store.list(partition_prefix(storage.prefix, tip))]
         # Asked for after the listing: a copy that began meanwhile is known now.
         known = self._catalogue_of(tip).cache(tip).segments
-        for key in unknown_objects(found, known, now_ms=now_ms(), age_ms=SCRUB_AGE_MS):
+        now_ms = self._tiering.node.clock.wall_ms()
+        for key in unknown_objects(found, known, now_ms=now_ms, age_ms=SCRUB_AGE_MS):
             await storage.store.delete(key)
             self._tiering.count("unknown_objects_deleted", tip.topic)

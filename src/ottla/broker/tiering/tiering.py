@@ -21,7 +21,7 @@ from ottla.broker.errors import ApiError
 from ottla.broker.hosting.partitions import topic_uuid
 from ottla.broker.tiering.pace import Pacer
 from ottla.broker.tiering.partition import TieredPartition
-from ottla.broker.tiering.pool import Pool, now_ms
+from ottla.broker.tiering.pool import Pool
 from ottla.broker.tiering.reads import RemoteReads
 from ottla.broker.tiering.sweeps import Sweeps
 from ottla.metadata.config.values import resolve_broker_config
@@ -83,7 +83,7 @@ class Tiering:
             self.storage,
             max_bytes=self.setting("remote.log.index.file.cache.total.size.bytes"),
             ttl_ms=config.get_int("remote.log.index.file.cache.ttl.ms"),
-            clock_ms=now_ms,
+            clock_ms=node.clock.monotonic_ms,
         )
         self.copy_quota = self._quota("copy")
         self.copy_turn = asyncio.Lock()

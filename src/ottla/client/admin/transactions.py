@@ -8,7 +8,6 @@ holds readers of committed records back for ever, until somebody aborts it there
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.admin.base import by_topic
@@ -23,6 +22,7 @@ from ottla.client.cluster.cluster import Coordinator, together
 from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import BadArgument, check
 from ottla.client.transactions.requests import TRANSACTION, TransactionCoordinator
+from ottla.clock import SYSTEM
 from ottla.wire.schema.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -137,7 +137,7 @@ class TransactionCalls(OffsetCalls):
         if of is None:
             view = await self._client.retry(lambda: self._client.refresh(None))
             of = list(view.topics)
-        latest = time.time_ns() // 1_000_000 - longer_than_ms
+        latest = SYSTEM.wall_ms() - longer_than_ms
         open_ones = [
             HangingTransaction(key.topic, key.partition, one)
             for key, producers in (await self.describe_producers(of)).items()

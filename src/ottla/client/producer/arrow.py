@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from ottla.client.producer.types import (
     ProducerSettings,
     RecordTooLarge,
 )
+from ottla.clock import SYSTEM
 from ottla.wire import arrow
 from ottla.wire.batch import HEADER_SIZE, RecordBatch
 
@@ -155,7 +155,7 @@ class ArrowSending:
         try:
             encoded = arrow.arrow_to_batches(
                 rows,
-                now_ms=time.time_ns() // 1_000_000,
+                now_ms=SYSTEM.wall_ms(),
                 key=columns.key,
                 value=columns.value,
                 headers=columns.headers,

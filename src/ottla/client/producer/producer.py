@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import random as random_module
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
@@ -40,6 +39,7 @@ from ottla.client.security import PLAINTEXT, Security
 from ottla.client.transactions.shell import Transactions
 from ottla.client.transactions.transaction import Transaction
 from ottla.client.transactions.types import WrongTransactionState
+from ottla.clock import SYSTEM
 from ottla.wire.batch import HEADER_SIZE
 from ottla.wire.error_codes import ErrorCode
 
@@ -311,7 +311,7 @@ class Producer:
             place = TopicPartition(topic, self._partition(found, record, size))
             timestamp = record.timestamp_ms
             if timestamp is None:
-                timestamp = time.time_ns() // 1_000_000
+                timestamp = SYSTEM.wall_ms()
             now = asyncio.get_running_loop().time()
             batch, index = self._sender.records.append(place, record, timestamp, size, now)
         except BaseException:

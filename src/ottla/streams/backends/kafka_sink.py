@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from functools import partial as bound
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException, Producer
 
+from ottla.clock import SYSTEM
 from ottla.streams.backends.kafka_places import partition
 from ottla.streams.backends.kafka_source import KafkaSource
 from ottla.streams.backends.kafka_thread import NS_PER_MS
@@ -119,7 +119,7 @@ class KafkaSink(Sink):
                     message.topic(),
                     message.partition(),
                     message.offset(),
-                    milliseconds * NS_PER_MS if kind else time.time_ns(),
+                    milliseconds * NS_PER_MS if kind else SYSTEM.wall_ns(),
                 )
             )
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-import time
 from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from ottla.clock import SYSTEM
 from ottla.streams.errors import NoStoredPosition, StreamError
 from ottla.streams.types import Message, ShardKey
 
@@ -222,7 +222,7 @@ def messages(raw: list[Any]) -> list[Message]:
                 one.topic(),
                 one.partition(),
                 one.offset(),
-                milliseconds * NS_PER_MS if kind else time.time_ns(),
+                milliseconds * NS_PER_MS if kind else SYSTEM.wall_ns(),
                 b"" if value is None else value,
                 one.key(),
                 () if headers is None else tuple((name, held or b"") for name, held in headers),

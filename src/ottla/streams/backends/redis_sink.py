@@ -6,11 +6,11 @@ server may have taken it in. Whoever cannot live with a repeat must decide about
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final
 
 from redis.exceptions import RedisError, ResponseError
 
+from ottla.clock import SYSTEM
 from ottla.streams.backends.redis_keys import base_key, sharder
 from ottla.streams.backends.redis_replies import text
 from ottla.streams.base import Sink
@@ -80,7 +80,7 @@ class RedisSink(Sink):
     def _id(self, message: Outgoing) -> str:
         if message.timestamp_ns is not None:
             return f"{self._entries.ids.left_of(message.timestamp_ns)}-*"
-        return f"{time.time_ns()}-*" if self._entries.ids.is_ns else "*"
+        return f"{SYSTEM.wall_ns()}-*" if self._entries.ids.is_ns else "*"
 
     def _receipt(self, message: Outgoing, shard: int, native: str) -> Receipt:
         seq = self._entries.ids.to_seq(native)

@@ -6,11 +6,11 @@ import asyncio
 import logging
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar
 
+from ottla.clock import SYSTEM
 from ottla.streams.base import Driver, Operation, Sink, Source
 from ottla.streams.dispatch import Member, Roster
 from ottla.streams.errors import DeliveryError, FormatError, ProducerEnded, StreamEnded
@@ -164,7 +164,7 @@ class Hub:
             stream,
             shard,
             seq,
-            time.time_ns() if timestamp_ns is None else timestamp_ns,
+            SYSTEM.wall_ns() if timestamp_ns is None else timestamp_ns,
             payload.encode(errors="surrogateescape"),
             native_id="raw" if raw else None,
         )
@@ -298,7 +298,7 @@ class StdioSink(Sink):
         lines: list[bytes] = []
         written: list[tuple[Delivery, Receipt]] = []
         sent = self._hub.sent
-        now = time.time_ns()
+        now = SYSTEM.wall_ns()
         for delivery in batch:
             message = delivery.message
             shard = message.shard or 0

@@ -10,12 +10,12 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import time
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ottla.clock import SYSTEM
 from ottla.streams.errors import (
     ConnectError,
     FileBusy,
@@ -120,7 +120,7 @@ class SsWriter:
 
     def _begin(self) -> Encoder:
         self._interval = self._options.beacon_interval
-        header = Header(Path(self.path).name, time.time_ns() // 1_000_000, self._interval)
+        header = Header(Path(self.path).name, SYSTEM.wall_ms(), self._interval)
         encoder = Encoder(self._interval, HEADER_SIZE, limit=self._options.file_size_limit)
         encoder.beacon_if_due()
         self._write(0, header.encode() + encoder.take())
@@ -129,7 +129,7 @@ class SsWriter:
     def append(self, messages: Sequence[Outgoing]) -> list[Receipts | StreamError]:
         """Write messages in order; runs of them get their receipts, the others the reason."""
         start = self._encoder.offset
-        now = time.time_ns()
+        now = SYSTEM.wall_ns()
         results: list[Receipts | StreamError] = []
         for (stream, shard, given_ns), run in groupby(messages, _RUN):
             time_ms = (now if given_ns is None else given_ns) // 1_000_000
@@ -181,7 +181,7 @@ class SsWriter:
         """Make everything durable, with an end mark if asked."""
         if eos:
             start = self._encoder.offset
-            self._encoder.eos(time.time_ns() // 1_000_000)
+            self._encoder.eos(SYSTEM.wall_ms())
             self._write(start, self._encoder.take())
         os.fsync(self._fd)
 
