@@ -49,7 +49,7 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
         nodes.start(2)
         wait_for(lambda: len(nodes.running[1].image.brokers) == 2)
         first = nodes.running[1]
-        nodes.do(lambda: create_topic(first, TOPIC, partitions=1))
+        nodes.do(lambda: create_topic(first.cluster, TOPIC, partitions=1))
         yield nodes
     finally:
         nodes.close()
@@ -95,7 +95,9 @@ def test_share_state_lives_on_the_other_node(nodes: Nodes) -> None:
 def test_11_a_coordinator_that_is_away_fails_no_heartbeat(nodes: Nodes) -> None:
     group = nodes.new_group()
     produce(nodes, 1)
-    nodes.do(nodes.running[1].persister.ensure_topic)  # while there is a node 2 to lead some of it
+    nodes.do(
+        nodes.running[1].services.persister().ensure_topic
+    )  # while there is a node 2 to lead some of it
     nodes.stop(2)
     with newcomer(nodes, group) as member:
         answer = member.join()
@@ -111,7 +113,7 @@ def test_11_a_coordinator_that_is_away_fails_no_heartbeat(nodes: Nodes) -> None:
 
 def test_a_node_that_stops_says_so(nodes: Nodes) -> None:
     first = nodes.running[1]
-    nodes.do(lambda: create_topic(first, "there", assignments={0: [2]}))
+    nodes.do(lambda: create_topic(first.cluster, "there", assignments={0: [2]}))
     nodes.stop(2)
     image = nodes.do(first.store.poll)
     assert image.brokers[2].fenced
@@ -157,19 +159,19 @@ def test_54_a_coordinator_that_moved_is_looked_up_again(nodes: Nodes) -> None:
     group = nodes.new_group()
     key = ShareKey(group, nodes.topic_id, 0)
     here, there = nodes.running[1], nodes.running[2]
-    nodes.do(here.persister.ensure_topic)
+    nodes.do(here.services.persister().ensure_topic)
 
     async def moved() -> list[m.StateResponse]:
-        wait = m.InitializeState(key, here.groups.topics, 1, 7)
-        before = await here.persister.ask(wait, m.StateResponse)
+        wait = m.InitializeState(key, here.services.groups().topics, 1, 7)
+        before = await here.services.persister().ask(wait, m.StateResponse)
         state = there.store.poll().topics_by_name[SHARE_GROUP_STATE_TOPIC]
         there.store.propose(SetLeader(state.topic_id, 1, 1, (1,), (1,)))
         # In this turn of the loop node 1 still believes that node 2 is the one to ask.
-        assert here.persister.leader_of(key) == 2
-        return [before, await here.persister.ask(wait, m.StateResponse)]
+        assert here.services.persister().leader_of(key) == 2
+        return [before, await here.services.persister().ask(wait, m.StateResponse)]
 
     assert [answer.error for answer in nodes.call(moved())] == [ErrorCode.NONE] * 2
-    assert here.persister.leader_of(key) == 1
+    assert here.services.persister().leader_of(key) == 1
     assert here.data.partitions_on_disk(SHARE_GROUP_STATE_TOPIC) == [1]
 
 
@@ -178,7 +180,7 @@ def test_54_a_write_that_is_tried_again_is_not_overtaken(
 ) -> None:
     here = nodes.running[1]
     key = ShareKey(nodes.new_group(), nodes.topic_id, 0)
-    nodes.do(here.persister.ensure_topic)
+    nodes.do(here.services.persister().ensure_topic)
     sent: list[int] = []
 
     async def fail_once(
@@ -192,8 +194,10 @@ def test_54_a_write_that_is_tried_again_is_not_overtaken(
     monkeypatch.setattr(RemoteCoordinators, "ask", fail_once)
 
     async def write() -> list[m.StateResponse]:
-        writes = [m.WriteState(key, here.groups.topics, 0, 0, start, ()) for start in (1, 2, 3)]
-        return await asyncio.gather(*map(here.persister.write, writes))
+        writes = [
+            m.WriteState(key, here.services.groups().topics, 0, 0, start, ()) for start in (1, 2, 3)
+        ]
+        return await asyncio.gather(*map(here.services.persister().write, writes))
 
     assert [answer.error for answer in nodes.call(write())] == [ErrorCode.NONE] * 3
     assert sent == [1, 1, 2, 3]
@@ -222,7 +226,7 @@ def test_59_the_lag_of_a_queue_on_the_other_node(nodes: Nodes) -> None:
     """Node 1 has the group, node 2 the queue: the end is node 2's to tell."""
     first = nodes.running[1]
     group = nodes.new_group()
-    nodes.do(lambda: create_topic(first, "there", assignments={0: [2]}))
+    nodes.do(lambda: create_topic(first.cluster, "there", assignments={0: [2]}))
     wait_for(lambda: nodes.running[2].image.topic("there") is not None)
     with RawClient(nodes.bootstrap(2)) as client:
         assert client.produce("there", batch(b"1", b"2", b"3")).error_code == 0
@@ -244,7 +248,9 @@ def test_59_the_lag_of_a_queue_on_the_other_node(nodes: Nodes) -> None:
 def test_dead_letters_go_to_the_node_that_leads_their_topic(nodes: Nodes) -> None:
     first = nodes.running[1]
     enabled = {"errors.deadletterqueue.group.enable": "true"}
-    nodes.do(lambda: create_topic(first, "dlq.queue", assignments={0: [2]}, configs=enabled))
+    nodes.do(
+        lambda: create_topic(first.cluster, "dlq.queue", assignments={0: [2]}, configs=enabled)
+    )
     group = nodes.new_group()
     produce(nodes, 2)
     with newcomer(nodes, group) as member, RawClient(nodes.bootstrap(2)) as reader:
@@ -256,4 +262,4 @@ def test_dead_letters_go_to_the_node_that_leads_their_topic(nodes: Nodes) -> Non
         letters = records_of(reader.fetch_one("dlq.queue", 0))
         assert [one.value for one in letters] == [b"value", b"value"]
         assert [dict(one.headers)["__dlq.errors.offset"] for one in letters] == [b"0", b"1"]
-    assert first.dead_letters.written[group] == 2
+    assert first.services.dead_letters().written[group] == 2

@@ -139,7 +139,7 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
         nodes.start(2)
         wait_for(lambda: len(nodes.running[1].image.brokers) == 2)
         first = nodes.running[1]
-        nodes.do(lambda: create_topic(first, TOPIC, partitions=2))
+        nodes.do(lambda: create_topic(first.cluster, TOPIC, partitions=2))
         wait_for(lambda: nodes.running[2].image.topic(TOPIC) is not None)
         yield nodes
     finally:
@@ -150,7 +150,7 @@ def producer_of(nodes: Nodes, coordinator: int, raw: RawClient) -> RawProducer:
     """One whose transactions are coordinated by that node, to which `raw` is connected."""
     image = nodes.running[1].image
     if image.topic(TRANSACTION_STATE_TOPIC) is None:
-        nodes.do(lambda: nodes.running[1].transactions.coordinator_of("any"))
+        nodes.do(lambda: nodes.running[1].services.transactions().coordinator_of("any"))
     topic = nodes.running[1].image.topics_by_name[TRANSACTION_STATE_TOPIC]
     wait_for(lambda: nodes.running[2].image.topic(TRANSACTION_STATE_TOPIC) is not None)
     names = (f"name-{number}" for number in range(1000))
@@ -217,7 +217,7 @@ def test_a_partition_that_is_no_more_needs_no_marker(nodes: Nodes) -> None:
     with RawClient(nodes.bootstrap(1)) as first:
         producer = producer_of(nodes, 1, first)
         node = nodes.running[1]
-        nodes.do(lambda: create_topic(node, "short-lived", partitions=1))
+        nodes.do(lambda: create_topic(node.cluster, "short-lived", partitions=1))
         producer.add_until_done("short-lived", 0)
         producer.add_until_done(TOPIC, 0)
         assert producer.send(TOPIC, 0).error_code == 0

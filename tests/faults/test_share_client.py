@@ -226,7 +226,9 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 async def test_the_leader_moves(nodes: Nodes, seed: int) -> None:
     run = Run(nodes.bootstrap(1), f"moves-{seed}", seed, forgets=True)
     first = nodes.running[1]
-    await asyncio.to_thread(nodes.do, lambda: create_topic(first, run.topic, assignments={0: [1]}))
+    await asyncio.to_thread(
+        nodes.do, lambda: create_topic(first.cluster, run.topic, assignments={0: [1]})
+    )
 
     await run.prepare()
     # There is one replica: the other node gets the log, as a disk that is moved would bring it.

@@ -230,5 +230,4 @@ def tier_place(directory: Path, config: Mapping[str, str] | None = None) -> Iter
 def tiering_of(broker: EmbeddedBroker) -> Tiering:
     node = broker._node
     assert node is not None
-    assert node.tiering is not None
-    return node.tiering
+    return node.services.tiering()

@@ -33,7 +33,7 @@ from ottla.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ottla.broker.running.node import Node
+    from ottla.broker.cluster import Cluster
     from ottla.metadata.image import Topic
 
     Assignment = tuple[tuple[int, ...], ...]
@@ -54,7 +54,7 @@ def refusal(error: ChangeRefused) -> ApiError:
 
 
 def create_topic(
-    node: Node,
+    cluster: Cluster,
     name: str,
     *,
     partitions: int = -1,
@@ -67,13 +67,13 @@ def create_topic(
     configs = configs or {}
     try:
         check_topic_name(name)
-        if node.image.topic(name) is not None:
+        if cluster.image.topic(name) is not None:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        assignment = _assignment(node, partitions, replication_factor, assignments or {})
+        assignment = _assignment(cluster, partitions, replication_factor, assignments or {})
         if configs:
-            check_topic_configs(node.image, name, configs, node.config)
+            check_topic_configs(cluster.image, name, configs, cluster.config)
         change = CreateTopic(name, random_topic_id(), assignment, dict(configs))
-        image = node.try_out(change) if validate_only else node.propose(change)
+        image = cluster.try_out(change) if validate_only else cluster.propose(change)
     except ChangeRefused as error:
         raise refusal(error) from error
     except ConfigError as error:
@@ -82,7 +82,7 @@ def create_topic(
 
 
 def add_partitions(
-    node: Node,
+    cluster: Cluster,
     name: str,
     count: int,
     assignments: Sequence[Sequence[int]] | None,
@@ -90,7 +90,7 @@ def add_partitions(
     validate_only: bool,
 ) -> None:
     """Grow a topic to `count` partitions."""
-    topic = existing(node, name)
+    topic = existing(cluster, name)
     have = len(topic.partitions)
     if count <= have:
         text = f"The topic has {have} partitions; it can only grow, not become {count}."
@@ -100,37 +100,40 @@ def add_partitions(
         text = f"{count - have} partitions are new, {len(assignments)} assignments given."
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
     if assignments is None:
-        assignment = _placed(node, count - have)
+        assignment = _placed(cluster, count - have)
     else:
         assignment = tuple(tuple(replicas) for replicas in assignments)
-        _check_brokers(node, assignment)
+        _check_brokers(cluster, assignment)
     try:
         change = AddPartitions(topic.topic_id, assignment)
         if validate_only:
-            node.try_out(change)
+            cluster.try_out(change)
         else:
-            node.propose(change)
+            cluster.propose(change)
     except ChangeRefused as error:
         raise refusal(error) from error
 
 
-def delete_topic(node: Node, topic: Topic) -> None:
+def delete_topic(cluster: Cluster, topic: Topic) -> None:
     if topic.internal:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic.name}' is the broker's own.")
-    if not node.config.get_bool("delete.topic.enable"):
+    if not cluster.config.get_bool("delete.topic.enable"):
         raise ApiError(ErrorCode.POLICY_VIOLATION, "delete.topic.enable is false.")
-    node.propose(DeleteTopic(topic.topic_id))
+    cluster.propose(DeleteTopic(topic.topic_id))
 
 
-def existing(node: Node, name: str) -> Topic:
-    topic = node.image.topic(name)
+def existing(cluster: Cluster, name: str) -> Topic:
+    topic = cluster.image.topic(name)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
     return topic
 
 
 def _assignment(
-    node: Node, partitions: int, replication_factor: int, assignments: Mapping[int, Sequence[int]]
+    cluster: Cluster,
+    partitions: int,
+    replication_factor: int,
+    assignments: Mapping[int, Sequence[int]],
 ) -> Assignment:
     if assignments:
         if partitions != -1 or replication_factor != -1:
@@ -140,17 +143,17 @@ def _assignment(
             text = "Replica assignments must be for partitions 0, 1, 2, ..."
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         given = tuple(tuple(assignments[index]) for index in range(len(assignments)))
-        _check_brokers(node, given)
+        _check_brokers(cluster, given)
         return given
     if partitions == -1:
-        partitions = node.config.get_int("num.partitions")
+        partitions = cluster.config.get_int("num.partitions")
     if partitions <= 0:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be above 0.")
     _check_count(partitions)
     if replication_factor not in (-1, 1):
         text = f"Replication factor {replication_factor}: Ottla keeps one replica of a partition."
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
-    return _placed(node, partitions)
+    return _placed(cluster, partitions)
 
 
 def _check_count(partitions: int) -> None:
@@ -160,15 +163,15 @@ def _check_count(partitions: int) -> None:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, text)
 
 
-def _placed(node: Node, count: int) -> Assignment:
+def _placed(cluster: Cluster, count: int) -> Assignment:
     """Partitions in turn on the brokers that are up, beginning with this one."""
-    nodes = sorted(broker.node_id for broker in node.image.brokers.values() if not broker.fenced)
-    start = nodes.index(node.node_id)
+    nodes = sorted(broker.node_id for broker in cluster.image.brokers.values() if not broker.fenced)
+    start = nodes.index(cluster.node_id)
     return tuple((nodes[(start + index) % len(nodes)],) for index in range(count))
 
 
-def _check_brokers(node: Node, assignment: Assignment) -> None:
-    known = set(node.image.brokers)
+def _check_brokers(cluster: Cluster, assignment: Assignment) -> None:
+    known = set(cluster.image.brokers)
     for replicas in assignment:
         if not replicas or not set(replicas) <= known or len(replicas) > 1:
             text = f"Each partition takes one of brokers {sorted(known)}, not {list(replicas)}."

@@ -101,10 +101,13 @@ class EmbeddedBroker:
         self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:
         """Create a topic; the same as any admin client would, without one."""
-        self._call(partial(create_topic, partitions=partitions, configs=configs), name)
+        create = partial(create_topic, partitions=partitions, configs=configs)
+        self._call(lambda node, topic: create(node.cluster, topic), name)
 
     def delete_topic(self, name: str) -> None:
-        self._call(lambda node, topic: delete_topic(node, existing(node, topic)), name)
+        self._call(
+            lambda node, topic: delete_topic(node.cluster, existing(node.cluster, topic)), name
+        )
 
     def _call(self, function: Callable[[Node, str], object], name: str) -> None:
         """Run a function of the broker in its own thread; what it raises is raised here."""

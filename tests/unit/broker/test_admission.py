@@ -36,7 +36,7 @@ PRODUCE = 0
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
     config = load_broker_config(sets=["listeners=PLAINTEXT://127.0.0.1:0"])
     node = await Node.start(config, tmp_path)
-    create_topic(node, TOPIC, partitions=1)
+    create_topic(node.cluster, TOPIC, partitions=1)
     yield node
     await node.stop()
 
@@ -50,7 +50,7 @@ class Coordinator:
         self.may_answer.set()
         self.asked: list[m.AddPartitions] = []
         self._node = node
-        monkeypatch.setattr(node.transactions, "join", self.join)
+        monkeypatch.setattr(node.services.transactions(), "join", self.join)
 
     async def join(self, request: m.AddPartitions) -> dict[m.Partition, ErrorCode]:
         self.asked.append(request)
@@ -84,8 +84,16 @@ def request(
 
 
 async def send(node: Node, asked: ProduceRequest, version: int = 11) -> ErrorCode:
-    context = RequestContext(node, Peer("", "PLAINTEXT"), PRODUCE, version, None)
-    answer: Any = produce(context, asked)
+    context = RequestContext(Peer("", "PLAINTEXT"), PRODUCE, version, None)
+    answer: Any = produce(
+        context,
+        asked,
+        node.partitions,
+        node.appended,
+        node.clock,
+        node.services.transactions,
+        node.settings,
+    )
     if asyncio.iscoroutine(answer):
         answer = await answer
     if isinstance(answer, Pipelined):
@@ -259,7 +267,7 @@ async def test_metrics(node: Node) -> None:
         "ottla_transactions_timed_out_total": 0,
     }
     assert "transactions" not in vars(node)
-    service = node.transactions
+    service = node.services.transactions()
     service.coordinator_of("id")
     begun = await service.ask("id", m.InitProducerId("id", 50, 9), m.InitProducerIdResponse)
     assert samples(node)["Empty"] == 1

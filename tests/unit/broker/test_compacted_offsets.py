@@ -48,15 +48,15 @@ async def started(path: Path) -> AsyncIterator[Node]:
 async def commit(node: Node, partition: int, offset: int, producer: Transactional | None) -> None:
     request = OffsetCommit("g", (OffsetToCommit("t", partition, offset),), transaction=producer)
     if producer is None:
-        answer = await node.groups.ask("g", request, OffsetCommitResponse)
+        answer = await node.services.groups().ask("g", request, OffsetCommitResponse)
     else:
-        answer = await node.groups.commit_in(producer, request, lambda: None)
+        answer = await node.services.groups().commit_in(producer, request, lambda: None)
     assert [result.error for result in answer.partitions] == [ErrorCode.NONE]
 
 
 async def offsets(node: Node) -> list[tuple[ErrorCode, int]]:
     request = OffsetFetch("g", (("t", (0, 1, 2, 3)),), require_stable=True)
-    answer = await node.groups.ask("g", request, OffsetFetchResponse)
+    answer = await node.services.groups().ask("g", request, OffsetFetchResponse)
     return [(found.error, found.offset) for found in answer.offsets]
 
 
@@ -73,23 +73,23 @@ async def some_transactions(node: Node) -> None:
         commits = number % 3 != 1
         await commit(node, 0 if commits else 2, number, producer)
         await commit(node, 3, number, None)
-        await node.groups.end_transaction(0, Marker(*producer, 0, commits))
+        await node.services.groups().end_transaction(0, Marker(*producer, 0, commits))
 
 
 async def test_compaction_keeps_what_transactions_decided(tmp_path: Path) -> None:
     ok, unstable = ErrorCode.NONE, ErrorCode.UNSTABLE_OFFSET_COMMIT
     async with started(tmp_path) as node:
-        node.groups.coordinator_of("g")
-        log = node.groups.partition_of("g").log
+        node.services.groups().coordinator_of("g")
+        log = node.services.groups().partition_of("g").log
         once = Transactional(1, 0)
         await commit(node, 1, 7, once)
-        await node.groups.end_transaction(0, Marker(*once, 0, commit=True))
+        await node.services.groups().end_transaction(0, Marker(*once, 0, commit=True))
         counts = []
         for _ in range(3):  # a marker that decides nothing any more goes one round later
             await some_transactions(node)
             log.roll(0)
             log.flush()
-            while await compact_dirtiest(node):
+            while await compact_dirtiest(node.data, node.partitions, node.workers, node.clock):
                 pass
             counts.append(markers_in(log))
         assert counts[1] == counts[2] < 2 * len(NUMBERS), "old markers are gone"
@@ -99,5 +99,5 @@ async def test_compaction_keeps_what_transactions_decided(tmp_path: Path) -> Non
         assert await offsets(node) == expected
     async with started(tmp_path) as node:
         assert await offsets(node) == expected
-        await node.groups.end_transaction(0, Marker(*once, 0, commit=True))
+        await node.services.groups().end_transaction(0, Marker(*once, 0, commit=True))
         assert await offsets(node) == [*expected[:3], (ok, 1_000)]

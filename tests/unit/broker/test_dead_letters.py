@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import pytest
 
     from ottla.broker.hosting.partitions import HostedPartition
-    from ottla.broker.running.node import Node
+    from ottla.broker.running.services import Lazy
+    from ottla.broker.tiering.tiering import Tiering
 
 
 class Log:
@@ -49,7 +50,7 @@ async def copied(log: Log, first: int, last: int, *, copy: bool = True) -> dict[
     archived = Archived(first, last, 1, ArchiveReason.REJECTED)
     found: dict[int, bytes | None] = {}
     source = cast("HostedPartition", SimpleNamespace(log=log))
-    async for part, records in _parts(cast("Node", None), source, archived, copy=copy):
+    async for part, records in _parts(cast("Lazy[Tiering]", None), source, archived, copy=copy):
         for offset in range(part.first_offset, part.last_offset + 1):
             assert offset not in found
             found[offset] = records[offset].value if offset in records else None

@@ -26,9 +26,10 @@ from ottla.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.broker.hosting.partitions import HostedPartition
-    from ottla.broker.running.node import Node
-    from ottla.broker.serving.context import RequestContext
+    from ottla.broker.coordinators.transactions import TransactionService
+    from ottla.broker.hosting.partitions import HostedPartition, Partitions
+    from ottla.broker.running.services import Lazy
+    from ottla.broker.running.settings import Settings
     from ottla.coordination.machine import Transactional
     from ottla.coordination.transactions.messages import Partition
     from ottla.wire.schema.produce import ProduceRequest
@@ -63,9 +64,18 @@ class Verification:
 class Admission:
     """The transactional batches of one Produce request."""
 
-    def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
-        self._node: Node = context.node
-        self._version = context.version
+    def __init__(
+        self,
+        version: int,
+        request: ProduceRequest,
+        partitions: Partitions,
+        transactions: Lazy[TransactionService],
+        settings: Settings,
+    ) -> None:
+        self._partitions = partitions
+        self._transactions = transactions
+        self._verifies = settings.verify_transactions
+        self._version = version
         self._errors: dict[Partition, ApiError] = {}
         self._opening: dict[Partition, tuple[HostedPartition, RecordBatch]] = {}
         self._verifications: dict[Partition, Verification] = {}
@@ -79,11 +89,10 @@ class Admission:
 
     def _prepare(self, transactional_id: str, request: ProduceRequest) -> None:
         adds = self._version >= FIRST_VERSION_THAT_ADDS
-        verifies = self._node.settings.verify_transactions
         producers = set()
         for partition, batch in self._batches(request):
             producers.add((batch.producer_id, batch.producer_epoch))
-            if (adds or verifies) and not is_open(partition, batch):
+            if (adds or self._verifies) and not is_open(partition, batch):
                 self._opening[partition.topic, partition.index] = partition, batch
         if len(producers) > 1:
             raise ApiError(
@@ -102,7 +111,7 @@ class Admission:
 
     def _batches(self, request: ProduceRequest) -> Iterator[tuple[HostedPartition, RecordBatch]]:
         """What can be found of the transactional ones; the rest is refused when it is appended."""
-        partitions = self._node.partitions
+        partitions = self._partitions
         for topic in request.topic_data:
             for data in topic.partition_data:
                 records = data.records
@@ -130,7 +139,7 @@ class Admission:
         assert question is not None
         for _ in range(1 if question.verify_only else MAX_QUESTIONS):
             self._begin(question)
-            codes = await self._node.transactions.join(question)
+            codes = await self._transactions().join(question)
             self._errors = {
                 key: _refusal(code, self._version)
                 for key in question.partitions

@@ -44,11 +44,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
+    from ottla.broker.coordinators.log import Hosting
     from ottla.broker.hosting.partitions import HostedPartition
-    from ottla.broker.running.node import Node
+    from ottla.broker.running.services import Lazy
+    from ottla.broker.shares.partitions import LedSharePartitions
+    from ottla.broker.shares.persister import Persister
     from ottla.coordination.groups.messages import ListedGroup, OffsetCommit, Request, Response
     from ottla.coordination.groups.records import Record
     from ottla.coordination.machine import Effect, Marker, Transactional
+    from ottla.metadata.config.broker import BrokerConfig
     from ottla.metadata.image import MetadataImage
 
 ResponseT = TypeVar("ResponseT")
@@ -59,28 +63,37 @@ logger = logging.getLogger(__name__)
 class GroupService:
     """Asks the coordinator of a group; refusals are `ApiError`."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self, hosting: Hosting, persister: Lazy[Persister], shares: Lazy[LedSharePartitions]
+    ) -> None:
+        self._cluster = hosting.cluster
+        self._partitions = hosting.partitions
+        self._persister = persister
+        self._shares = shares
         self._forgetting: set[asyncio.Task[None]] = set()
         self.topics = TopicsImage()
-        self._config = _group_config(node)
+        self._config = _group_config(hosting.cluster.config)
         self._effects: dict[str, asyncio.Task[None]] = {}
         self._service: CoordinatorService[Request, Record, Response] = CoordinatorService(
-            node, CONSUMER_OFFSETS_TOPIC, self._machine, self._perform
+            hosting, CONSUMER_OFFSETS_TOPIC, self._machine, self._perform
         )
-        self.topics_changed(node.image)
+        self._follow(self._cluster.image)
 
     def start(self) -> None:
         """Load what has been used before."""
         self._service.start()
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         for task in (*self._effects.values(), *self._forgetting):
             task.cancel()
         await self._service.close()
 
-    def topics_changed(self, image: MetadataImage) -> None:
+    def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
         """Groups see topics come and go, and coordinators move."""
+        if before.topics_by_name is not after.topics_by_name:
+            self._follow(after)
+
+    def _follow(self, image: MetadataImage) -> None:
         self._service.leaders_changed(image)
         before = self.topics.topics_by_name
         self.topics = TopicsImage(
@@ -106,13 +119,14 @@ class GroupService:
         try:
             await self._service.ask_all(ForgetOffsets(names), ForgetOffsetsResponse)
             await self._service.ask_all(ForgetTopics(topic_ids), Noted)
-            await self._node.drop_share_state(topic_ids)
+            if self._persister.made is not None:
+                await self._persister.made.drop_topics(topic_ids)
         except ApiError as error:
             logger.warning("what groups know of deleted topics stays: %s", error)
 
     def coordinator_of(self, group_id: str) -> int:
         """The node that coordinates the group; makes the internal topic if need be."""
-        config = self._node.config
+        config = self._cluster.config
         topic = self._service.ensure_topic(
             config.get_int("offsets.topic.num.partitions"),
             {
@@ -129,7 +143,7 @@ class GroupService:
 
     def partition_of(self, group_id: str) -> HostedPartition:
         """Where the group's coordinator, which is here, keeps its records."""
-        return self._node.partitions.find(CONSUMER_OFFSETS_TOPIC, self._service.index_of(group_id))
+        return self._partitions.find(CONSUMER_OFFSETS_TOPIC, self._service.index_of(group_id))
 
     async def commit_in(
         self, producer: Transactional, request: OffsetCommit, admit: Callable[[], None]
@@ -146,10 +160,10 @@ class GroupService:
 
         Who writes markers knows partitions, not coordinators: one that cannot answer is no leader.
         """
-        partition = self._node.image.partition(CONSUMER_OFFSETS_TOPIC, index)
+        partition = self._cluster.image.partition(CONSUMER_OFFSETS_TOPIC, index)
         if partition is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if partition.leader != self._node.node_id:
+        if partition.leader != self._cluster.node_id:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         try:
             await self._service.ask_in(index, marker, EndTransaction(marker), TransactionEnded)
@@ -210,7 +224,7 @@ class GroupService:
         else:
             report = ShareStateDeleted(effect, outcome)
         for key in keys:
-            self._node.shares.drop(ShareKey(effect.group_id, *key))
+            self._shares().drop(ShareKey(effect.group_id, *key))
         try:
             await self.ask(effect.group_id, report, Noted)
         except ApiError:
@@ -220,7 +234,7 @@ class GroupService:
         """An error code for each question; the group waits for it whatever happens here."""
         answers = await asyncio.gather(
             *(
-                self._node.persister.ask(question, state_messages.StateResponse)
+                self._persister().ask(question, state_messages.StateResponse)
                 for question in questions
             ),
             return_exceptions=True,
@@ -234,8 +248,7 @@ class GroupService:
         ]
 
 
-def _group_config(node: Node) -> GroupConfig:
-    config = node.config
+def _group_config(config: BrokerConfig) -> GroupConfig:
     return GroupConfig(
         min_session_timeout_ms=config.get_int("group.min.session.timeout.ms"),
         max_session_timeout_ms=config.get_int("group.max.session.timeout.ms"),

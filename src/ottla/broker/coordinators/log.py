@@ -7,7 +7,7 @@ coordinator may write it; the transaction's end is a control batch.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla.coordination.machine import Batch, Marker, Transactional
 from ottla.coordination.runtime import Refused
@@ -20,7 +20,11 @@ from ottla.wire.records import ControlType, iter_records, read_control_record
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from ottla.broker.running.node import Node
+    from ottla.broker.cluster import Cluster
+    from ottla.broker.hosting.data import Data
+    from ottla.broker.hosting.partitions import Appended, Partitions
+    from ottla.broker.workers import Workers
+    from ottla.clock import Clock
     from ottla.coordination.machine import Transaction
 
 REPLAY_BYTES: Final = 4 * 1024 * 1024  # one step of a replay; between two the loop serves others
@@ -30,23 +34,34 @@ Note: TypeAlias = "Callable[[int, int, bytes, bytes | None], None]"
 """Told of every committed record in order: partition, offset, key, value."""
 
 
+class Hosting(NamedTuple):
+    """What coordinators use of their node: the cluster they are part of, and logs."""
+
+    cluster: Cluster
+    data: Data
+    partitions: Partitions
+    appended: Appended
+    workers: Workers
+    clock: Clock
+
+
 class InternalTopicLog:
     """The `CoordinatorLog` of one internal topic whose partitions this node leads."""
 
-    def __init__(self, node: Node, topic: str, note: Note | None = None) -> None:
-        self._node = node
+    def __init__(self, hosting: Hosting, topic: str, note: Note | None = None) -> None:
+        self._hosting = hosting
         self._topic = topic
         self._note = note
 
     def check(self, partition: int, transaction: Transaction) -> None:
-        hosted = self._node.partitions.find(self._topic, partition)
+        hosted = self._hosting.partitions.find(self._topic, partition)
         try:
             hosted.log.check_coordinator(_built(Batch((), transaction), 0))
         except LogError as error:
             raise Refused(error.code, str(error)) from error
 
     async def append(self, partition: int, batches: Sequence[Batch], now_ms: int) -> None:
-        hosted = self._node.partitions.find(self._topic, partition)
+        hosted = self._hosting.partitions.find(self._topic, partition)
         for batch in batches:
             if isinstance(batch.transaction, Marker):
                 # In time: the runtime decides nothing for this producer until this is written.
@@ -57,7 +72,7 @@ class InternalTopicLog:
             now_ms=now_ms,
             origin=Origin.COORDINATOR,
         )
-        durable = self._node.appended([hosted])
+        durable = self._hosting.appended([hosted])
         if durable is not None:
             await durable
         if not hosted.log.online:
@@ -70,7 +85,7 @@ class InternalTopicLog:
                     self._note(partition, offset, key, value)
 
     async def replay(self, partition: int) -> AsyncIterator[Sequence[Batch]]:
-        log = self._node.partitions.find(self._topic, partition).log
+        log = self._hosting.partitions.find(self._topic, partition).log
         offset = log.log_start_offset
         while offset < log.log_end_offset:
             read = partial(
@@ -80,7 +95,7 @@ class InternalTopicLog:
                 upper_bound_offset=log.log_end_offset,
                 min_one_message=True,
             )
-            chunks, _ = await self._node.run_blocking(read)
+            chunks, _ = await self._hosting.workers.run(read)
             if not chunks:
                 return
             batches = [batch for chunk in chunks for batch in iter_batches(memoryview(chunk))]

@@ -29,8 +29,11 @@ from ottla.wire.schema.write_txn_markers import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ottla.broker.coordinators.groups import GroupService
+    from ottla.broker.coordinators.log import Hosting
     from ottla.broker.hosting.partitions import HostedPartition
-    from ottla.broker.running.node import Node
+    from ottla.broker.running.peers import Peers
+    from ottla.broker.running.services import Lazy
     from ottla.coordination.machine import Marker
     from ottla.coordination.transactions.messages import Partition
 
@@ -40,8 +43,13 @@ WRITE_TXN_MARKERS_VERSION = 1
 class MarkerWriter:
     """Writes markers to partitions that this node leads, and asks other nodes for theirs."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, hosting: Hosting, groups: Lazy[GroupService], peers: Lazy[Peers]) -> None:
+        self._cluster = hosting.cluster
+        self._partitions = hosting.partitions
+        self._appended = hosting.appended
+        self._clock = hosting.clock
+        self._groups = groups
+        self._peers = peers
 
     async def write(
         self, marker: Marker, partitions: Iterable[Partition]
@@ -58,7 +66,7 @@ class MarkerWriter:
         answers = await asyncio.gather(
             *(
                 self.write_here(marker, led)
-                if leader == self._node.node_id
+                if leader == self._cluster.node_id
                 else self._write_there(leader, marker, led)
                 for leader, led in by_leader.items()
             )
@@ -69,7 +77,7 @@ class MarkerWriter:
 
     def _leader(self, partition: Partition) -> int | None:
         name, index = partition
-        topic = self._node.image.topic(name)
+        topic = self._cluster.image.topic(name)
         if topic is None or index >= len(topic.partitions):
             return None
         return topic.partitions[index].leader
@@ -86,14 +94,14 @@ class MarkerWriter:
                 offsets.append(partition)
                 continue
             try:
-                hosted = self._node.partitions.find(*partition)
-                append_marker(hosted, marker, self._node.clock.wall_ms())
+                hosted = self._partitions.find(*partition)
+                append_marker(hosted, marker, self._clock.wall_ms())
             except (ApiError, LogError) as error:
                 codes[partition] = error.code
             else:
                 codes[partition] = ErrorCode.NONE
                 written.append(hosted)
-        durable = self._node.appended(written)
+        durable = self._appended(written)
         ended = await asyncio.gather(*(self._end_offsets(index, marker) for _, index in offsets))
         codes.update(zip(offsets, ended, strict=True))
         if durable is not None:
@@ -105,7 +113,7 @@ class MarkerWriter:
 
     async def _end_offsets(self, index: int, marker: Marker) -> ErrorCode:
         try:
-            await self._node.groups.end_transaction(index, marker)
+            await self._groups().end_transaction(index, marker)
         except (ApiError, LogError) as error:
             return error.code
         return ErrorCode.NONE
@@ -129,7 +137,7 @@ class MarkerWriter:
         )
         codes = dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
         try:
-            answer = await self._node.peers.ask(node_id, request, WRITE_TXN_MARKERS_VERSION)
+            answer = await self._peers().ask(node_id, request, WRITE_TXN_MARKERS_VERSION)
         except PeerUnreachable:
             return codes
         for result in answer.markers:

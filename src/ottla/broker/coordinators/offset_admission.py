@@ -19,8 +19,10 @@ from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.broker.coordinators.admission import Verification
+    from ottla.broker.coordinators.transactions import TransactionService
     from ottla.broker.hosting.partitions import HostedPartition
-    from ottla.broker.running.node import Node
+    from ottla.broker.running.services import Lazy
+    from ottla.broker.running.settings import Settings
     from ottla.coordination.machine import Transactional
 
 FIRST_VERSION_THAT_ADDS: Final = 5
@@ -47,11 +49,17 @@ class OffsetAdmission:
         self._producer = producer
         self._verification: Verification | None = None
 
-    async def verify(self, node: Node, transactional_id: str, version: int) -> None:
+    async def verify(
+        self,
+        transactional_id: str,
+        version: int,
+        transactions: Lazy[TransactionService],
+        settings: Settings,
+    ) -> None:
         """Asks the transaction's coordinator, if there is anything to ask."""
         adds = version >= FIRST_VERSION_THAT_ADDS
         partition, producer = self._partition, self._producer
-        if not (adds or node.settings.verify_transactions) or is_open(partition, producer):
+        if not (adds or settings.verify_transactions) or is_open(partition, producer):
             return
         key = partition.topic, partition.index
         question = AddPartitions(
@@ -63,7 +71,8 @@ class OffsetAdmission:
         )
         for _ in range(MAX_QUESTIONS if adds else 1):
             self._verification = begin_verification(partition, producer)
-            code = (await node.transactions.join(question)).get(key, ErrorCode.NETWORK_EXCEPTION)
+            said = await transactions().join(question)
+            code = said.get(key, ErrorCode.NETWORK_EXCEPTION)
             if code != ErrorCode.NONE:
                 raise _refusal(code, version)
             if self._holds():

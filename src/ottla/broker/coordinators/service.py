@@ -19,8 +19,7 @@ from ottla.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ottla.broker.coordinators.log import Note
-    from ottla.broker.running.node import Node
+    from ottla.broker.coordinators.log import Hosting, Note
     from ottla.coordination.machine import Effect, Machine, Transaction
     from ottla.metadata.image import MetadataImage, Topic
 
@@ -35,22 +34,23 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
 
     def __init__(
         self,
-        node: Node,
+        hosting: Hosting,
         topic: str,
         machine: Callable[[int], Machine[RequestT, RecordT, ResponseT]],
         perform: Callable[[Effect], None],
         note: Note | None = None,
     ) -> None:
-        self._node = node
+        self._cluster = hosting.cluster
+        self._data = hosting.data
         self.topic_name = topic
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._runtime: CoordinatorRuntime[RequestT, RecordT, ResponseT] = CoordinatorRuntime(
-            InternalTopicLog(node, topic, note), machine, node.clock, perform
+            InternalTopicLog(hosting, topic, note), machine, hosting.clock, perform
         )
 
     def start(self) -> None:
         """Load what has been used before."""
-        for index in self._node.data.partitions_on_disk(self.topic_name):
+        for index in self._data.partitions_on_disk(self.topic_name):
             self.load(index)
 
     @property
@@ -67,30 +67,32 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         """Give up what another node leads now; what comes back is loaded anew."""
         topic = image.topic(self.topic_name)
         for index in tuple(self._loads):
-            if topic is None or topic.partitions[index].leader != self._node.node_id:
+            if topic is None or topic.partitions[index].leader != self._cluster.node_id:
                 del self._loads[index]
                 self._runtime.unload(index)
 
     def ensure_topic(self, partitions: int, configs: Mapping[str, str]) -> Topic:
         """The topic, made if it is not there yet."""
-        topic = self._node.image.topic(self.topic_name)
+        topic = self._cluster.image.topic(self.topic_name)
         if topic is not None:
             return topic
         try:
-            return create_topic(self._node, self.topic_name, partitions=partitions, configs=configs)
+            return create_topic(
+                self._cluster, self.topic_name, partitions=partitions, configs=configs
+            )
         except ApiError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
         # Another node was quicker; being refused is how this one has heard of it.
-        return self._node.image.topics_by_name[self.topic_name]
+        return self._cluster.image.topics_by_name[self.topic_name]
 
     def index_of(self, key: str) -> int:
         """The partition that owns a key; NOT_COORDINATOR if it is not led here."""
-        topic = self._node.image.topic(self.topic_name)
+        topic = self._cluster.image.topic(self.topic_name)
         if topic is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         index = partition_for(key, len(topic.partitions))
-        if topic.partitions[index].leader != self._node.node_id:
+        if topic.partitions[index].leader != self._cluster.node_id:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         return index
 

@@ -36,7 +36,10 @@ from ottla.wire.schema.add_partitions_to_txn import (
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ottla.broker.running.node import Node
+    from ottla.broker.coordinators.groups import GroupService
+    from ottla.broker.coordinators.log import Hosting
+    from ottla.broker.running.peers import Peers
+    from ottla.broker.running.services import Lazy
     from ottla.coordination.machine import Effect
     from ottla.coordination.transactions.records import TransactionRecord
     from ottla.metadata.image import MetadataImage
@@ -54,32 +57,34 @@ logger = logging.getLogger(__name__)
 class TransactionService:
     """Asks the coordinator of a transactional id; refusals are `ApiError`."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self.markers = MarkerWriter(node)
+    def __init__(self, hosting: Hosting, groups: Lazy[GroupService], peers: Lazy[Peers]) -> None:
+        self._cluster = hosting.cluster
+        self._peers = peers
+        self.markers = MarkerWriter(hosting, groups, peers)
         self._machines: dict[int, TransactionCoordinator] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._service: CoordinatorService[m.Request, TransactionRecord, m.Response] = (
-            CoordinatorService(node, TRANSACTION_STATE_TOPIC, self._machine, self._perform)
+            CoordinatorService(hosting, TRANSACTION_STATE_TOPIC, self._machine, self._perform)
         )
 
     def start(self) -> None:
         """Load what has been used before; transactions that were ending go on to do so."""
         self._service.start()
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         ending = tuple(self._ending.values())
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
         await self._service.close()
 
-    def leaders_changed(self, image: MetadataImage) -> None:
-        self._service.leaders_changed(image)
+    def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
+        if before.topics_by_name is not after.topics_by_name:
+            self._service.leaders_changed(after)
 
     def coordinator_of(self, transactional_id: str) -> int:
         """The node that coordinates the id; makes the internal topic if need be."""
-        config = self._node.config
+        config = self._cluster.config
         topic = self._service.ensure_topic(
             config.get_int("transaction.state.log.num.partitions"),
             {
@@ -130,7 +135,7 @@ class TransactionService:
         """What the transaction's coordinator, here or elsewhere, says of each partition."""
         try:
             coordinator = self.coordinator_of(request.transactional_id)
-            if coordinator != self._node.node_id:
+            if coordinator != self._cluster.node_id:
                 return await self._join_there(coordinator, request)
             answer = await self.add_partitions(request)
         except ApiError as error:
@@ -165,7 +170,7 @@ class TransactionService:
             request.verify_only,
             [AddPartitionsToTxnTopic(name, indexes) for name, indexes in topics.items()],
         )
-        answer = await self._node.peers.ask(
+        answer = await self._peers().ask(
             node_id, AddPartitionsToTxnRequest(transactions=[asked]), ADD_PARTITIONS_VERSION
         )
         if answer.error_code:
@@ -225,12 +230,12 @@ class TransactionService:
     def _marker(self, effect: m.WriteMarkers) -> Marker:
         """As of now: the epoch of the coordinator is that of its partition's leader."""
         index = self._service.index_of(effect.transactional_id)
-        topic = self._node.image.topics_by_name[TRANSACTION_STATE_TOPIC]
+        topic = self._cluster.image.topics_by_name[TRANSACTION_STATE_TOPIC]
         epoch = topic.partitions[index].leader_epoch
         return Marker(effect.producer_id, effect.producer_epoch, epoch, effect.commit)
 
     def _machine(self, index: int) -> TransactionCoordinator:
-        config = self._node.config
+        config = self._cluster.config
         machine = self._machines[index] = TransactionCoordinator(
             TransactionConfig(
                 max_timeout_ms=config.get_int("transaction.max.timeout.ms"),

@@ -23,6 +23,7 @@ from ottla.wire.schema.api_versions import (
 )
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster import Cluster
     from ottla.broker.serving.context import RequestContext
 
 SOFTWARE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
@@ -34,21 +35,23 @@ SUPPORTED_FEATURES = {
 }
 
 
-def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def api_versions(
+    context: RequestContext, request: ApiVersionsRequest, cluster: Cluster
+) -> ApiVersionsResponse:
     if context.version >= 3:
         names = (request.client_software_name, request.client_software_version)
         if not all(SOFTWARE_NAME.fullmatch(name) for name in names):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.peer.software = "/".join(names)
-    return _answer(context, ErrorCode.NONE)
+    return _answer(cluster, ErrorCode.NONE)
 
 
-def unsupported_version(context: RequestContext) -> ApiVersionsResponse:
-    return _answer(context, ErrorCode.UNSUPPORTED_VERSION)
+def unsupported_version(cluster: Cluster) -> ApiVersionsResponse:
+    return _answer(cluster, ErrorCode.UNSUPPORTED_VERSION)
 
 
-def _answer(context: RequestContext, error_code: ErrorCode) -> ApiVersionsResponse:
-    image = context.node.image
+def _answer(cluster: Cluster, error_code: ErrorCode) -> ApiVersionsResponse:
+    image = cluster.image
     return ApiVersionsResponse(
         error_code=error_code,
         api_keys=[

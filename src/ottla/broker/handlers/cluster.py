@@ -21,26 +21,26 @@ from ottla.wire.schema.list_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster import Cluster
     from ottla.broker.serving.context import RequestContext
 
 BROKER_ENDPOINTS = 1
 
 
 def describe_cluster(
-    context: RequestContext, request: DescribeClusterRequest
+    context: RequestContext, request: DescribeClusterRequest, cluster: Cluster
 ) -> DescribeClusterResponse:
     if request.endpoint_type != BROKER_ENDPOINTS:
         return DescribeClusterResponse(
             error_code=ErrorCode.INVALID_REQUEST,
             error_message="Only broker endpoints can be described.",
         )
-    node = context.node
     return DescribeClusterResponse(
-        cluster_id=node.image.cluster_id,
-        controller_id=node.node_id,
+        cluster_id=cluster.image.cluster_id,
+        controller_id=cluster.node_id,
         brokers=[
             DescribeClusterBroker(broker.node_id, endpoint.host, endpoint.port, broker.rack)
-            for broker, endpoint in node.endpoints(context.peer.listener)
+            for broker, endpoint in cluster.endpoints(context.peer.listener)
         ],
     )
 

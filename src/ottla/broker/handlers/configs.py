@@ -61,7 +61,7 @@ from ottla.wire.schema.list_config_resources import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ottla.broker.running.node import Node
+    from ottla.broker.cluster import Cluster
     from ottla.broker.serving.context import RequestContext
     from ottla.metadata.config.types import ConfigDef
     from ottla.metadata.config.values import ConfigEntry, EffectiveConfig
@@ -76,19 +76,19 @@ CLIENT_METRICS = 16
 
 
 def describe_configs(
-    context: RequestContext, request: DescribeConfigsRequest
+    context: RequestContext, request: DescribeConfigsRequest, cluster: Cluster
 ) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
-        results=[_describe(context.node, resource, request) for resource in request.resources]
+        results=[_describe(cluster, resource, request) for resource in request.resources]
     )
 
 
 def _describe(
-    node: Node, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+    cluster: Cluster, resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> DescribeConfigsResult:
     kind, name = resource.resource_type, resource.resource_name
     try:
-        entries = _effective(node, _resource_type(kind), name)
+        entries = _effective(cluster, _resource_type(kind), name)
     except ApiError as error:
         return DescribeConfigsResult(error.code, str(error), kind, name)
     wanted = resource.configuration_keys
@@ -105,16 +105,16 @@ def _describe(
     )
 
 
-def _effective(node: Node, kind: ResourceType, name: str) -> EffectiveConfig:
+def _effective(cluster: Cluster, kind: ResourceType, name: str) -> EffectiveConfig:
     match kind:
         case ResourceType.TOPIC:
-            existing(node, name)
-            return resolve_topic_config(node.image, name, node.config)
+            existing(cluster, name)
+            return resolve_topic_config(cluster.image, name, cluster.config)
         case ResourceType.GROUP:
-            return resolve_group_config(node.image, name, node.config)
+            return resolve_group_config(cluster.image, name, cluster.config)
         case ResourceType.BROKER:
-            _check_broker(node, name)
-            return resolve_broker_config(node.image, node.config)
+            _check_broker(cluster, name)
+            return resolve_broker_config(cluster.image, cluster.config)
 
 
 def _described(
@@ -137,16 +137,18 @@ def _described(
     )
 
 
-def alter_configs(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+def alter_configs(
+    context: RequestContext, request: AlterConfigsRequest, cluster: Cluster
+) -> AlterConfigsResponse:
     results = []
     for resource in request.resources:
         kind, name = resource.resource_type, resource.resource_name
         try:
             resource_type = _resource_type(kind)
-            old = context.node.image.configs_of(resource_type, name)
+            old = cluster.image.configs_of(resource_type, name)
             new = {config.name: config.value for config in resource.configs}
             change: dict[str, str | None] = {**dict.fromkeys(old), **new}
-            _alter(context.node, resource_type, name, change, validate_only=request.validate_only)
+            _alter(cluster, resource_type, name, change, validate_only=request.validate_only)
         except ApiError as error:
             results.append(AlterResult(error.code, str(error), kind, name))
         else:
@@ -155,19 +157,19 @@ def alter_configs(context: RequestContext, request: AlterConfigsRequest) -> Alte
 
 
 def incremental_alter_configs(
-    context: RequestContext, request: IncrementalAlterConfigsRequest
+    context: RequestContext, request: IncrementalAlterConfigsRequest, cluster: Cluster
 ) -> IncrementalAlterConfigsResponse:
     results = []
     for resource in request.resources:
         kind, name = resource.resource_type, resource.resource_name
         try:
             resource_type = _resource_type(kind)
-            effective = _effective(context.node, resource_type, name)
+            effective = _effective(cluster, resource_type, name)
             defs = DEFINITIONS[resource_type]
             change = {c.name: _altered(c, defs, effective) for c in resource.configs}
             if len(change) != len(resource.configs):
                 raise ApiError(ErrorCode.INVALID_REQUEST, "A key is altered twice.")
-            _alter(context.node, resource_type, name, change, validate_only=request.validate_only)
+            _alter(cluster, resource_type, name, change, validate_only=request.validate_only)
         except (ApiError, ConfigError) as error:
             code = error.code if isinstance(error, ApiError) else ErrorCode.INVALID_CONFIG
             results.append(IncrementalAlterResult(code, str(error), kind, name))
@@ -177,9 +179,9 @@ def incremental_alter_configs(
 
 
 def list_config_resources(
-    context: RequestContext, request: ListConfigResourcesRequest
+    context: RequestContext, request: ListConfigResourcesRequest, cluster: Cluster
 ) -> ListConfigResourcesResponse:
-    image = context.node.image
+    image = cluster.image
     listed: dict[int, Iterable[str]] = {
         ResourceType.TOPIC: image.topics_by_name,
         ResourceType.BROKER: map(str, image.brokers),
@@ -216,29 +218,29 @@ def _altered(
 
 
 def _alter(
-    node: Node,
+    cluster: Cluster,
     kind: ResourceType,
     name: str,
     change: Mapping[str, str | None],
     *,
     validate_only: bool,
 ) -> None:
-    merged = {**node.image.configs_of(kind, name), **change}
+    merged = {**cluster.image.configs_of(kind, name), **change}
     after = {key: value for key, value in merged.items() if value is not None}
     try:
         match kind:
             case ResourceType.TOPIC:
-                existing(node, name)
-                check_topic_configs(node.image, name, after, node.config)
+                existing(cluster, name)
+                check_topic_configs(cluster.image, name, after, cluster.config)
             case ResourceType.GROUP:
-                check_group_configs(node.image, after, node.config)
+                check_group_configs(cluster.image, after, cluster.config)
             case ResourceType.BROKER:
-                _check_broker(node, name)
+                _check_broker(cluster, name)
                 check_broker_configs(after)
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
     if not validate_only:
-        node.propose(SetConfigs(kind, name, dict(change)))
+        cluster.propose(SetConfigs(kind, name, dict(change)))
 
 
 def _resource_type(kind: int) -> ResourceType:
@@ -248,7 +250,7 @@ def _resource_type(kind: int) -> ResourceType:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"No configs for resource type {kind}.") from None
 
 
-def _check_broker(node: Node, name: str) -> None:
-    if name not in (CLUSTER_DEFAULT, str(node.node_id)):
-        text = f"This is broker {node.node_id}; ask broker {name} for its configuration."
+def _check_broker(cluster: Cluster, name: str) -> None:
+    if name not in (CLUSTER_DEFAULT, str(cluster.node_id)):
+        text = f"This is broker {cluster.node_id}; ask broker {name} for its configuration."
         raise ApiError(ErrorCode.INVALID_REQUEST, text)

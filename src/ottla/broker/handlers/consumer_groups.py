@@ -22,6 +22,9 @@ from ottla.wire.schema.consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster import Cluster
+    from ottla.broker.coordinators.groups import GroupService
+    from ottla.broker.running.services import Lazy
     from ottla.broker.serving.context import RequestContext
     from ottla.coordination.groups.partitions import Partitions
 
@@ -29,7 +32,7 @@ CONSUMER_MEMBER = 1
 
 
 async def consumer_group_heartbeat(
-    context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    context: RequestContext, request: ConsumerGroupHeartbeatRequest, groups: Lazy[GroupService]
 ) -> ConsumerGroupHeartbeatResponse:
     owned = None
     if request.topic_partitions is not None:
@@ -40,13 +43,13 @@ async def consumer_group_heartbeat(
         )
     names = request.subscribed_topic_names
     try:
-        answer = await context.node.groups.ask(
+        answer = await groups().ask(
             request.group_id,
             m.ConsumerHeartbeat(
                 group_id=request.group_id,
                 member_id=request.member_id,
                 member_epoch=request.member_epoch,
-                topics=context.node.groups.topics,
+                topics=groups().topics,
                 fresh_id=str(uuid.uuid4()) if context.version == 0 else "",
                 instance_id=request.instance_id,
                 rack_id=request.rack_id,
@@ -81,16 +84,21 @@ async def consumer_group_heartbeat(
 
 
 async def consumer_group_describe(
-    context: RequestContext, request: describe.ConsumerGroupDescribeRequest
+    context: RequestContext,
+    request: describe.ConsumerGroupDescribeRequest,
+    groups: Lazy[GroupService],
+    cluster: Cluster,
 ) -> describe.ConsumerGroupDescribeResponse:
     return describe.ConsumerGroupDescribeResponse(
-        groups=[await _describe(context, group_id) for group_id in request.group_ids]
+        groups=[await _describe(groups(), cluster, group_id) for group_id in request.group_ids]
     )
 
 
-async def _describe(context: RequestContext, group_id: str) -> describe.DescribedGroup:
+async def _describe(
+    groups: GroupService, cluster: Cluster, group_id: str
+) -> describe.DescribedGroup:
     try:
-        answer = await context.node.groups.ask(
+        answer = await groups.ask(
             group_id, m.DescribeConsumerGroup(group_id), m.DescribeConsumerGroupResponse
         )
     except ApiError as error:
@@ -114,8 +122,8 @@ async def _describe(context: RequestContext, group_id: str) -> describe.Describe
                 member.client_host,
                 member.topic_names,
                 member.regex,
-                _assignment(context, member.assignment),
-                _assignment(context, member.target),
+                _assignment(cluster, member.assignment),
+                _assignment(cluster, member.target),
                 CONSUMER_MEMBER,
             )
             for member in answer.members
@@ -123,8 +131,8 @@ async def _describe(context: RequestContext, group_id: str) -> describe.Describe
     )
 
 
-def _assignment(context: RequestContext, partitions: Partitions) -> describe.Assignment:
-    names = context.node.image.topic_names
+def _assignment(cluster: Cluster, partitions: Partitions) -> describe.Assignment:
+    names = cluster.image.topic_names
     return describe.Assignment(
         [
             describe.TopicPartitions(topic_id.bytes, names.get(topic_id, ""), indexes)

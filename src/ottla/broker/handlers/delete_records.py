@@ -21,16 +21,28 @@ from ottla.wire.schema.delete_records import (
 )
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster import Cluster
+    from ottla.broker.hosting.data import Data
+    from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.serving.context import RequestContext
 
 HIGH_WATERMARK = -1
 
 
-def delete_records(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+def delete_records(
+    context: RequestContext,
+    request: DeleteRecordsRequest,
+    cluster: Cluster,
+    partitions: Partitions,
+    data: Data,
+) -> DeleteRecordsResponse:
+    def delete(topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+        return _delete(cluster, partitions, data, topic, asked)
+
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                topic.name, [_delete(context, topic.name, asked) for asked in topic.partitions]
+                topic.name, [delete(topic.name, asked) for asked in topic.partitions]
             )
             for topic in request.topics
         ]
@@ -38,16 +50,20 @@ def delete_records(context: RequestContext, request: DeleteRecordsRequest) -> De
 
 
 def _delete(
-    context: RequestContext, topic: str, asked: DeleteRecordsPartition
+    cluster: Cluster,
+    partitions: Partitions,
+    data: Data,
+    topic: str,
+    asked: DeleteRecordsPartition,
 ) -> DeleteRecordsPartitionResult:
     try:
-        partition = context.node.partitions.find(topic, asked.partition_index)
-        if context.node.image.topics_by_name[topic].internal:
+        partition = partitions.find(topic, asked.partition_index)
+        if cluster.image.topics_by_name[topic].internal:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         log = partition.log
         offset = log.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
         log.delete_records_before(offset)
-        context.node.data.log_start_moved(topic, asked.partition_index, log.log_start_offset)
+        data.log_start_moved(topic, asked.partition_index, log.log_start_offset)
     except (ApiError, LogError) as error:
         return DeleteRecordsPartitionResult(asked.partition_index, -1, error.code)
     partition.wake()

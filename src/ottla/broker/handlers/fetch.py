@@ -31,13 +31,25 @@ from ottla.wire.schema.fetch import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.partitions import HostedPartition, Partitions
+    from ottla.broker.running.services import Lazy
+    from ottla.broker.running.settings import Settings
     from ottla.broker.serving.context import RequestContext
-    from ottla.broker.serving.fetch_sessions import FetchPlan, Wanted
+    from ottla.broker.serving.fetch_sessions import FetchPlan, FetchSessions, Wanted
     from ottla.broker.tiering.reads import RemoteRead
+    from ottla.broker.tiering.tiering import Tiering
+    from ottla.clock import Clock
 
 FIRST_VERSION_WITH_IDS = 13
 READ_COMMITTED = 1
+
+
+class Logs(NamedTuple):
+    """Where records are read from, and how many bytes an answer may hold."""
+
+    partitions: Partitions
+    tiering: Lazy[Tiering]
+    max_bytes: int
 
 
 class Found(NamedTuple):
@@ -70,17 +82,23 @@ class Answer(NamedTuple):
 
 
 def fetch(
-    context: RequestContext, request: FetchRequest
+    context: RequestContext,
+    request: FetchRequest,
+    partitions: Partitions,
+    tiering: Lazy[Tiering],
+    fetch_sessions: FetchSessions,
+    settings: Settings,
+    clock: Clock,
 ) -> FetchResponse | Awaitable[FetchResponse]:
-    node = context.node
     by_id = context.version >= FIRST_VERSION_WITH_IDS
     try:
-        plan = node.fetch_sessions.begin(request, by_id=by_id, now_ms=node.clock.monotonic_ms())
+        plan = fetch_sessions.begin(request, by_id=by_id, now_ms=clock.monotonic_ms())
     except ApiError as error:
         return FetchResponse(error_code=error.code)
-    answer = _look(context, request, plan)
+    logs = Logs(partitions, tiering, min(request.max_bytes, settings.fetch_max_bytes))
+    answer = _look(logs, request, plan)
     if answer.remote:
-        return _wait_for_store(context, plan, answer)
+        return _wait_for_store(logs, plan, answer)
     if (
         answer.complete
         or answer.size >= request.min_bytes
@@ -88,17 +106,17 @@ def fetch(
         or not plan.wanted
     ):
         return _response(plan, answer)
-    return _wait(context, request, plan, _watch(context, plan))
+    return _wait(logs, request, plan, _watch(logs, plan))
 
 
-def _watch(context: RequestContext, plan: FetchPlan) -> list[Watched]:
+def _watch(logs: Logs, plan: FetchPlan) -> list[Watched]:
     """Where to be told that one of the logs has more to show than at the look just taken."""
-    found = [p for want in plan.wanted if (p := _try_find(context, want)) is not None]
+    found = [p for want in plan.wanted if (p := _try_find(logs, want)) is not None]
     return [Watched(partition, partition.waiters) for partition in found]
 
 
 async def _wait(
-    context: RequestContext, request: FetchRequest, plan: FetchPlan, watched: list[Watched]
+    logs: Logs, request: FetchRequest, plan: FetchPlan, watched: list[Watched]
 ) -> FetchResponse:
     """Look again whenever one of the logs has more to show, until it is enough or too late."""
     loop = asyncio.get_running_loop()
@@ -107,23 +125,21 @@ async def _wait(
         # Others are served between the look that came before and the first line here.
         if not any(one.is_over for one in watched):
             await woken((one.waiters for one in watched), deadline)
-        answer = _look(context, request, plan)
-        watched = _watch(context, plan)
+        answer = _look(logs, request, plan)
+        watched = _watch(logs, plan)
         if answer.remote:
-            return await _wait_for_store(context, plan, answer)
+            return await _wait_for_store(logs, plan, answer)
         if answer.complete or answer.size >= request.min_bytes or loop.time() >= deadline:
             return _response(plan, answer)
 
 
-async def _wait_for_store(
-    context: RequestContext, plan: FetchPlan, answer: Answer
-) -> FetchResponse:
+async def _wait_for_store(logs: Logs, plan: FetchPlan, answer: Answer) -> FetchResponse:
     """Add what remote reads bring in time."""
-    await context.node.remote_reads().wait([read for _, read in answer.remote])
+    await logs.tiering().reads.wait([read for _, read in answer.remote])
     for place, read in answer.remote:
         want = plan.wanted[place]
         if read.error is not None:
-            answer.data[place] = _refused(context, want, ApiError(read.error))
+            answer.data[place] = _refused(logs, want, ApiError(read.error))
         elif read.records is not None:
             answer.data[place] = answer.data[place]._replace(
                 records=[read.records.records],
@@ -137,17 +153,17 @@ async def _wait_for_store(
     return _response(plan, answer)
 
 
-def _look(context: RequestContext, request: FetchRequest, plan: FetchPlan) -> Answer:
-    left = min(request.max_bytes, context.node.settings.fetch_max_bytes)
+def _look(logs: Logs, request: FetchRequest, plan: FetchPlan) -> Answer:
+    left = logs.max_bytes
     data = []
     size = used = 0
     complete = False
     remote = []
     for place, want in enumerate(plan.wanted):
         try:
-            found = _look_at(context, request, want, min(left, want.max_bytes), first=used == 0)
+            found = _look_at(logs, request, want, min(left, want.max_bytes), first=used == 0)
         except (ApiError, LogError) as error:
-            found = Found(_refused(context, want, error), 0)
+            found = Found(_refused(logs, want, error), 0)
             complete = True
         data.append(found.data)
         used += found.size
@@ -160,9 +176,9 @@ def _look(context: RequestContext, request: FetchRequest, plan: FetchPlan) -> An
 
 
 def _look_at(
-    context: RequestContext, request: FetchRequest, want: Wanted, max_bytes: int, *, first: bool
+    logs: Logs, request: FetchRequest, want: Wanted, max_bytes: int, *, first: bool
 ) -> Found:
-    partition = _find(context, want)
+    partition = _find(logs, want)
     partition.check_epoch(want.leader_epoch)
     committed = request.isolation_level == READ_COMMITTED
     try:
@@ -172,7 +188,7 @@ def _look_at(
             raise
     read = None
     if max_bytes > 0 or first:
-        reads = context.node.remote_reads()
+        reads = logs.tiering().reads
         read = reads.begin(
             partition, want.fetch_offset, max_bytes, at_least_one=first, committed=committed
         )
@@ -216,23 +232,23 @@ def _read(
     return Found(data._replace(aborted_transactions=aborted, records=chunks), size)
 
 
-def _find(context: RequestContext, want: Wanted) -> HostedPartition:
+def _find(logs: Logs, want: Wanted) -> HostedPartition:
     if isinstance(want.topic, bytes):
-        return context.node.partitions.find_by_id(want.topic, want.partition)
-    return context.node.partitions.find(want.topic, want.partition)
+        return logs.partitions.find_by_id(want.topic, want.partition)
+    return logs.partitions.find(want.topic, want.partition)
 
 
-def _try_find(context: RequestContext, want: Wanted) -> HostedPartition | None:
+def _try_find(logs: Logs, want: Wanted) -> HostedPartition | None:
     try:
-        return _find(context, want)
+        return _find(logs, want)
     except (ApiError, LogError):
         return None
 
 
-def _refused(context: RequestContext, want: Wanted, error: ApiError | LogError) -> PartitionData:
+def _refused(logs: Logs, want: Wanted, error: ApiError | LogError) -> PartitionData:
     log_start = -1
     if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-        log_start = _find(context, want).log.log_start_offset
+        log_start = _find(logs, want).log.log_start_offset
     return PartitionData(
         want.partition,
         error.code,

@@ -17,7 +17,12 @@ from ottla.wire.schema.find_coordinator import (
 )
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster import Cluster
+    from ottla.broker.coordinators.groups import GroupService
+    from ottla.broker.coordinators.transactions import TransactionService
+    from ottla.broker.running.services import Lazy
     from ottla.broker.serving.context import RequestContext
+    from ottla.broker.shares.persister import Persister
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 FIRST_VERSION_WITH_SHARE = 6
@@ -25,16 +30,43 @@ FIRST_VERSION_WITH_LISTS = 4
 
 
 def find_coordinator(
-    context: RequestContext, request: FindCoordinatorRequest
+    context: RequestContext,
+    request: FindCoordinatorRequest,
+    cluster: Cluster,
+    groups: Lazy[GroupService],
+    transactions: Lazy[TransactionService],
+    persister: Lazy[Persister],
 ) -> FindCoordinatorResponse:
+    def find(key: str) -> Coordinator:
+        try:
+            node_id = coordinator(key)
+            for broker, endpoint in cluster.endpoints(context.peer.listener):
+                if broker.node_id == node_id:
+                    return Coordinator(
+                        key, node_id, endpoint.host, endpoint.port, error_message=None
+                    )
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        except ApiError as error:
+            return Coordinator(key, -1, "", -1, error.code, str(error))
+
+    def coordinator(key: str) -> int:
+        if request.key_type == GROUP:
+            if not key:
+                raise ApiError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+            return groups().coordinator_of(key)
+        if request.key_type == TRANSACTION:
+            return transactions().coordinator_of(key)
+        if request.key_type == SHARE and context.version >= FIRST_VERSION_WITH_SHARE:
+            return _share_coordinator(persister(), key)
+        text = f"There are no coordinators of type {request.key_type} in version {context.version}."
+        raise ApiError(ErrorCode.INVALID_REQUEST, text)
+
     if context.version >= FIRST_VERSION_WITH_LISTS:
         return FindCoordinatorResponse(
             error_message=None,
-            coordinators=[
-                _find(context, request.key_type, key) for key in request.coordinator_keys
-            ],
+            coordinators=[find(key) for key in request.coordinator_keys],
         )
-    found = _find(context, request.key_type, request.key)
+    found = find(request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message,
@@ -44,30 +76,10 @@ def find_coordinator(
     )
 
 
-def _find(context: RequestContext, key_type: int, key: str) -> Coordinator:
+def _share_coordinator(persister: Persister, key: str) -> int:
+    from ottla.coordination.share_state.records import InvalidShareKey, ShareKey
+
     try:
-        node_id = _coordinator(context, key_type, key)
-        for broker, endpoint in context.node.endpoints(context.peer.listener):
-            if broker.node_id == node_id:
-                return Coordinator(key, node_id, endpoint.host, endpoint.port, error_message=None)
-        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    except ApiError as error:
-        return Coordinator(key, -1, "", -1, error.code, str(error))
-
-
-def _coordinator(context: RequestContext, key_type: int, key: str) -> int:
-    if key_type == GROUP:
-        if not key:
-            raise ApiError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
-        return context.node.groups.coordinator_of(key)
-    if key_type == TRANSACTION:
-        return context.node.transactions.coordinator_of(key)
-    if key_type == SHARE and context.version >= FIRST_VERSION_WITH_SHARE:
-        from ottla.coordination.share_state.records import InvalidShareKey, ShareKey
-
-        try:
-            return context.node.persister.leader_of(ShareKey.parse(key))
-        except InvalidShareKey as error:
-            raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
-    text = f"There are no coordinators of type {key_type} in version {context.version}."
-    raise ApiError(ErrorCode.INVALID_REQUEST, text)
+        return persister.leader_of(ShareKey.parse(key))
+    except InvalidShareKey as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error

@@ -39,15 +39,19 @@ from ottla.wire.schema.list_groups import ListedGroup, ListGroupsRequest, ListGr
 from ottla.wire.schema.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
+    from ottla.broker.coordinators.groups import GroupService
+    from ottla.broker.running.services import Lazy
     from ottla.broker.serving.context import RequestContext
 
 
-async def join_group(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+async def join_group(
+    context: RequestContext, request: JoinGroupRequest, groups: Lazy[GroupService]
+) -> JoinGroupResponse:
     rebalance_timeout_ms = request.rebalance_timeout_ms
     if context.version == 0:
         rebalance_timeout_ms = request.session_timeout_ms
     try:
-        answer = await context.node.groups.ask(
+        answer = await groups().ask(
             request.group_id,
             m.JoinGroup(
                 group_id=request.group_id,
@@ -80,9 +84,11 @@ async def join_group(context: RequestContext, request: JoinGroupRequest) -> Join
     )
 
 
-async def sync_group(context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+async def sync_group(
+    context: RequestContext, request: SyncGroupRequest, groups: Lazy[GroupService]
+) -> SyncGroupResponse:
     try:
-        answer = await context.node.groups.ask(
+        answer = await groups().ask(
             request.group_id,
             m.SyncGroup(
                 group_id=request.group_id,
@@ -105,9 +111,11 @@ async def sync_group(context: RequestContext, request: SyncGroupRequest) -> Sync
     )
 
 
-async def heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+async def heartbeat(
+    context: RequestContext, request: HeartbeatRequest, groups: Lazy[GroupService]
+) -> HeartbeatResponse:
     try:
-        answer = await context.node.groups.ask(
+        answer = await groups().ask(
             request.group_id,
             m.Heartbeat(
                 request.group_id,
@@ -122,13 +130,15 @@ async def heartbeat(context: RequestContext, request: HeartbeatRequest) -> Heart
     return HeartbeatResponse(error_code=answer.error)
 
 
-async def leave_group(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+async def leave_group(
+    context: RequestContext, request: LeaveGroupRequest, groups: Lazy[GroupService]
+) -> LeaveGroupResponse:
     if context.version >= 3:
         leaving = tuple(m.LeavingMember(x.member_id, x.group_instance_id) for x in request.members)
     else:
         leaving = (m.LeavingMember(request.member_id),)
     try:
-        answer = await context.node.groups.ask(
+        answer = await groups().ask(
             request.group_id, m.LeaveGroup(request.group_id, leaving), m.LeaveGroupResponse
         )
     except ApiError as error:
@@ -139,18 +149,16 @@ async def leave_group(context: RequestContext, request: LeaveGroupRequest) -> Le
 
 
 async def describe_groups(
-    context: RequestContext, request: DescribeGroupsRequest
+    context: RequestContext, request: DescribeGroupsRequest, groups: Lazy[GroupService]
 ) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(
-        groups=[await _describe(context, group_id) for group_id in request.groups]
+        groups=[await _describe(context, groups(), group_id) for group_id in request.groups]
     )
 
 
-async def _describe(context: RequestContext, group_id: str) -> DescribedGroup:
+async def _describe(context: RequestContext, groups: GroupService, group_id: str) -> DescribedGroup:
     try:
-        answer = await context.node.groups.ask(
-            group_id, m.DescribeGroup(group_id), m.DescribeGroupResponse
-        )
+        answer = await groups.ask(group_id, m.DescribeGroup(group_id), m.DescribeGroupResponse)
     except ApiError as error:
         return DescribedGroup(error.code, group_id=group_id)
     error_code = answer.error
@@ -170,24 +178,24 @@ async def _describe(context: RequestContext, group_id: str) -> DescribedGroup:
     )
 
 
-async def list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+async def list_groups(
+    context: RequestContext, request: ListGroupsRequest, groups: Lazy[GroupService]
+) -> ListGroupsResponse:
     asked = m.ListGroups(frozenset(request.states_filter), frozenset(request.types_filter))
     try:
-        found = await context.node.groups.list_groups(asked)
+        found = await groups().list_groups(asked)
     except ApiError as error:
         return ListGroupsResponse(error_code=error.code)
     return ListGroupsResponse(groups=[ListedGroup(*group) for group in found])
 
 
 async def delete_groups(
-    context: RequestContext, request: DeleteGroupsRequest
+    context: RequestContext, request: DeleteGroupsRequest, groups: Lazy[GroupService]
 ) -> DeleteGroupsResponse:
     results = []
     for group_id in request.groups_names:
         try:
-            answer = await context.node.groups.ask(
-                group_id, m.DeleteGroup(group_id), m.DeleteGroupResponse
-            )
+            answer = await groups().ask(group_id, m.DeleteGroup(group_id), m.DeleteGroupResponse)
         except ApiError as error:
             results.append(DeletableGroupResult(group_id, error.code))
         else:

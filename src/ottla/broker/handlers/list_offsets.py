@@ -10,6 +10,7 @@ in the remote tier alone the answer waits for the store, up to the request's tim
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeGuard
 
 from ottla.broker.errors import ApiError
@@ -34,8 +35,10 @@ from ottla.wire.schema.offset_for_leader_epoch import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.partitions import HostedPartition, Partitions
+    from ottla.broker.running.services import Lazy
     from ottla.broker.serving.context import RequestContext
+    from ottla.broker.tiering.tiering import Tiering
     from ottla.log.partition import PartitionLog
     from ottla.log.reading import TimestampOffset
 
@@ -55,12 +58,13 @@ NOT_FOUND = Place(-1, -1)
 
 
 def list_offsets(
-    context: RequestContext, request: ListOffsetsRequest
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    partitions: Partitions,
+    tiering: Lazy[Tiering],
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    rows = [
-        [_partition(context, request, topic.name, asked) for asked in topic.partitions]
-        for topic in request.topics
-    ]
+    look = partial(_partition, context, request, partitions, tiering)
+    rows = [[look(topic.name, asked) for asked in topic.partitions] for topic in request.topics]
     return _response(request, rows) if _all_known(rows) else _wait_for_store(request, rows)
 
 
@@ -90,21 +94,26 @@ def _response(
 
 
 def _partition(
-    context: RequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    partitions: Partitions,
+    tiering: Lazy[Tiering],
+    topic: str,
+    asked: ListOffsetsPartition,
 ) -> Answered:
     index, timestamp = asked.partition_index, asked.timestamp
     try:
         if context.version < OLDEST_VERSION.get(timestamp, 0):
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
-        partition = context.node.partitions.find(topic, index)
+        partition = partitions.find(topic, index)
         partition.check_epoch(asked.current_leader_epoch)
         log = partition.log
         committed = request.isolation_level == READ_COMMITTED
         end = log.last_stable_offset if committed else log.high_watermark
         if timestamp in OLDEST_VERSION:
-            at = Place(-1, _special(context, partition, timestamp))
+            at = Place(-1, _special(tiering.made, partition, timestamp))
         elif timestamp >= 0 and log.log_start_offset < log.local_start_offset:
-            return _find_remotely(context, request, partition, timestamp, end)
+            return _find_remotely(tiering, request, partition, timestamp, end)
         else:
             at = _find(log, timestamp, end)
     except (ApiError, LogError) as error:
@@ -121,9 +130,8 @@ def _row(partition: HostedPartition, at: Place, end: int) -> ListOffsetsPartitio
     return ListOffsetsPartitionResponse(index, ErrorCode.NONE, at.timestamp, offset, epoch)
 
 
-def _special(context: RequestContext, partition: HostedPartition, timestamp: int) -> int:
+def _special(tiering: Tiering | None, partition: HostedPartition, timestamp: int) -> int:
     log = partition.log
-    tiering = context.node.tiering
     if tiering is None or not log.config.remote_storage_enable:
         offsets = Offsets(log.log_start_offset, log.log_start_offset, -1, log.log_end_offset)
         return special_offset(timestamp, offsets, is_tiered=False)
@@ -134,18 +142,19 @@ def _special(context: RequestContext, partition: HostedPartition, timestamp: int
 
 
 async def _find_remotely(
-    context: RequestContext,
+    tiering: Lazy[Tiering],
     request: ListOffsetsRequest,
     partition: HostedPartition,
     timestamp: int,
     end: int,
 ) -> ListOffsetsPartitionResponse:
     try:
-        limit_ms = context.node.remote_reads().time_lookup_limit_ms
+        reads = tiering().reads
+        limit_ms = reads.time_lookup_limit_ms
         if request.timeout_ms > 0:
             limit_ms = request.timeout_ms
         async with asyncio.timeout(limit_ms / 1000):
-            found = await context.node.remote_reads().offset_for_timestamp(partition, timestamp)
+            found = await reads.offset_for_timestamp(partition, timestamp)
     except TimeoutError:
         return ListOffsetsPartitionResponse(partition.index, ErrorCode.REQUEST_TIMED_OUT)
     except (ApiError, LogError) as error:
@@ -174,12 +183,13 @@ def _place(found: TimestampOffset | None, end: int) -> Place:
 
 
 def offset_for_leader_epoch(
-    context: RequestContext, request: OffsetForLeaderEpochRequest
+    context: RequestContext, request: OffsetForLeaderEpochRequest, partitions: Partitions
 ) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
-                topic.topic, [_epoch_end(context, topic.topic, asked) for asked in topic.partitions]
+                topic.topic,
+                [_epoch_end(partitions, topic.topic, asked) for asked in topic.partitions],
             )
             for topic in request.topics
         ]
@@ -187,10 +197,10 @@ def offset_for_leader_epoch(
 
 
 def _epoch_end(
-    context: RequestContext, topic: str, asked: OffsetForLeaderPartition
+    partitions: Partitions, topic: str, asked: OffsetForLeaderPartition
 ) -> EpochEndOffset:
     try:
-        partition = context.node.partitions.find(topic, asked.partition)
+        partition = partitions.find(topic, asked.partition)
         partition.check_epoch(asked.current_leader_epoch)
         found = partition.log.end_offset_for_epoch(asked.leader_epoch)
     except (ApiError, LogError) as error:

@@ -21,27 +21,28 @@ from ottla.wire.schema.describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
+    from ottla.broker.hosting.data import Data
+    from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.serving.context import RequestContext
 
 
 def describe_log_dirs(
-    context: RequestContext, request: DescribeLogDirsRequest
+    context: RequestContext, request: DescribeLogDirsRequest, data: Data, partitions: Partitions
 ) -> DescribeLogDirsResponse:
-    node = context.node
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for name, index in node.data.all_on_disk():
+    for name, index in data.all_on_disk():
         if wanted is None or (name, index) in wanted:
             with suppress(ApiError, LogError):
-                size = node.partitions.find(name, index).log.size_bytes
+                size = partitions.find(name, index).log.size_bytes
                 topics.setdefault(name, []).append(DescribeLogDirsPartition(index, size))
-    usage = shutil.disk_usage(node.data.path)
+    usage = shutil.disk_usage(data.path)
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(
-                log_dir=str(node.data.path),
+                log_dir=str(data.path),
                 topics=[DescribeLogDirsTopic(name, found) for name, found in topics.items()],
                 total_bytes=usage.total,
                 usable_bytes=usage.free,

@@ -38,6 +38,8 @@ from ottla.wire.schema.metadata import (
 from ottla.wire.spec import ZERO_UUID
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster import Cluster
+    from ottla.broker.running.settings import Settings
     from ottla.broker.serving.context import RequestContext
     from ottla.metadata.image import Topic
 
@@ -45,50 +47,51 @@ FIRST_VERSION_BY_ID: Final = 12
 MAX_PARTITIONS_PER_PAGE: Final = 2000  # Kafka's max.request.partition.size.limit
 
 
-def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    node = context.node
+def metadata(
+    context: RequestContext, request: MetadataRequest, cluster: Cluster, settings: Settings
+) -> MetadataResponse:
     wants_all = request.topics is None or (context.version == 0 and not request.topics)
     if wants_all:
-        topics = [_found(topic) for topic in node.image.topics_by_name.values()]
+        topics = [_found(topic) for topic in cluster.image.topics_by_name.values()]
     else:
-        allow = request.allow_auto_topic_creation
-        topics = [_asked(context, asked, allow) for asked in request.topics or ()]
+        allow = request.allow_auto_topic_creation and settings.auto_create_topics
+        topics = [_asked(context.version, asked, cluster, allow) for asked in request.topics or ()]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(broker.node_id, endpoint.host, endpoint.port, broker.rack)
-            for broker, endpoint in node.endpoints(context.peer.listener)
+            for broker, endpoint in cluster.endpoints(context.peer.listener)
         ],
-        cluster_id=node.image.cluster_id,
-        controller_id=node.node_id,
+        cluster_id=cluster.image.cluster_id,
+        controller_id=cluster.node_id,
         topics=topics,
     )
 
 
 def _asked(
-    context: RequestContext, asked: MetadataRequestTopic, allow_creation: bool
+    version: int, asked: MetadataRequestTopic, cluster: Cluster, allow_creation: bool
 ) -> MetadataResponseTopic:
     if asked.topic_id != ZERO_UUID:
-        if context.version < FIRST_VERSION_BY_ID:
+        if version < FIRST_VERSION_BY_ID:
             return MetadataResponseTopic(
                 ErrorCode.INVALID_REQUEST, asked.name or "", asked.topic_id
             )
-        topic = context.node.image.topic_by_id(UUID(bytes=asked.topic_id))
+        topic = cluster.image.topic_by_id(UUID(bytes=asked.topic_id))
         if topic is None:
             return MetadataResponseTopic(
                 ErrorCode.UNKNOWN_TOPIC_ID, asked.name or None, asked.topic_id
             )
         return _found(topic)
     name = asked.name or ""
-    topic = context.node.image.topic(name)
+    topic = cluster.image.topic(name)
     if topic is None:
         try:
             check_topic_name(name)
         except InvalidTopicName:
             return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
-        if not (allow_creation and context.node.settings.auto_create_topics):
+        if not allow_creation:
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
         try:
-            topic = create_topic(context.node, name)
+            topic = create_topic(cluster, name)
         except ApiError as error:
             return MetadataResponseTopic(error.code, name)
     return _found(topic)
@@ -114,9 +117,9 @@ def _found(topic: Topic) -> MetadataResponseTopic:
 
 
 def describe_topic_partitions(
-    context: RequestContext, request: DescribeTopicPartitionsRequest
+    context: RequestContext, request: DescribeTopicPartitionsRequest, cluster: Cluster
 ) -> DescribeTopicPartitionsResponse:
-    image = context.node.image
+    image = cluster.image
     names = sorted({topic.name for topic in request.topics} or image.topics_by_name)
     first_partition = 0
     if request.cursor is not None:

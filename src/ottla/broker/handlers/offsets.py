@@ -49,8 +49,13 @@ from ottla.wire.schema.txn_offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from ottla.broker.cluster import Cluster
+    from ottla.broker.coordinators.groups import GroupService
+    from ottla.broker.coordinators.transactions import TransactionService
+    from ottla.broker.running.services import Lazy
+    from ottla.broker.running.settings import Settings
     from ottla.broker.serving.context import RequestContext
     from ottla.wire.schema.offset_commit import OffsetCommitRequestTopic
     from ottla.wire.schema.txn_offset_commit import TxnOffsetCommitRequestTopic
@@ -61,9 +66,12 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def offset_commit(
-    context: RequestContext, request: OffsetCommitRequest
+    context: RequestContext,
+    request: OffsetCommitRequest,
+    cluster: Cluster,
+    groups: Lazy[GroupService],
 ) -> OffsetCommitResponse:
-    offsets = _known_offsets(context, request.topics)
+    offsets = _known_offsets(cluster, request.topics)
     commit = m.OffsetCommit(
         group_id=request.group_id,
         offsets=offsets,
@@ -74,7 +82,7 @@ async def offset_commit(
     )
     results = {}
     if offsets or not request.topics:
-        answer = context.node.groups.ask(request.group_id, commit, m.OffsetCommitResponse)
+        answer = groups().ask(request.group_id, commit, m.OffsetCommitResponse)
         results = await _results(offsets, answer)
     return OffsetCommitResponse(
         topics=[
@@ -93,10 +101,15 @@ async def offset_commit(
 
 
 async def txn_offset_commit(
-    context: RequestContext, request: TxnOffsetCommitRequest
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    cluster: Cluster,
+    groups: Lazy[GroupService],
+    transactions: Lazy[TransactionService],
+    settings: Settings,
 ) -> TxnOffsetCommitResponse:
     producer = Transactional(request.producer_id, request.producer_epoch)
-    offsets = _known_offsets(context, request.topics)
+    offsets = _known_offsets(cluster, request.topics)
     commit = m.OffsetCommit(
         group_id=request.group_id,
         offsets=offsets,
@@ -105,7 +118,11 @@ async def txn_offset_commit(
         instance_id=request.group_instance_id,
         transaction=producer,
     )
-    results = await _results(offsets, _commit_in(context, request, producer, commit))
+
+    async def verify(admission: OffsetAdmission) -> None:
+        await admission.verify(request.transactional_id, context.version, transactions, settings)
+
+    results = await _results(offsets, _commit_in(context, request, commit, groups(), verify))
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -123,11 +140,11 @@ async def txn_offset_commit(
 
 
 def _known_offsets(
-    context: RequestContext,
+    cluster: Cluster,
     topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic],
 ) -> tuple[m.OffsetToCommit, ...]:
     """Those of partitions that exist."""
-    image = context.node.image
+    image = cluster.image
     return tuple(
         m.OffsetToCommit(topic.name, *partition)
         for topic in topics
@@ -139,17 +156,18 @@ def _known_offsets(
 async def _commit_in(
     context: RequestContext,
     request: TxnOffsetCommitRequest,
-    producer: Transactional,
     commit: m.OffsetCommit,
+    groups: GroupService,
+    verify: Callable[[OffsetAdmission], Awaitable[None]],
 ) -> m.OffsetCommitResponse:
-    groups = context.node.groups
     if not commit.offsets:
         return m.OffsetCommitResponse(())
     if not request.group_id:
         raise ApiError(ErrorCode.INVALID_GROUP_ID)
+    producer = Transactional(request.producer_id, request.producer_epoch)
     admission = OffsetAdmission(groups.partition_of(request.group_id), producer)
     try:
-        await admission.verify(context.node, request.transactional_id, context.version)
+        await verify(admission)
         return await groups.commit_in(producer, commit, admission.check)
     except ApiError as error:
         if (
@@ -171,16 +189,18 @@ async def _results(
     return {(topic, partition): code for topic, partition, code in partitions}
 
 
-async def offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def offset_fetch(
+    context: RequestContext, request: OffsetFetchRequest, groups: Lazy[GroupService]
+) -> OffsetFetchResponse:
     if context.version >= FIRST_VERSION_WITH_GROUPS:
-        groups = []
+        answers = []
         for group in request.groups:
             topics = group.topics
             asked = None
             if topics is not None:
                 asked = tuple((t.name, tuple(t.partition_indexes)) for t in topics)
             answer = await _fetch(
-                context,
+                groups(),
                 m.OffsetFetch(
                     group.group_id,
                     asked,
@@ -189,7 +209,7 @@ async def offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> 
                     request.require_stable,
                 ),
             )
-            groups.append(
+            answers.append(
                 OffsetFetchResponseGroup(
                     group.group_id,
                     [
@@ -201,12 +221,12 @@ async def offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> 
                     answer.error,
                 )
             )
-        return OffsetFetchResponse(groups=groups)
+        return OffsetFetchResponse(groups=answers)
     single = None
     if request.topics is not None:
         single = tuple((t.name, tuple(t.partition_indexes)) for t in request.topics)
     answer = await _fetch(
-        context, m.OffsetFetch(request.group_id, single, require_stable=request.require_stable)
+        groups(), m.OffsetFetch(request.group_id, single, require_stable=request.require_stable)
     )
     return OffsetFetchResponse(
         topics=[
@@ -220,9 +240,9 @@ async def offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> 
     )
 
 
-async def _fetch(context: RequestContext, request: m.OffsetFetch) -> m.OffsetFetchResponse:
+async def _fetch(groups: GroupService, request: m.OffsetFetch) -> m.OffsetFetchResponse:
     try:
-        return await context.node.groups.ask(request.group_id, request, m.OffsetFetchResponse)
+        return await groups.ask(request.group_id, request, m.OffsetFetchResponse)
     except ApiError as error:
         return m.OffsetFetchResponse(error.code)
 
@@ -244,11 +264,11 @@ def _by_topic(
 
 
 async def offset_delete(
-    context: RequestContext, request: OffsetDeleteRequest
+    context: RequestContext, request: OffsetDeleteRequest, groups: Lazy[GroupService]
 ) -> OffsetDeleteResponse:
     asked = tuple((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     try:
-        answer = await context.node.groups.ask(
+        answer = await groups().ask(
             request.group_id, m.OffsetDelete(request.group_id, asked), m.OffsetDeleteResponse
         )
     except ApiError as error:

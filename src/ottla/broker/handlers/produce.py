@@ -38,8 +38,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from ottla.broker.coordinators.admission import Admission
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.coordinators.transactions import TransactionService
+    from ottla.broker.hosting.partitions import Appended, HostedPartition, Partitions
+    from ottla.broker.running.services import Lazy
+    from ottla.broker.running.settings import Settings
     from ottla.broker.serving.context import RequestContext
+    from ottla.clock import Clock
 
 Answer: TypeAlias = "ProduceResponse | Pipelined[ProduceResponse] | None"
 
@@ -58,17 +62,25 @@ class AcksNoneFailed(MessageError):
 class Produced:
     """Collects the answers of one request and the partitions it wrote to."""
 
-    def __init__(self, context: RequestContext, acks: int, admission: Admission | None) -> None:
-        self.context = context
+    def __init__(
+        self,
+        version: int,
+        acks: int,
+        partitions: Partitions,
+        now_ms: int,
+        admission: Admission | None,
+    ) -> None:
+        self.version = version
+        self.partitions = partitions
         self.acks = acks
         self.admission = admission
-        self.now_ms = context.node.clock.wall_ms()
+        self.now_ms = now_ms
         self.written: list[HostedPartition] = []
         self.failed: ApiError | LogError | None = None
 
     def topic(self, topic: TopicProduceData) -> TopicProduceResponse:
-        partitions = self.context.node.partitions
-        by_id = self.context.version >= FIRST_VERSION_WITH_IDS
+        partitions = self.partitions
+        by_id = self.version >= FIRST_VERSION_WITH_IDS
         responses = []
         for data in topic.partition_data:
             try:
@@ -95,7 +107,7 @@ class Produced:
             data.records or memoryview(b""),
             log.config,
             now_ms=self.now_ms,
-            zstd_allowed=self.context.version >= FIRST_VERSION_WITH_ZSTD,
+            zstd_allowed=self.version >= FIRST_VERSION_WITH_ZSTD,
         )
         if self.admission is not None and batch.attributes & TRANSACTIONAL:
             self.admission.check(partition, batch)
@@ -113,19 +125,26 @@ class Produced:
 
 
 def produce(
-    context: RequestContext, request: ProduceRequest
+    context: RequestContext,
+    request: ProduceRequest,
+    partitions: Partitions,
+    appended: Appended,
+    clock: Clock,
+    transactions: Lazy[TransactionService],
+    settings: Settings,
 ) -> ProduceResponse | Awaitable[Answer] | Pipelined[ProduceResponse] | None:
+    version = context.version
     if not _is_transactional(request):
-        return _append(context, request, None)
+        return _append(version, request, partitions, appended, clock, None)
     from ottla.broker.coordinators.admission import Admission
 
     try:
-        admission = Admission(context, request)
+        admission = Admission(version, request, partitions, transactions, settings)
     except ApiError as error:
         return _refuse_all(request, error)
     if admission.must_wait:
-        return _append_verified(context, request, admission)
-    return _append(context, request, admission)
+        return _append_verified(version, request, partitions, appended, clock, admission)
+    return _append(version, request, partitions, appended, clock, admission)
 
 
 def _is_transactional(request: ProduceRequest) -> bool:
@@ -141,18 +160,28 @@ def _is_transactional(request: ProduceRequest) -> bool:
 
 
 async def _append_verified(
-    context: RequestContext, request: ProduceRequest, admission: Admission
+    version: int,
+    request: ProduceRequest,
+    partitions: Partitions,
+    appended: Appended,
+    clock: Clock,
+    admission: Admission,
 ) -> Answer:
     await admission.verify()
-    return _append(context, request, admission)
+    return _append(version, request, partitions, appended, clock, admission)
 
 
 def _append(
-    context: RequestContext, request: ProduceRequest, admission: Admission | None
+    version: int,
+    request: ProduceRequest,
+    partitions: Partitions,
+    appended: Appended,
+    clock: Clock,
+    admission: Admission | None,
 ) -> Answer:
-    produced = Produced(context, request.acks, admission)
+    produced = Produced(version, request.acks, partitions, clock.wall_ms(), admission)
     response = ProduceResponse([produced.topic(topic) for topic in request.topic_data])
-    durable = context.node.appended(produced.written)
+    durable = appended(produced.written)
     if request.acks == ACKS_NONE:
         if produced.failed is not None:
             raise AcksNoneFailed("batches that can be appended", str(produced.failed), "Produce")

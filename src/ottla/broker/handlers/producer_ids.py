@@ -23,6 +23,10 @@ from ottla.wire.schema.init_producer_id import InitProducerIdRequest, InitProduc
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from ottla.broker.cluster import Cluster
+    from ottla.broker.coordinators.transactions import TransactionService
+    from ottla.broker.hosting.partitions import Partitions
+    from ottla.broker.running.services import Lazy
     from ottla.broker.serving.context import RequestContext
 
 MAX_EPOCH: Final = 32767
@@ -31,36 +35,44 @@ FIRST_VERSION_WITH_FENCED: Final = 4
 
 
 def init_producer_id(
-    context: RequestContext, request: InitProducerIdRequest
+    context: RequestContext,
+    request: InitProducerIdRequest,
+    cluster: Cluster,
+    transactions: Lazy[TransactionService],
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
     if request.transactional_id is not None:
-        return _begin_transactional(context, request.transactional_id, request)
+        return _begin_transactional(
+            context, cluster, transactions(), request.transactional_id, request
+        )
     if request.producer_id >= 0 and 0 <= request.producer_epoch < MAX_EPOCH - 1:
         return InitProducerIdResponse(
             producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1
         )
     try:
-        producer_id = context.node.next_producer_id()
+        producer_id = cluster.next_producer_id()
     except ApiError as error:
         return InitProducerIdResponse(error_code=error.code, producer_epoch=NO_PRODUCER)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
 async def _begin_transactional(
-    context: RequestContext, transactional_id: str, request: InitProducerIdRequest
+    context: RequestContext,
+    cluster: Cluster,
+    transactions: TransactionService,
+    transactional_id: str,
+    request: InitProducerIdRequest,
 ) -> InitProducerIdResponse:
     from ottla.coordination.transactions import messages as m
 
-    node = context.node
     try:
         question = m.InitProducerId(
             transactional_id,
             request.transaction_timeout_ms,
-            node.next_producer_id(),
+            cluster.next_producer_id(),
             request.producer_id,
             request.producer_epoch,
         )
-        answer = await node.transactions.ask(transactional_id, question, m.InitProducerIdResponse)
+        answer = await transactions.ask(transactional_id, question, m.InitProducerIdResponse)
         code = answer.error
     except ApiError as error:
         code = error.code
@@ -74,22 +86,22 @@ async def _begin_transactional(
 
 
 def describe_producers(
-    context: RequestContext, request: DescribeProducersRequest
+    context: RequestContext, request: DescribeProducersRequest, partitions: Partitions
 ) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
                 topic.name,
-                [_producers(context, topic.name, index) for index in topic.partition_indexes],
+                [_producers(partitions, topic.name, index) for index in topic.partition_indexes],
             )
             for topic in request.topics
         ]
     )
 
 
-def _producers(context: RequestContext, topic: str, index: int) -> PartitionResponse:
+def _producers(partitions: Partitions, topic: str, index: int) -> PartitionResponse:
     try:
-        producers = context.node.partitions.find(topic, index).log.producers()
+        producers = partitions.find(topic, index).log.producers()
     except (ApiError, LogError) as error:
         return PartitionResponse(index, error.code, str(error))
     return PartitionResponse(

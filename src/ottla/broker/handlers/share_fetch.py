@@ -45,8 +45,13 @@ from ottla.wire.schema.share_fetch import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ottla.broker.cluster import Cluster
+    from ottla.broker.running.services import Lazy
+    from ottla.broker.running.settings import Settings
     from ottla.broker.serving.context import RequestContext
-    from ottla.broker.shares.partitions import LedSharePartition
+    from ottla.broker.shares.partitions import LedSharePartition, LedSharePartitions
+    from ottla.broker.shares.sessions import MemberSessions
+    from ottla.broker.shares.settings import ShareGroupConfigs
     from ottla.sharing.requests import AckBatch
     from ottla.sharing.sessions import Key, SessionTurn
     from ottla.sharing.values import Ack, AcquireMode
@@ -59,6 +64,14 @@ Begun: TypeAlias = "ErrorCode | asyncio.Future[ErrorCode]"
 """An acknowledgement's result, or the write that it depends on."""
 
 
+class Room(NamedTuple):
+    """What all of one request's work looks at."""
+
+    context: RequestContext
+    cluster: Cluster
+    shares: LedSharePartitions
+
+
 class Got(NamedTuple):
     """What a fetch found in one partition."""
 
@@ -67,14 +80,23 @@ class Got(NamedTuple):
     records: int = 0
 
 
-async def share_fetch(context: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse:
+async def share_fetch(
+    context: RequestContext,
+    request: ShareFetchRequest,
+    cluster: Cluster,
+    shares: Lazy[LedSharePartitions],
+    share_sessions: Lazy[MemberSessions],
+    share_configs: Lazy[ShareGroupConfigs],
+    settings: Settings,
+) -> ShareFetchResponse:
+    room = Room(context, cluster, shares())
     group = request.group_id or ""
     named = acks_by_partition(request.topics)
     try:
         member = check_member_id(request.member_id)
         check_renewal(request)
         mode = acquire_mode(request.share_acquire_mode)
-        turn = context.node.share_sessions.begin_fetch(
+        turn = share_sessions().machine.begin_fetch(
             group,
             member,
             request.share_session_epoch,
@@ -88,53 +110,61 @@ async def share_fetch(context: RequestContext, request: ShareFetchRequest) -> Sh
             # Clients open a session again at once; that must not become a busy loop.
             await asyncio.sleep(request.max_wait_ms / 1000)
         return ShareFetchResponse(error_code=error.code, error_message=str(error))
-    begun = _acknowledge(context, turn, named, is_renew_ack=request.is_renew_ack)
+    begun = _acknowledge(room, turn, named, is_renew_ack=request.is_renew_ack)
     got: dict[Key, Got] = {}
     if not turn.is_final and not request.is_renew_ack and request.max_records and request.max_bytes:
-        got = await _fetch(context, request, turn, mode)
-    acknowledged = await _settled(context, turn, begun)
+        max_bytes = min(request.max_bytes, settings.fetch_max_bytes)
+        got = await _fetch(room, request, turn, mode, max_bytes)
+    acknowledged = await _settled(room, turn, begun)
     if not turn.is_final and not turn.is_current:
         return ShareFetchResponse(
             error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH,
             error_message="another request of the session overtook this one",
         )
-    return _response(context, turn, got, acknowledged)
+    lock_ms = share_configs().of(group).settings.lock_duration_ms
+    return _response(room, turn, got, acknowledged, lock_ms)
 
 
 async def share_acknowledge(
-    context: RequestContext, request: acknowledge.ShareAcknowledgeRequest
+    context: RequestContext,
+    request: acknowledge.ShareAcknowledgeRequest,
+    cluster: Cluster,
+    shares: Lazy[LedSharePartitions],
+    share_sessions: Lazy[MemberSessions],
+    share_configs: Lazy[ShareGroupConfigs],
 ) -> acknowledge.ShareAcknowledgeResponse:
+    room = Room(context, cluster, shares())
     group = request.group_id or ""
     try:
         member = check_member_id(request.member_id)
-        turn = context.node.share_sessions.begin_acknowledge(
+        turn = share_sessions().machine.begin_acknowledge(
             group, member, request.share_session_epoch
         )
     except ShareError as error:
         return acknowledge.ShareAcknowledgeResponse(error_code=error.code, error_message=str(error))
     named = acks_by_partition(request.topics)
     begun = _acknowledge(
-        context,
+        room,
         turn,
         named,
         is_renew_ack=request.is_renew_ack,
         is_uncounted=request.is_uncounted,
     )
-    acknowledged = await _settled(context, turn, begun)
+    acknowledged = await _settled(room, turn, begun)
     topics: dict[bytes, list[acknowledge.PartitionData]] = {}
     for (topic_id, index), error_code in acknowledged.items():
-        leader = acknowledge.LeaderIdAndEpoch(*_leader(context, (topic_id, index), error_code))
+        leader = acknowledge.LeaderIdAndEpoch(*_leader(room, (topic_id, index), error_code))
         row = acknowledge.PartitionData(index, error_code, None, leader)
         topics.setdefault(topic_id, []).append(row)
     return acknowledge.ShareAcknowledgeResponse(
-        acquisition_lock_timeout_ms=context.node.share_configs.of(group).settings.lock_duration_ms,
+        acquisition_lock_timeout_ms=share_configs().of(group).settings.lock_duration_ms,
         responses=[
             acknowledge.ShareAcknowledgeTopicResponse(topic_id, rows)
             for topic_id, rows in topics.items()
         ],
         node_endpoints=[
             acknowledge.NodeEndpoint(*endpoint)
-            for endpoint in _endpoints(context, acknowledged.values())
+            for endpoint in _endpoints(room, acknowledged.values())
         ],
     )
 
@@ -143,7 +173,7 @@ async def share_acknowledge(
 
 
 def _acknowledge(
-    context: RequestContext,
+    room: Room,
     turn: SessionTurn,
     named: dict[Key, list[AckBatch]],
     *,
@@ -158,45 +188,39 @@ def _acknowledge(
         try:
             acks = checked_acks(
                 batches,
-                version=context.version,
+                version=room.context.version,
                 is_renew_ack=is_renew_ack,
                 is_uncounted=is_uncounted,
             )
-            begun[key] = _acknowledge_one(context, turn, key, acks)
+            begun[key] = _acknowledge_one(room, turn, key, acks)
         except ShareError as error:
             begun[key] = error.code
     return begun
 
 
-def _acknowledge_one(
-    context: RequestContext, turn: SessionTurn, key: Key, acks: list[Ack]
-) -> Begun:
+def _acknowledge_one(room: Room, turn: SessionTurn, key: Key, acks: list[Ack]) -> Begun:
     try:
-        led = context.node.shares.loaded(turn.session.group, *key)
+        led = room.shares.loaded(turn.session.group, *key)
     except (ApiError, LogError) as error:
         return ErrorCode(error.code)
     return led.acknowledge(turn.session.member, acks)
 
 
-async def _settled(
-    context: RequestContext, turn: SessionTurn, begun: dict[Key, Begun]
-) -> dict[Key, ErrorCode]:
+async def _settled(room: Room, turn: SessionTurn, begun: dict[Key, Begun]) -> dict[Key, ErrorCode]:
     """The results, when they are durable.
 
     After a session's last request the rest is released. That is done to the end even for a client
     that hangs up: its session is gone, so nobody else would.
     """
     if turn.is_final:
-        return await asyncio.shield(_released(context, turn, begun))
+        return await asyncio.shield(_released(room, turn, begun))
     return await _results(begun)
 
 
-async def _released(
-    context: RequestContext, turn: SessionTurn, begun: dict[Key, Begun]
-) -> dict[Key, ErrorCode]:
+async def _released(room: Room, turn: SessionTurn, begun: dict[Key, Begun]) -> dict[Key, ErrorCode]:
     results = await _results(begun)
     for topic_id, index in turn.session.partitions:
-        context.node.shares.release(turn.session.group, turn.session.member, topic_id, index)
+        room.shares.release(turn.session.group, turn.session.member, topic_id, index)
     return results
 
 
@@ -212,43 +236,51 @@ async def _results(begun: dict[Key, Begun]) -> dict[Key, ErrorCode]:
 
 
 async def _fetch(
-    context: RequestContext, request: ShareFetchRequest, turn: SessionTurn, mode: AcquireMode
+    room: Room,
+    request: ShareFetchRequest,
+    turn: SessionTurn,
+    mode: AcquireMode,
+    max_bytes: int,
 ) -> dict[Key, Got]:
     """Look, and look again whenever something moved, until it is enough or too late."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.max_wait_ms / 1000
     while True:
-        got = _look(context, request, turn, mode)
+        got = _look(room, request, turn, mode, max_bytes)
         size = sum(found.size for found in got.values())
         failed = any(found.data.error_code for found in got.values())
         # What has been delivered is locked: it leaves now, however little it is.
         if size or failed or loop.time() >= deadline or not turn.session.partitions:
             return got
-        await _moved(context, turn, deadline)
+        await _moved(room, turn, deadline)
         if not turn.is_current:
             return {}
 
 
-async def _moved(context: RequestContext, turn: SessionTurn, deadline: float) -> None:
+async def _moved(room: Room, turn: SessionTurn, deadline: float) -> None:
     """Wait until one of the partitions may have something, or until the deadline."""
     waiters: list[set[Callable[[], None]]] = []
     for key in turn.session.partitions:
         with suppress(ApiError, LogError):
-            led = context.node.shares.find(turn.session.group, *key)
+            led = room.shares.find(turn.session.group, *key)
             waiters += [led.waiters, led.hosted.waiters]
     await woken(waiters, deadline)
 
 
 def _look(
-    context: RequestContext, request: ShareFetchRequest, turn: SessionTurn, mode: AcquireMode
+    room: Room,
+    request: ShareFetchRequest,
+    turn: SessionTurn,
+    mode: AcquireMode,
+    max_bytes: int,
 ) -> dict[Key, Got]:
     """Deliver what is there now."""
     got: dict[Key, Got] = {}
     records_left = request.max_records
-    bytes_left = min(request.max_bytes, context.node.settings.fetch_max_bytes)
+    bytes_left = max_bytes
     for key in turn.order:
         try:
-            led = context.node.shares.find(turn.session.group, *key)
+            led = room.shares.find(turn.session.group, *key)
             found = _deliver(
                 led,
                 FetchTurn(turn.session.member, records_left, request.batch_size, mode),
@@ -257,7 +289,7 @@ def _look(
             if request.is_acquire_only:
                 found = found._replace(data=found.data._replace(records=b""))
         except (ApiError, LogError) as error:
-            found = Got(_failed(context, key, ErrorCode(error.code)))
+            found = Got(_failed(room, key, ErrorCode(error.code)))
         got[key] = found
         records_left -= found.records
         bytes_left -= found.size
@@ -289,10 +321,11 @@ def _deliver(led: LedSharePartition, turn: FetchTurn, max_bytes: int) -> Got:
 
 
 def _response(
-    context: RequestContext,
+    room: Room,
     turn: SessionTurn,
     got: dict[Key, Got],
     acknowledged: dict[Key, ErrorCode],
+    lock_ms: int,
 ) -> ShareFetchResponse:
     topics: dict[bytes, list[PartitionData]] = {}
     codes: list[int] = []
@@ -309,41 +342,38 @@ def _response(
         ack_error = acknowledged.get(key, ErrorCode.NONE)
         codes += [data.error_code, ack_error]
         if ack_error in NOT_LED:
-            data = data._replace(current_leader=LeaderIdAndEpoch(*_leader(context, key, ack_error)))
+            data = data._replace(current_leader=LeaderIdAndEpoch(*_leader(room, key, ack_error)))
         topics.setdefault(key[0], []).append(data._replace(acknowledge_error_code=ack_error))
-    settings = context.node.share_configs.of(turn.session.group).settings
     return ShareFetchResponse(
-        acquisition_lock_timeout_ms=settings.lock_duration_ms,
+        acquisition_lock_timeout_ms=lock_ms,
         responses=[
             ShareFetchableTopicResponse(topic_id, rows) for topic_id, rows in topics.items()
         ],
-        node_endpoints=[NodeEndpoint(*endpoint) for endpoint in _endpoints(context, codes)],
+        node_endpoints=[NodeEndpoint(*endpoint) for endpoint in _endpoints(room, codes)],
     )
 
 
-def _failed(context: RequestContext, key: Key, code: ErrorCode) -> PartitionData:
-    leader = LeaderIdAndEpoch(*_leader(context, key, code))
+def _failed(room: Room, key: Key, code: ErrorCode) -> PartitionData:
+    leader = LeaderIdAndEpoch(*_leader(room, key, code))
     return PartitionData(key[1], code, current_leader=leader)
 
 
-def _leader(context: RequestContext, key: Key, code: int) -> tuple[int, int]:
+def _leader(room: Room, key: Key, code: int) -> tuple[int, int]:
     """Who leads the partition, if the client has to be sent there."""
     if code not in NOT_LED:
         return -1, -1
-    topic = context.node.image.topic_by_id(UUID(bytes=key[0]))
+    topic = room.cluster.image.topic_by_id(UUID(bytes=key[0]))
     if topic is None or not 0 <= key[1] < len(topic.partitions):
         return -1, -1
     partition = topic.partitions[key[1]]
     return partition.leader, partition.leader_epoch
 
 
-def _endpoints(
-    context: RequestContext, codes: Iterable[int]
-) -> list[tuple[int, str, int, str | None]]:
+def _endpoints(room: Room, codes: Iterable[int]) -> list[tuple[int, str, int, str | None]]:
     """The brokers' addresses, when somebody is sent to one of them."""
     if NOT_LED.isdisjoint(codes):
         return []
     return [
         (broker.node_id, endpoint.host, endpoint.port, broker.rack)
-        for broker, endpoint in context.node.endpoints(context.peer.listener)
+        for broker, endpoint in room.cluster.endpoints(room.context.peer.listener)
     ]

@@ -29,13 +29,19 @@ from ottla.wire.schema.share_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster import Cluster
+    from ottla.broker.coordinators.groups import GroupService
+    from ottla.broker.running.services import Lazy
     from ottla.broker.serving.context import RequestContext
 
 JOIN = 0
 
 
 async def share_group_heartbeat(
-    context: RequestContext, request: ShareGroupHeartbeatRequest
+    context: RequestContext,
+    request: ShareGroupHeartbeatRequest,
+    groups: Lazy[GroupService],
+    cluster: Cluster,
 ) -> ShareGroupHeartbeatResponse:
     group_id = request.group_id
     names = request.subscribed_topic_names
@@ -43,18 +49,18 @@ async def share_group_heartbeat(
         group_id=group_id,
         member_id=request.member_id,
         member_epoch=request.member_epoch,
-        topics=context.node.groups.topics,
+        topics=groups().topics,
         fresh_id=_fresh_id(),
         rack_id=request.rack_id,
         topic_names=None if names is None else tuple(names),
         client_id=context.client_id or "",
         client_host=f"/{context.peer.host}",
-        settings=_settings(context, group_id),
+        settings=_settings(cluster, group_id),
     )
     try:
-        answer = await context.node.groups.ask(group_id, heartbeat, m.ShareHeartbeatResponse)
+        answer = await groups().ask(group_id, heartbeat, m.ShareHeartbeatResponse)
         if request.member_epoch == JOIN and answer.error == ErrorCode.NONE:
-            answer = await _with_state(context, heartbeat, answer)
+            answer = await _with_state(groups(), heartbeat, answer)
     except ApiError as error:
         return ShareGroupHeartbeatResponse(error_code=error.code, error_message=str(error))
     assignment = None
@@ -76,10 +82,9 @@ async def share_group_heartbeat(
 
 
 async def _with_state(
-    context: RequestContext, heartbeat: m.ShareHeartbeat, answer: m.ShareHeartbeatResponse
+    groups: GroupService, heartbeat: m.ShareHeartbeat, answer: m.ShareHeartbeatResponse
 ) -> m.ShareHeartbeatResponse:
     """The answer to a join once the group's share state is there, if it comes in time."""
-    groups = context.node.groups
     effects = groups.effects_of(heartbeat.group_id)
     if effects is None or answer.assignment:
         return answer
@@ -93,9 +98,8 @@ async def _with_state(
     return await groups.ask(heartbeat.group_id, again, m.ShareHeartbeatResponse)
 
 
-def _settings(context: RequestContext, group_id: str) -> ShareSettings:
-    node = context.node
-    config = resolve_group_config(node.image, group_id, node.config)
+def _settings(cluster: Cluster, group_id: str) -> ShareSettings:
+    config = resolve_group_config(cluster.image, group_id, cluster.config)
     return ShareSettings(
         config.get_int("share.session.timeout.ms"),
         config.get_int("share.heartbeat.interval.ms"),
@@ -109,16 +113,21 @@ def _fresh_id() -> str:
 
 
 async def share_group_describe(
-    context: RequestContext, request: describe.ShareGroupDescribeRequest
+    context: RequestContext,
+    request: describe.ShareGroupDescribeRequest,
+    groups: Lazy[GroupService],
+    cluster: Cluster,
 ) -> describe.ShareGroupDescribeResponse:
     return describe.ShareGroupDescribeResponse(
-        groups=[await _describe(context, group_id) for group_id in request.group_ids]
+        groups=[await _describe(groups(), cluster, group_id) for group_id in request.group_ids]
     )
 
 
-async def _describe(context: RequestContext, group_id: str) -> describe.DescribedGroup:
+async def _describe(
+    groups: GroupService, cluster: Cluster, group_id: str
+) -> describe.DescribedGroup:
     try:
-        answer = await context.node.groups.ask(
+        answer = await groups.ask(
             group_id, m.DescribeShareGroup(group_id), m.DescribeShareGroupResponse
         )
     except ApiError as error:
@@ -126,7 +135,7 @@ async def _describe(context: RequestContext, group_id: str) -> describe.Describe
     if answer.error != ErrorCode.NONE:
         text = f"Group {group_id} is not a share group."
         return describe.DescribedGroup(answer.error, text, group_id, answer.state)
-    names = context.node.image.topic_names
+    names = cluster.image.topic_names
     return describe.DescribedGroup(
         group_id=group_id,
         group_state=answer.state,

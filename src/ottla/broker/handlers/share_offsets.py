@@ -10,7 +10,7 @@ an empty group; altering makes a share-partition's state anew at the given offse
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.errors import ApiError
 from ottla.broker.running.peers import PeerUnreachable
@@ -33,36 +33,95 @@ from ottla.wire.spec import ZERO_UUID
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.broker.running.node import Node
+    from ottla.broker.cluster import Cluster
+    from ottla.broker.coordinators.groups import GroupService
+    from ottla.broker.hosting.partitions import Partitions
+    from ottla.broker.running.peers import Peers
+    from ottla.broker.running.services import Lazy
     from ottla.broker.serving.context import RequestContext
+    from ottla.broker.shares.partitions import LedSharePartitions
+    from ottla.broker.shares.persister import Persister
 
 UNKNOWN = -1
 LATEST = -1  # as a timestamp: the end
 
 
+class Leaders(NamedTuple):
+    """What only the leader of a partition knows; it may be another node."""
+
+    cluster: Cluster
+    partitions: Partitions
+    shares: Lazy[LedSharePartitions]
+    peers: Lazy[Peers]
+
+    async def in_flight(self, key: ShareKey, topic: str) -> int:
+        """The records that members hold; -1 if the leader cannot be asked."""
+        leader = self.cluster.image.topics_by_name[topic].partitions[key.partition].leader
+        if leader == self.cluster.node_id:
+            return self.shares().in_flight(key.group_id, key.topic_id.bytes, key.partition)
+        asked = describe.DescribeShareGroupOffsetsRequestTopic(topic, [key.partition])
+        group = describe.DescribeShareGroupOffsetsRequestGroup(key.group_id, [asked])
+        request = describe.DescribeShareGroupOffsetsRequest([group], from_leader=True)
+        try:
+            answer = await self.peers().ask(leader, request, 1)
+        except PeerUnreachable:
+            return UNKNOWN
+        held: int = answer.groups[0].topics[0].partitions[0].in_flight
+        return held
+
+    async def end_offset(self, topic: str, index: int) -> int:
+        """The high watermark."""
+        found = self.cluster.image.topic(topic)
+        leader = NO_LEADER if found is None else found.partitions[index].leader
+        if leader in (NO_LEADER, self.cluster.node_id):
+            return self.partitions.find(topic, index).log.high_watermark
+        asked = ListOffsetsTopic(topic, [ListOffsetsPartition(index, UNKNOWN, LATEST)])
+        try:
+            answer = await self.peers().ask(leader, ListOffsetsRequest(UNKNOWN, 0, [asked]), 1)
+        except PeerUnreachable as error:
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, str(error)) from error
+        row = answer.topics[0].partitions[0]
+        if row.error_code != ErrorCode.NONE:
+            raise ApiError(ErrorCode(row.error_code))
+        end: int = row.offset
+        return end
+
+
 async def describe_share_group_offsets(
-    context: RequestContext, request: describe.DescribeShareGroupOffsetsRequest
+    context: RequestContext,
+    request: describe.DescribeShareGroupOffsetsRequest,
+    cluster: Cluster,
+    partitions: Partitions,
+    groups: Lazy[GroupService],
+    persister: Lazy[Persister],
+    shares: Lazy[LedSharePartitions],
+    peers: Lazy[Peers],
 ) -> describe.DescribeShareGroupOffsetsResponse:
     if request.from_leader:
-        groups = [_held_here(context.node, group) for group in request.groups]
+        described = [_held_here(cluster, shares(), group) for group in request.groups]
     else:
-        groups = [await _describe(context, group) for group in request.groups]
-    return describe.DescribeShareGroupOffsetsResponse(groups=groups)
+        leaders = Leaders(cluster, partitions, shares, peers)
+        described = [
+            await _describe(leaders, groups(), persister(), group) for group in request.groups
+        ]
+    return describe.DescribeShareGroupOffsetsResponse(groups=described)
 
 
 def _held_here(
-    node: Node, asked: describe.DescribeShareGroupOffsetsRequestGroup
+    cluster: Cluster,
+    shares: LedSharePartitions,
+    asked: describe.DescribeShareGroupOffsetsRequestGroup,
 ) -> describe.DescribeShareGroupOffsetsResponseGroup:
     """What a leader is asked by the coordinator: how many records members hold."""
     topics = []
     for topic in asked.topics or ():
-        found = node.image.topic(topic.topic_name)
+        found = cluster.image.topic(topic.topic_name)
         topic_id = _id_bytes(None if found is None else found.topic_id)
         rows = [
             describe.DescribeShareGroupOffsetsResponsePartition(
                 index,
                 UNKNOWN,
-                in_flight=node.shares.in_flight(asked.group_id, topic_id, index),
+                in_flight=shares.in_flight(asked.group_id, topic_id, index),
             )
             for index in topic.partitions
         ]
@@ -73,12 +132,14 @@ def _held_here(
 
 
 async def _describe(
-    context: RequestContext, asked: describe.DescribeShareGroupOffsetsRequestGroup
+    leaders: Leaders,
+    groups: GroupService,
+    persister: Persister,
+    asked: describe.DescribeShareGroupOffsetsRequestGroup,
 ) -> describe.DescribeShareGroupOffsetsResponseGroup:
     wanted = None
     if asked.topics is not None:
         wanted = tuple((topic.topic_name, tuple(topic.partitions)) for topic in asked.topics)
-    groups = context.node.groups
     try:
         answer = await groups.ask(
             asked.group_id,
@@ -93,7 +154,9 @@ async def _describe(
     ids: dict[str, bytes] = {}
     for partition in answer.partitions:
         ids[partition.topic] = _id_bytes(partition.topic_id)
-        topics[partition.topic].append(await _summed_up(context, asked.group_id, partition))
+        topics[partition.topic].append(
+            await _summed_up(leaders, groups, persister, asked.group_id, partition)
+        )
     return describe.DescribeShareGroupOffsetsResponseGroup(
         asked.group_id,
         [
@@ -105,20 +168,24 @@ async def _describe(
 
 
 async def _summed_up(
-    context: RequestContext, group_id: str, partition: m.SharePartition
+    leaders: Leaders,
+    groups: GroupService,
+    persister: Persister,
+    group_id: str,
+    partition: m.SharePartition,
 ) -> describe.DescribeShareGroupOffsetsResponsePartition:
     row = describe.DescribeShareGroupOffsetsResponsePartition
     if not partition.has_state or partition.topic_id is None:
         return row(partition.partition, UNKNOWN, 0, UNKNOWN)
     key = ShareKey(group_id, partition.topic_id, partition.partition)
-    answer = await context.node.persister.ask(
-        state_messages.ReadStateSummary(key, context.node.groups.topics),
+    answer = await persister.ask(
+        state_messages.ReadStateSummary(key, groups.topics),
         state_messages.StateSummaryResponse,
     )
     if answer.error != ErrorCode.NONE:
         return row(partition.partition, UNKNOWN, 0, UNKNOWN, answer.error, answer.message or None)
     try:
-        end = await _end_offset(context.node, partition.topic, partition.partition)
+        end = await leaders.end_offset(partition.topic, partition.partition)
     except (ApiError, LogError) as error:
         return row(partition.partition, UNKNOWN, 0, UNKNOWN, error.code, str(error))
     return row(
@@ -126,58 +193,25 @@ async def _summed_up(
         answer.start_offset,
         answer.leader_epoch,
         answer.lag(end),
-        in_flight=await _in_flight(context.node, key, partition.topic),
+        in_flight=await leaders.in_flight(key, partition.topic),
         delivery_complete_count=answer.delivery_complete_count,
     )
 
 
-async def _in_flight(node: Node, key: ShareKey, topic: str) -> int:
-    """The records that members hold; -1 if the leader cannot be asked."""
-    leader = node.image.topics_by_name[topic].partitions[key.partition].leader
-    if leader == node.node_id:
-        return node.shares.in_flight(key.group_id, key.topic_id.bytes, key.partition)
-    asked = describe.DescribeShareGroupOffsetsRequestTopic(topic, [key.partition])
-    group = describe.DescribeShareGroupOffsetsRequestGroup(key.group_id, [asked])
-    request = describe.DescribeShareGroupOffsetsRequest([group], from_leader=True)
-    try:
-        answer = await node.peers.ask(leader, request, 1)
-    except PeerUnreachable:
-        return UNKNOWN
-    held: int = answer.groups[0].topics[0].partitions[0].in_flight
-    return held
-
-
-async def _end_offset(node: Node, topic: str, index: int) -> int:
-    """The high watermark, which only the partition's leader knows."""
-    found = node.image.topic(topic)
-    leader = NO_LEADER if found is None else found.partitions[index].leader
-    if leader in (NO_LEADER, node.node_id):
-        return node.partitions.find(topic, index).log.high_watermark
-    asked = ListOffsetsTopic(topic, [ListOffsetsPartition(index, UNKNOWN, LATEST)])
-    try:
-        answer = await node.peers.ask(leader, ListOffsetsRequest(UNKNOWN, 0, [asked]), 1)
-    except PeerUnreachable as error:
-        raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, str(error)) from error
-    row = answer.topics[0].partitions[0]
-    if row.error_code != ErrorCode.NONE:
-        raise ApiError(ErrorCode(row.error_code))
-    end: int = row.offset
-    return end
-
-
 async def alter_share_group_offsets(
-    context: RequestContext, request: alter.AlterShareGroupOffsetsRequest
+    context: RequestContext,
+    request: alter.AlterShareGroupOffsetsRequest,
+    groups: Lazy[GroupService],
 ) -> alter.AlterShareGroupOffsetsResponse:
     starts = tuple(
         m.ShareStart(topic.topic_name, partition.partition_index, partition.start_offset)
         for topic in request.topics
         for partition in topic.partitions
     )
-    groups = context.node.groups
     try:
-        answer = await groups.ask(
+        answer = await groups().ask(
             request.group_id,
-            m.AlterShareOffsets(request.group_id, groups.topics, starts),
+            m.AlterShareOffsets(request.group_id, groups().topics, starts),
             m.AlterShareOffsetsResponse,
         )
     except ApiError as error:
@@ -197,14 +231,15 @@ async def alter_share_group_offsets(
 
 
 async def delete_share_group_offsets(
-    context: RequestContext, request: delete.DeleteShareGroupOffsetsRequest
+    context: RequestContext,
+    request: delete.DeleteShareGroupOffsetsRequest,
+    groups: Lazy[GroupService],
 ) -> delete.DeleteShareGroupOffsetsResponse:
     names = tuple(topic.topic_name for topic in request.topics)
-    groups = context.node.groups
     try:
-        answer = await groups.ask(
+        answer = await groups().ask(
             request.group_id,
-            m.DeleteShareOffsets(request.group_id, groups.topics, names),
+            m.DeleteShareOffsets(request.group_id, groups().topics, names),
             m.DeleteShareOffsetsResponse,
         )
     except ApiError as error:

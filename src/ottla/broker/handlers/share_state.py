@@ -21,13 +21,19 @@ from ottla.wire.schema import read_share_group_state_summary as summary
 from ottla.wire.schema import write_share_group_state as write
 
 if TYPE_CHECKING:
+    from ottla.broker.coordinators.groups import GroupService
+    from ottla.broker.running.services import Lazy
     from ottla.broker.serving.context import RequestContext
+    from ottla.broker.shares.persister import Persister
 
 ReplyT = TypeVar("ReplyT", m.StateResponse, m.ReadStateResponse, m.StateSummaryResponse)
 
 
 async def initialize_share_group_state(
-    context: RequestContext, request: initialize.InitializeShareGroupStateRequest
+    context: RequestContext,
+    request: initialize.InitializeShareGroupStateRequest,
+    groups: Lazy[GroupService],
+    persister: Lazy[Persister],
 ) -> initialize.InitializeShareGroupStateResponse:
     results = []
     for topic in request.topics if request.group_id else ():
@@ -35,11 +41,11 @@ async def initialize_share_group_state(
         for data in topic.partitions:
             question = m.InitializeState(
                 _key(request.group_id, topic.topic_id, data.partition),
-                context.node.groups.topics,
+                groups().topics,
                 data.state_epoch,
                 data.start_offset,
             )
-            answer = await _ask(context, question, m.StateResponse)
+            answer = await _ask(persister(), question, m.StateResponse)
             partitions.append(
                 initialize.PartitionResult(data.partition, answer.error, answer.message)
             )
@@ -48,7 +54,10 @@ async def initialize_share_group_state(
 
 
 async def read_share_group_state(
-    context: RequestContext, request: read.ReadShareGroupStateRequest
+    context: RequestContext,
+    request: read.ReadShareGroupStateRequest,
+    groups: Lazy[GroupService],
+    persister: Lazy[Persister],
 ) -> read.ReadShareGroupStateResponse:
     results = []
     for topic in request.topics if request.group_id else ():
@@ -56,10 +65,10 @@ async def read_share_group_state(
         for data in topic.partitions:
             question = m.ReadState(
                 _key(request.group_id, topic.topic_id, data.partition),
-                context.node.groups.topics,
+                groups().topics,
                 data.leader_epoch,
             )
-            answer = await _ask(context, question, m.ReadStateResponse)
+            answer = await _ask(persister(), question, m.ReadStateResponse)
             partitions.append(
                 read.PartitionResult(
                     data.partition,
@@ -75,7 +84,10 @@ async def read_share_group_state(
 
 
 async def write_share_group_state(
-    context: RequestContext, request: write.WriteShareGroupStateRequest
+    context: RequestContext,
+    request: write.WriteShareGroupStateRequest,
+    groups: Lazy[GroupService],
+    persister: Lazy[Persister],
 ) -> write.WriteShareGroupStateResponse:
     results = []
     for topic in request.topics if request.group_id else ():
@@ -83,44 +95,49 @@ async def write_share_group_state(
         for data in topic.partitions:
             question = m.WriteState(
                 _key(request.group_id, topic.topic_id, data.partition),
-                context.node.groups.topics,
+                groups().topics,
                 data.state_epoch,
                 data.leader_epoch,
                 data.start_offset,
                 tuple(StateBatch(*batch) for batch in data.state_batches),
                 data.delivery_complete_count,
             )
-            answer = await _ask(context, question, m.StateResponse)
+            answer = await _ask(persister(), question, m.StateResponse)
             partitions.append(write.PartitionResult(data.partition, answer.error, answer.message))
         results.append(write.WriteStateResult(topic.topic_id, partitions))
     return write.WriteShareGroupStateResponse(results)
 
 
 async def delete_share_group_state(
-    context: RequestContext, request: delete.DeleteShareGroupStateRequest
+    context: RequestContext,
+    request: delete.DeleteShareGroupStateRequest,
+    persister: Lazy[Persister],
 ) -> delete.DeleteShareGroupStateResponse:
     results = []
     for topic in request.topics if request.group_id else ():
         partitions = []
         for data in topic.partitions:
             question = m.DeleteState(_key(request.group_id, topic.topic_id, data.partition))
-            answer = await _ask(context, question, m.StateResponse)
+            answer = await _ask(persister(), question, m.StateResponse)
             partitions.append(delete.PartitionResult(data.partition, answer.error, answer.message))
         results.append(delete.DeleteStateResult(topic.topic_id, partitions))
     return delete.DeleteShareGroupStateResponse(results)
 
 
 async def read_share_group_state_summary(
-    context: RequestContext, request: summary.ReadShareGroupStateSummaryRequest
+    context: RequestContext,
+    request: summary.ReadShareGroupStateSummaryRequest,
+    groups: Lazy[GroupService],
+    persister: Lazy[Persister],
 ) -> summary.ReadShareGroupStateSummaryResponse:
     results = []
     for topic in request.topics if request.group_id else ():
         partitions = []
         for data in topic.partitions:
             question = m.ReadStateSummary(
-                _key(request.group_id, topic.topic_id, data.partition), context.node.groups.topics
+                _key(request.group_id, topic.topic_id, data.partition), groups().topics
             )
-            answer = await _ask(context, question, m.StateSummaryResponse)
+            answer = await _ask(persister(), question, m.StateSummaryResponse)
             partitions.append(
                 summary.PartitionResult(
                     data.partition,
@@ -140,9 +157,9 @@ def _key(group_id: str, topic_id: bytes, partition: int) -> ShareKey:
     return ShareKey(group_id, UUID(bytes=topic_id), partition)
 
 
-async def _ask(context: RequestContext, question: m.KeyedRequest, expect: type[ReplyT]) -> ReplyT:
+async def _ask(persister: Persister, question: m.KeyedRequest, expect: type[ReplyT]) -> ReplyT:
     """This node's coordinator, or why it is not the one."""
     try:
-        return await context.node.persister.coordinators.ask(str(question.key), question, expect)
+        return await persister.coordinators.ask(str(question.key), question, expect)
     except ApiError as error:
         return expect(error.code, str(error))

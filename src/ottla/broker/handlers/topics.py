@@ -39,27 +39,31 @@ from ottla.wire.spec import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ottla.broker.running.node import Node
+    from ottla.broker.cluster import Cluster
     from ottla.broker.serving.context import RequestContext
 
 
-def create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+def create_topics(
+    context: RequestContext, request: CreateTopicsRequest, cluster: Cluster
+) -> CreateTopicsResponse:
     repeated = _repeated(topic.name for topic in request.topics)
     return CreateTopicsResponse(
         topics=[
             _refused(topic.name, _twice(topic.name))
             if topic.name in repeated
-            else _create(context.node, topic, validate_only=request.validate_only)
+            else _create(cluster, topic, validate_only=request.validate_only)
             for topic in request.topics
         ]
     )
 
 
-def _create(node: Node, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+def _create(
+    cluster: Cluster, asked: CreatableTopic, *, validate_only: bool
+) -> CreatableTopicResult:
     configs = {config.name: config.value for config in asked.configs if config.value is not None}
     try:
         topic = rules.create_topic(
-            node,
+            cluster,
             asked.name,
             partitions=asked.num_partitions,
             replication_factor=asked.replication_factor,
@@ -69,7 +73,7 @@ def _create(node: Node, asked: CreatableTopic, *, validate_only: bool) -> Creata
         )
     except ApiError as error:
         return _refused(asked.name, error)
-    effective = resolve_topic_overrides(node.image, configs, node.config)
+    effective = resolve_topic_overrides(cluster.image, configs, cluster.config)
     return CreatableTopicResult(
         asked.name,
         topic_id=ZERO_UUID if validate_only else topic.topic_id.bytes,
@@ -92,40 +96,42 @@ def _refused(name: str, error: ApiError) -> CreatableTopicResult:
     return CreatableTopicResult(name, error_code=error.code, error_message=str(error))
 
 
-def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+def delete_topics(
+    context: RequestContext, request: DeleteTopicsRequest, cluster: Cluster
+) -> DeleteTopicsResponse:
     asked = list(request.topics) or [DeleteTopicState(name) for name in request.topic_names]
-    return DeleteTopicsResponse(responses=[_delete(context.node, state) for state in asked])
+    return DeleteTopicsResponse(responses=[_delete(cluster, state) for state in asked])
 
 
-def _delete(node: Node, state: DeleteTopicState) -> DeletableTopicResult:
+def _delete(cluster: Cluster, state: DeleteTopicState) -> DeletableTopicResult:
     try:
         if state.name is not None:
-            topic = rules.existing(node, state.name)
+            topic = rules.existing(cluster, state.name)
         else:
-            found = node.image.topic_by_id(UUID(bytes=state.topic_id))
+            found = cluster.image.topic_by_id(UUID(bytes=state.topic_id))
             if found is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
             topic = found
-        rules.delete_topic(node, topic)
+        rules.delete_topic(cluster, topic)
     except ApiError as error:
         return DeletableTopicResult(state.name, state.topic_id, error.code, str(error))
     return DeletableTopicResult(topic.name, topic.topic_id.bytes)
 
 
 def create_partitions(
-    context: RequestContext, request: CreatePartitionsRequest
+    context: RequestContext, request: CreatePartitionsRequest, cluster: Cluster
 ) -> CreatePartitionsResponse:
     repeated = _repeated(topic.name for topic in request.topics)
     return CreatePartitionsResponse(
         results=[
-            _grow(context.node, topic, repeated, validate_only=request.validate_only)
+            _grow(cluster, topic, repeated, validate_only=request.validate_only)
             for topic in request.topics
         ]
     )
 
 
 def _grow(
-    node: Node, asked: CreatePartitionsTopic, repeated: set[str], *, validate_only: bool
+    cluster: Cluster, asked: CreatePartitionsTopic, repeated: set[str], *, validate_only: bool
 ) -> CreatePartitionsTopicResult:
     try:
         if asked.name in repeated:
@@ -134,7 +140,7 @@ def _grow(
             None if asked.assignments is None else [a.broker_ids for a in asked.assignments]
         )
         rules.add_partitions(
-            node, asked.name, asked.count_, assignments, validate_only=validate_only
+            cluster, asked.name, asked.count_, assignments, validate_only=validate_only
         )
     except ApiError as error:
         return CreatePartitionsTopicResult(asked.name, error.code, str(error))

@@ -60,7 +60,11 @@ from ottla.wire.schema.write_txn_markers import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ottla.broker.running.node import Node
+    from ottla.broker.cluster import Cluster
+    from ottla.broker.coordinators.groups import GroupService
+    from ottla.broker.coordinators.markers import MarkerWriter
+    from ottla.broker.coordinators.transactions import TransactionService
+    from ottla.broker.running.services import Lazy
     from ottla.broker.serving.context import RequestContext
 
 FIRST_VERSION_OF_BROKERS: Final = 4
@@ -70,11 +74,17 @@ STATES: Final = {state.label: state for state in m.TransactionState}
 
 
 async def add_partitions_to_txn(
-    context: RequestContext, request: AddPartitionsToTxnRequest
+    context: RequestContext,
+    request: AddPartitionsToTxnRequest,
+    cluster: Cluster,
+    transactions: Lazy[TransactionService],
 ) -> AddPartitionsToTxnResponse:
     if context.version >= FIRST_VERSION_OF_BROKERS:
         codes = await asyncio.gather(
-            *(_join(context, transaction) for transaction in request.transactions)
+            *(
+                _join(context, cluster, transactions(), transaction)
+                for transaction in request.transactions
+            )
         )
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
@@ -89,17 +99,22 @@ async def add_partitions_to_txn(
         topics=request.v3_and_below_topics,
     )
     return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=_joined(await _join(context, transaction))
+        results_by_topic_v3_and_below=_joined(
+            await _join(context, cluster, transactions(), transaction)
+        )
     )
 
 
 async def _join(
-    context: RequestContext, asked: AddPartitionsToTxnTransaction
+    context: RequestContext,
+    cluster: Cluster,
+    transactions: TransactionService,
+    asked: AddPartitionsToTxnTransaction,
 ) -> dict[m.Partition, ErrorCode]:
     partitions = frozenset(
         (topic.name, index) for topic in asked.topics for index in topic.partitions
     )
-    unknown = {partition for partition in partitions if not _exists(context.node, partition)}
+    unknown = {partition for partition in partitions if not _exists(cluster, partition)}
     if unknown:
         return {
             partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -116,7 +131,7 @@ async def _join(
         version_2=context.version >= FIRST_VERSION_OF_BROKERS and not asked.verify_only,
     )
     try:
-        answer = await context.node.transactions.add_partitions(question)
+        answer = await transactions.add_partitions(question)
     except ApiError as error:
         return dict.fromkeys(partitions, error.code)
     return {
@@ -131,9 +146,9 @@ def _fenced(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def _exists(node: Node, partition: m.Partition) -> bool:
+def _exists(cluster: Cluster, partition: m.Partition) -> bool:
     name, index = partition
-    topic = node.image.topic(name)
+    topic = cluster.image.topic(name)
     return topic is not None and 0 <= index < len(topic.partitions)
 
 
@@ -155,27 +170,34 @@ def _by_topic(partitions: Iterable[m.Partition]) -> dict[str, list[int]]:
 
 
 async def add_offsets_to_txn(
-    context: RequestContext, request: AddOffsetsToTxnRequest
+    context: RequestContext,
+    request: AddOffsetsToTxnRequest,
+    cluster: Cluster,
+    groups: Lazy[GroupService],
+    transactions: Lazy[TransactionService],
 ) -> AddOffsetsToTxnResponse:
     """The partition of `__consumer_offsets` that has the group joins the transaction."""
-    node = context.node
     try:
-        node.groups.coordinator_of(request.group_id)  # makes the topic if need be
-        count = len(node.image.topics_by_name[CONSUMER_OFFSETS_TOPIC].partitions)
+        groups().coordinator_of(request.group_id)  # makes the topic if need be
+        count = len(cluster.image.topics_by_name[CONSUMER_OFFSETS_TOPIC].partitions)
         question = m.AddPartitions(
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,
             frozenset({(CONSUMER_OFFSETS_TOPIC, partition_for(request.group_id, count))}),
         )
-        code = (await node.transactions.add_partitions(question)).error
+        code = (await transactions().add_partitions(question)).error
     except ApiError as error:
         code = error.code
     return AddOffsetsToTxnResponse(error_code=_fenced(code, context.version))
 
 
-async def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
-    node = context.node
+async def end_txn(
+    context: RequestContext,
+    request: EndTxnRequest,
+    cluster: Cluster,
+    transactions: Lazy[TransactionService],
+) -> EndTxnResponse:
     version_2 = context.version >= FIRST_VERSION_2_OF_END
     used_up = version_2 and request.producer_epoch >= LAST_EPOCH
     try:
@@ -185,9 +207,9 @@ async def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResp
             request.producer_epoch,
             request.committed,
             version_2,
-            node.next_producer_id() if used_up else m.NO_PRODUCER_ID,
+            cluster.next_producer_id() if used_up else m.NO_PRODUCER_ID,
         )
-        answer = await node.transactions.ask(
+        answer = await transactions().ask(
             request.transactional_id, question, m.EndTransactionResponse
         )
     except ApiError as error:
@@ -199,14 +221,20 @@ async def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResp
 
 
 async def write_txn_markers(
-    context: RequestContext, request: WriteTxnMarkersRequest
+    context: RequestContext,
+    request: WriteTxnMarkersRequest,
+    transactions: Lazy[TransactionService],
 ) -> WriteTxnMarkersResponse:
     return WriteTxnMarkersResponse(
-        await asyncio.gather(*(_write_markers(context.node, marker) for marker in request.markers))
+        await asyncio.gather(
+            *(_write_markers(transactions().markers, marker) for marker in request.markers)
+        )
     )
 
 
-async def _write_markers(node: Node, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
+async def _write_markers(
+    markers: MarkerWriter, asked: WritableTxnMarker
+) -> WritableTxnMarkerResult:
     marker = Marker(
         asked.producer_id,
         asked.producer_epoch,
@@ -216,7 +244,7 @@ async def _write_markers(node: Node, asked: WritableTxnMarker) -> WritableTxnMar
     partitions = [
         (topic.name, index) for topic in asked.topics for index in topic.partition_indexes
     ]
-    codes = await node.transactions.markers.write_here(marker, partitions)
+    codes = await markers.write_here(marker, partitions)
     return WritableTxnMarkerResult(
         asked.producer_id,
         [
@@ -230,20 +258,20 @@ async def _write_markers(node: Node, asked: WritableTxnMarker) -> WritableTxnMar
 
 
 async def describe_transactions(
-    context: RequestContext, request: DescribeTransactionsRequest
+    context: RequestContext,
+    request: DescribeTransactionsRequest,
+    transactions: Lazy[TransactionService],
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
         transaction_states=[
-            await _describe(context.node, name) for name in request.transactional_ids
+            await _describe(transactions(), name) for name in request.transactional_ids
         ]
     )
 
 
-async def _describe(node: Node, name: str) -> TransactionState:
+async def _describe(transactions: TransactionService, name: str) -> TransactionState:
     try:
-        found = await node.transactions.ask(
-            name, m.DescribeTransaction(name), m.TransactionDescription
-        )
+        found = await transactions.ask(name, m.DescribeTransaction(name), m.TransactionDescription)
     except ApiError as error:
         return TransactionState(error.code, name)
     if found.error != ErrorCode.NONE:
@@ -261,7 +289,9 @@ async def _describe(node: Node, name: str) -> TransactionState:
 
 
 async def list_transactions(
-    context: RequestContext, request: ListTransactionsRequest
+    context: RequestContext,
+    request: ListTransactionsRequest,
+    transactions: Lazy[TransactionService],
 ) -> ListTransactionsResponse:
     unknown = [name for name in request.state_filters if name not in STATES]
     states = frozenset(STATES[name] for name in request.state_filters if name in STATES)
@@ -273,7 +303,7 @@ async def list_transactions(
     try:
         pattern = request.transactional_id_pattern
         matches = compile_pattern(pattern).fullmatch if pattern else bool
-        found = await context.node.transactions.list_transactions(question)
+        found = await transactions().list_transactions(question)
     except InvalidRegularExpression:
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     except ApiError as error:

@@ -16,17 +16,21 @@ from ottla.log.errors import LogError
 from ottla.log.life import Life
 
 if TYPE_CHECKING:
-    from ottla.broker.hosting.partitions import HostedPartition
-    from ottla.broker.running.node import Node
+    from ottla.broker.hosting.data import Data
+    from ottla.broker.hosting.partitions import HostedPartition, Partitions
+    from ottla.broker.workers import Workers
+    from ottla.clock import Clock
     from ottla.log.compaction import CompactionPlan
 
 
-async def compact_dirtiest(node: Node) -> bool:
+async def compact_dirtiest(
+    data: Data, partitions: Partitions, workers: Workers, clock: Clock
+) -> bool:
     """Compact one log; whether there was one that needed it."""
-    now_ms = node.clock.wall_ms()
+    now_ms = clock.wall_ms()
     chosen: tuple[float, HostedPartition, CompactionPlan] | None = None
-    for partition in _compacted(node):
-        first_dirty = node.data.first_dirty_offset(partition)
+    for partition in _compacted(data, partitions):
+        first_dirty = data.first_dirty_offset(partition)
         plan = plan_compaction(partition.log, first_dirty, now_ms)
         if plan is not None:
             ratio = dirty_ratio(plan.segments, first_dirty)
@@ -37,21 +41,21 @@ async def compact_dirtiest(node: Node) -> bool:
     _, partition, plan = chosen
     log = partition.log
     with log.lease():
-        result = await node.run_blocking(partial(run_compaction, plan))
+        result = await workers.run(partial(run_compaction, plan))
     if log.life is not Life.OPEN:
         return True  # deleted or moved meanwhile: its directory may be another topic's now
     for group in result.groups:
         log.install(group, now_ms)
-    node.data.compacted(partition, result.first_dirty_offset)
+    data.compacted(partition, result.first_dirty_offset)
     return True
 
 
-def _compacted(node: Node) -> list[HostedPartition]:
+def _compacted(data: Data, partitions: Partitions) -> list[HostedPartition]:
     """The logs of compacted topics that are on disk."""
     found = []
-    for topic, index in node.data.all_on_disk():
+    for topic, index in data.all_on_disk():
         try:
-            partition = node.partitions.find(topic, index)
+            partition = partitions.find(topic, index)
         except (ApiError, LogError):
             continue
         if partition.log.config.compacts and partition.log.online:

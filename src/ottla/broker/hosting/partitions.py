@@ -20,12 +20,16 @@ from ottla.metadata.image import ResourceType
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+    from ottla.broker.cluster import Cluster
     from ottla.broker.coordinators.admission import Verification
-    from ottla.broker.running.node import Node
+    from ottla.broker.hosting.data import Data
     from ottla.log.partition import PartitionLog
     from ottla.metadata.image import MetadataImage, Topic
+
+    Appended = Callable[[Sequence["HostedPartition"]], Awaitable[None] | None]
+    """Called after appends; gives what to await for their durability, if that is asked for."""
 
 logger = logging.getLogger(__name__)
 
@@ -102,8 +106,9 @@ class HostedPartition:
 class Partitions:
     """Finds partitions by topic and index, and follows the metadata image."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, cluster: Cluster, data: Data) -> None:
+        self._cluster = cluster
+        self._data = data
         self._hosted: dict[tuple[str, int], HostedPartition] = {}
 
     def __iter__(self) -> Iterator[HostedPartition]:
@@ -115,25 +120,25 @@ class Partitions:
         return self._open(topic, index) if hosted is None else hosted
 
     def find_by_id(self, topic_id: bytes, index: int) -> HostedPartition:
-        name = self._node.image.topic_names.get(topic_uuid(topic_id))
+        name = self._cluster.image.topic_names.get(topic_uuid(topic_id))
         if name is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         return self.find(name, index)
 
     def _open(self, name: str, index: int) -> HostedPartition:
-        image = self._node.image
+        image = self._cluster.image
         topic = image.topic(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if topic.partitions[index].leader != self._node.node_id:
+        if topic.partitions[index].leader != self._cluster.node_id:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        log = self._node.data.open_log(name, index, topic.topic_id, self.log_config(name))
+        log = self._data.open_log(name, index, topic.topic_id, self.log_config(name))
         hosted = HostedPartition(topic, index, log)
         self._hosted[name, index] = hosted
         return hosted
 
     def log_config(self, topic: str) -> LogConfig:
-        effective = resolve_topic_config(self._node.image, topic, self._node.config)
+        effective = resolve_topic_config(self._cluster.image, topic, self._cluster.config)
         values = {key: entry.value for key, entry in effective.items()}
         return LogConfig.from_topic_configs(
             {key: value for key, value in values.items() if value is not None}
@@ -148,7 +153,7 @@ class Partitions:
         for _, topic in changes.changed:
             for index, partition in enumerate(topic.partitions):
                 hosted = self._hosted.get((topic.name, index))
-                if hosted is not None and partition.leader != self._node.node_id:
+                if hosted is not None and partition.leader != self._cluster.node_id:
                     self._give_up(hosted)
                 elif hosted is not None:
                     hosted.leader_epoch = partition.leader_epoch
@@ -170,7 +175,7 @@ class Partitions:
         if hosted is not None:
             hosted.gone = True
         try:
-            self._node.data.delete_log(topic.name, index, hosted.log if hosted else None)
+            self._data.delete_log(topic.name, index, hosted.log if hosted else None)
         except (LogError, OSError):
             logger.exception("could not delete the log of %s-%d", topic.name, index)
         if hosted is not None:

@@ -15,11 +15,13 @@ from ottla.broker.errors import ApiError
 from ottla.log.errors import LogError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Set
     from typing import Any
 
+    from ottla.broker.hosting.flusher import GroupFlusher
     from ottla.broker.hosting.partitions import HostedPartition
-    from ottla.broker.running.node import Node
+    from ottla.broker.running.services import Services
+    from ottla.broker.serving.connection import Connection
 
 SWEEP_SECONDS: Final = 5.0
 METADATA_POLL_SECONDS: Final = 0.25  # how late a node hears of what another one changed
@@ -35,13 +37,30 @@ logger = logging.getLogger(__name__)
 class Jobs:
     """The background tasks of one node."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        services: Services,
+        connections: Set[Connection],
+        flusher: GroupFlusher,
+        poll: Callable[[], object] | None,
+    ) -> None:
+        """`poll` looks for what other nodes changed, where there may be others."""
+        self._config = services.cluster.config
+        self._settings = services.settings
+        self._clock = services.clock
+        self._data = services.data
+        self._partitions = services.partitions
+        self._workers = services.workers
+        self._persister = services.persister
+        self._tiering = services.tiering
+        self._connections = connections
+        self._flusher = flusher
+        self._poll_store = poll
         self._tasks: list[asyncio.Task[None]] = []
         self._offline: WeakSet[HostedPartition] = WeakSet()
 
     def start(self) -> None:
-        config = self._node.config
+        config = self._config
         seconds = {
             self._retention: config.get_int("log.retention.check.interval.ms") / 1000,
             self._checkpoint: config.get_int("log.flush.offset.checkpoint.interval.ms") / 1000,
@@ -56,7 +75,7 @@ class Jobs:
             )
             / 1000,
         }
-        if self._node.shares_metadata:
+        if self._poll_store is not None:
             seconds[self._poll] = METADATA_POLL_SECONDS
         for job, interval in seconds.items():
             self._tasks.append(asyncio.create_task(_every(interval, job)))
@@ -68,68 +87,68 @@ class Jobs:
 
     async def _retention(self) -> None:
         """Drop what is too old or too much, and the files of what was dropped before."""
-        node = self._node
-        now_ms = node.clock.wall_ms()
-        for topic, index in node.data.all_on_disk():
+        now_ms = self._clock.wall_ms()
+        for topic, index in self._data.all_on_disk():
             try:
-                partition = node.partitions.find(topic, index)
+                partition = self._partitions.find(topic, index)
                 self._retain(partition, now_ms)
-                await node.run_blocking(partial(partition.log.purge, now_ms))
+                await self._workers.run(partial(partition.log.purge, now_ms))
             except (ApiError, LogError) as error:
                 logger.warning("retention of %s-%d: %s", topic, index, error)
-        await node.run_blocking(node.data.purge)
+        await self._workers.run(self._data.purge)
 
     def _retain(self, partition: HostedPartition, now_ms: int) -> None:
-        node, log = self._node, partition.log
+        log = partition.log
         if log.config.remote_storage_enable and not log.config.remote_log_copy_disable:
             # What is local is then a matter of what is remote; nobody knows without the tier.
-            if node.tiering is not None:
-                node.tiering.retain_locally(partition, now_ms)
+            if self._tiering.made is not None:
+                self._tiering.made.retain_locally(partition, now_ms)
         elif log.apply_retention(now_ms):
-            node.data.log_start_moved(partition.topic, partition.index, log.log_start_offset)
+            self._data.log_start_moved(partition.topic, partition.index, log.log_start_offset)
             partition.wake()
 
     async def _compact(self) -> None:
         from ottla.broker.hosting.cleaner import compact_dirtiest
 
-        while await compact_dirtiest(self._node):
+        while await compact_dirtiest(self._data, self._partitions, self._workers, self._clock):
             pass
 
     async def _flush(self) -> None:
         """flush.ms: sync what has waited that long. Group sync never leaves anything waiting."""
         now = asyncio.get_running_loop().time()
-        due = [p for p in self._node.partitions if p.log.online and p.flush_due(now)]
+        due = [p for p in self._partitions if p.log.online and p.flush_due(now)]
         if due:
-            await self._node.flusher.join(due)
+            await self._flusher.join(due)
 
     async def _checkpoint(self) -> None:
-        node = self._node
-        await node.run_blocking(partial(node.data.checkpoint, tuple(node.partitions)))
+        await self._workers.run(partial(self._data.checkpoint, tuple(self._partitions)))
 
     async def _expire_producers(self) -> None:
-        expiration_ms = self._node.config.get_int("producer.id.expiration.ms")
-        for partition in self._node.partitions:
-            partition.log.expire_producers(self._node.clock.wall_ms(), expiration_ms)
+        expiration_ms = self._config.get_int("producer.id.expiration.ms")
+        for partition in self._partitions:
+            partition.log.expire_producers(self._clock.wall_ms(), expiration_ms)
 
     async def _prune_share_state(self) -> None:
-        self._node.prune_share_state()
+        if self._persister.made is not None:
+            self._persister.made.prune()
 
     async def _poll(self) -> None:
         """Adopt what other nodes changed; microseconds when they did not."""
-        self._node.store.poll()
+        assert self._poll_store is not None
+        self._poll_store()
 
     async def _sweep(self) -> None:
         """Close connections that are idle, or that began a frame and do not go on."""
         now = asyncio.get_running_loop().time()
-        idle = self._node.settings.idle_ms / 1000
-        for connection in tuple(self._node.dispatcher.connections):
+        idle = self._settings.idle_ms / 1000
+        for connection in tuple(self._connections):
             slow = connection.frame_is_slow(now, HALF_FRAME_SECONDS, MIN_FRAME_RATE)
             if slow or (idle > 0 and connection.idle_seconds(now) > idle):
                 connection.abort()
 
     async def _report(self) -> None:
         """Say once of each log that it is offline; clients are told with every request."""
-        for partition in self._node.partitions:
+        for partition in self._partitions:
             if not partition.log.online and partition not in self._offline:
                 self._offline.add(partition)
                 logger.error("%r is offline until the broker is restarted", partition)

@@ -67,10 +67,10 @@ class NodeCollector:
         yield online
         yield from self._transactions()
         yield from self._share_partitions()
-        if node.tiering is not None:
+        if (tiering := node.services.tiering.made) is not None:
             from ottla.broker.tiering import metrics as tiering_metrics
 
-            yield from tiering_metrics.collect(node.tiering)
+            yield from tiering_metrics.collect(tiering)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         yield CounterMetricFamily(
             "ottla_cpu_seconds", "Processor time of the process.", usage.ru_utime + usage.ru_stime
@@ -85,11 +85,11 @@ class NodeCollector:
         )
         ending = timed_out = 0
         # As with share groups: looking does not load anything.
-        if "transactions" in vars(self._node):
-            for state, count in self._node.transactions.states().items():
+        if (transactions := self._node.services.transactions.made) is not None:
+            for state, count in transactions.states().items():
                 states.add_metric([state], count)
-            ending = self._node.transactions.ending
-            timed_out = self._node.transactions.timed_out
+            ending = transactions.ending
+            timed_out = transactions.timed_out
         yield states
         yield GaugeMetricFamily(
             "ottla_transactions_ending", "Transactions whose markers are not all written.", ending
@@ -116,7 +116,7 @@ class NodeCollector:
             "ottla_share_delivered_records", "Records handed to members.", labels=names
         )
         # Not made by looking: where there are no share groups there is nothing to load.
-        for led in self._node.shares if "shares" in vars(self._node) else ():
+        for led in self._node.services.shares.made or ():
             if led.machine is not None:
                 labels = [led.key.group_id, led.hosted.topic, str(led.key.partition)]
                 start.add_metric(labels, led.machine.start_offset)
@@ -130,10 +130,10 @@ class NodeCollector:
         lost = CounterMetricFamily(
             "ottla_share_dead_letters_lost", "Dead letters not written; see log.", labels=["group"]
         )
-        if "dead_letters" in vars(self._node):
-            for group, count in self._node.dead_letters.written.items():
+        if (dead_letters := self._node.services.dead_letters.made) is not None:
+            for group, count in dead_letters.written.items():
                 letters.add_metric([group], count)
-            for group, count in self._node.dead_letters.lost.items():
+            for group, count in dead_letters.lost.items():
                 lost.add_metric([group], count)
         yield from (letters, lost)
 

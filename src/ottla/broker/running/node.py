@@ -12,59 +12,40 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
+from ottla.broker.cluster import Cluster
 from ottla.broker.errors import ApiError
 from ottla.broker.hosting.data import METADATA_FILE, Data
 from ottla.broker.hosting.flusher import GroupFlusher
 from ottla.broker.hosting.partitions import Partitions
 from ottla.broker.running.jobs import Jobs
+from ottla.broker.running.services import Services
 from ottla.broker.running.settings import Listener, Settings
 from ottla.broker.serving.connection import Connection
 from ottla.broker.serving.context import Peer
 from ottla.broker.serving.dispatch import Dispatcher
 from ottla.broker.serving.fetch_sessions import FetchSessions
+from ottla.broker.workers import BLOCKING_THREADS, Workers
 from ottla.clock import SYSTEM
 from ottla.log.errors import LogError
-from ottla.metadata.changes.apply import apply
 from ottla.metadata.changes.configs import SetFeature
 from ottla.metadata.changes.nodes import RegisterBroker, SetBrokerFenced
 from ottla.metadata.errors import ChangeRefused, StoreError
 from ottla.metadata.image import Endpoint
-from ottla.metadata.names import (
-    CONSUMER_OFFSETS_TOPIC,
-    SHARE_GROUP_STATE_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-)
 from ottla.metadata.stores.sqlite import MEMORY, SqliteMetadataStore
-from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
-    from uuid import UUID
 
-    from ottla.broker.coordinators.groups import GroupService
-    from ottla.broker.coordinators.transactions import TransactionService
     from ottla.broker.hosting.partitions import HostedPartition
-    from ottla.broker.running.peers import Peers
-    from ottla.broker.shares.dead_letters import DeadLetters
-    from ottla.broker.shares.partitions import LedSharePartitions
-    from ottla.broker.shares.persister import Persister
-    from ottla.broker.shares.settings import ShareGroupConfigs
-    from ottla.broker.tiering.reads import RemoteReads
-    from ottla.broker.tiering.tiering import Tiering
     from ottla.clock import Clock
     from ottla.metadata.changes.apply import Change
     from ottla.metadata.config.broker import BrokerConfig
-    from ottla.metadata.image import Broker, MetadataImage
-    from ottla.sharing.sessions import ClosedConnection, ShareSession, ShareSessions
+    from ottla.metadata.image import MetadataImage
 
-# Syncs overlap on a disk; more threads than this only queue there.
-BLOCKING_THREADS: Final = 4
 FEATURES: Final = {
     "metadata.version": 25,
     "group.version": 1,
@@ -72,7 +53,6 @@ FEATURES: Final = {
     "share.version": 1,
 }
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -103,19 +83,36 @@ class Node:
         except BaseException:
             self.data.close(clean=self.data.clean)
             raise
-        self.partitions = Partitions(self)
+        self.cluster = Cluster(self.store, config)
+        self.partitions = Partitions(self.cluster, self.data)
         self.fetch_sessions = FetchSessions(
             config.get_int("max.incremental.fetch.session.cache.slots"),
             lambda: random.getrandbits(31),
         )
-        self.executor = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="ottla")
-        self.flusher = GroupFlusher(self.executor, BLOCKING_THREADS)
-        self.dispatcher = Dispatcher(self)
-        self.jobs = Jobs(self)
-        self.tiering: Tiering | None = None
+        self.workers = Workers()
+        self.flusher = GroupFlusher(self.workers.executor, BLOCKING_THREADS)
         self.addresses: dict[str, tuple[str, int]] = {}
         self.servers: list[asyncio.Server] = []
-        self._producer_ids = iter(range(0))
+        requests: dict[int, int] = {}
+        self.services = Services(
+            clock=clock,
+            cluster=self.cluster,
+            settings=self.settings,
+            data=self.data,
+            partitions=self.partitions,
+            appended=self.appended,
+            workers=self.workers,
+            fetch_sessions=self.fetch_sessions,
+            addresses=self.addresses,
+            requests=requests,
+        )
+        self.dispatcher = Dispatcher(self.services, requests)
+        self.jobs = Jobs(
+            self.services,
+            self.dispatcher.connections,
+            self.flusher,
+            self.store.poll if self.shares_metadata else None,
+        )
         self._end_watch: Callable[[], None] = lambda: None
 
     @classmethod
@@ -132,29 +129,22 @@ class Node:
         node = cls(config, path, ephemeral=ephemeral, metadata=metadata, clock=clock)
         try:
             if config.get_bool("remote.log.storage.system.enable"):
-                from ottla.broker.tiering.tiering import Tiering
-
-                node.tiering = Tiering(node)
+                node.services.tiering()
             if not ephemeral:
                 node.data.claim(node.image.cluster_id, node.node_id)
-            adopted = await node.run_blocking(node._adopt) if node.data.all_on_disk() else []
+            adopted = await node.workers.run(node._adopt) if node.data.all_on_disk() else []
             await node._bind()
             node._register(adopted)
             node.data.set_aside_strays(node.image)
             if not node.data.clean:
                 await node._recover()
-            node._end_watch = node.store.watch(node._image_changed)
-            if node.data.partitions_on_disk(CONSUMER_OFFSETS_TOPIC):
-                node.groups.start()
-            if node.data.partitions_on_disk(SHARE_GROUP_STATE_TOPIC):
-                node.persister.coordinators.start()
-            if node.data.partitions_on_disk(TRANSACTION_STATE_TOPIC):
-                node.transactions.start()
+            node._end_watch = node.store.watch(node.services.image_changed)
+            node.services.start()
             node.jobs.start()
             for server in node.servers:
                 await server.start_serving()
-            if node.tiering is not None:
-                node.tiering.start()
+            if node.services.tiering.made is not None:
+                node.services.tiering.made.start()
         except BaseException:
             await node._undo()
             raise
@@ -165,144 +155,24 @@ class Node:
         for server in self.servers:
             server.close()
         await self.jobs.stop()
-        if self.tiering is not None:
+        if self.services.tiering.made is not None:
             # It talks to this node as a client does.
-            await self.tiering.stop()
+            await self.services.tiering.made.stop()
         for connection in tuple(self.dispatcher.connections):
             connection.close()
         # From here on the image may say that others lead what this node still has to close.
         self._end_watch()
         if self.shares_metadata:
             self._fence()
-        if "shares" in vars(self):
-            await self.shares.close()
-        if "transactions" in vars(self):
-            await self.transactions.close()
-        if "groups" in vars(self):
-            await self.groups.close()
-        if "persister" in vars(self):
-            await self.persister.coordinators.close()
-        if "peers" in vars(self):
-            await self.peers.close()
+        await self.services.stop()
         await self.flusher.drain()
-        await self.run_blocking(self._close_data)
+        await self.workers.run(self._close_data)
         self.store.close()
-        self.executor.shutdown()
-
-    # -- what handlers use ------------------------------------------------------------------------
-
-    @cached_property
-    def groups(self) -> GroupService:
-        """The group coordinators; a broker whose clients use no groups never loads them."""
-        from ottla.broker.coordinators.groups import GroupService
-
-        return GroupService(self)
-
-    @cached_property
-    def persister(self) -> Persister:
-        """Durable share state; like the groups, loaded only where share groups are used."""
-        from ottla.broker.shares.persister import Persister
-
-        return Persister(self)
-
-    @cached_property
-    def transactions(self) -> TransactionService:
-        """The transaction coordinators; loaded where a transactional id is used."""
-        from ottla.broker.coordinators.transactions import TransactionService
-
-        return TransactionService(self)
-
-    @cached_property
-    def shares(self) -> LedSharePartitions:
-        from ottla.broker.shares.partitions import LedSharePartitions
-
-        return LedSharePartitions(self)
-
-    @cached_property
-    def share_sessions(self) -> ShareSessions:
-        from ottla.sharing.sessions import ShareSessions
-
-        return ShareSessions(self.config.get_int("group.share.max.share.sessions"))
-
-    @cached_property
-    def share_configs(self) -> ShareGroupConfigs:
-        from ottla.broker.shares.settings import ShareGroupConfigs
-
-        return ShareGroupConfigs(self)
-
-    @cached_property
-    def dead_letters(self) -> DeadLetters:
-        from ottla.broker.shares.dead_letters import DeadLetters
-
-        return DeadLetters(self)
-
-    @cached_property
-    def peers(self) -> Peers:
-        from ottla.broker.running.peers import Peers
-
-        return Peers(self)
-
-    def remote_reads(self) -> RemoteReads:
-        """For what is in the remote tier alone; `ApiError` if this node has none."""
-        if self.tiering is None:
-            raise ApiError(
-                ErrorCode.REPLICA_NOT_AVAILABLE, "remote.log.storage.system.enable is false."
-            )
-        return self.tiering.reads
-
-    async def drop_share_state(self, topic_ids: frozenset[UUID]) -> None:
-        """Forget the share state of deleted topics, if there ever was any."""
-        if "persister" in vars(self):
-            await self.persister.drop_topics(topic_ids)
-
-    def prune_share_state(self) -> None:
-        if "persister" in vars(self):
-            self.persister.prune()
-
-    def connection_closed(self, connection_id: int) -> None:
-        """What a client held for its connection's sake goes back."""
-        if "share_sessions" not in vars(self):
-            return
-        grace = self.share_configs.of
-        closed = self.share_sessions.connection_closed(
-            connection_id, lambda group: grace(group).session_grace > 0
-        )
-        self._release_sessions(closed)
-        for session in closed.kept:
-            asyncio.get_running_loop().call_later(
-                grace(session.group).session_grace, self._grace_ended, session
-            )
-
-    def _grace_ended(self, session: ShareSession) -> None:
-        self._release_sessions(self.share_sessions.grace_ended(session))
-
-    def _release_sessions(self, closed: ClosedConnection) -> None:
-        for session in closed.sessions:
-            for topic_id, index in session.partitions:
-                self.shares.release(session.group, session.member, topic_id, index)
-        for group in closed.idle_groups:
-            self.shares.drop_group(group)
+        self.workers.close()
 
     @property
     def image(self) -> MetadataImage:
         return self.store.image
-
-    def endpoints(self, listener: str) -> list[tuple[Broker, Endpoint]]:
-        """The brokers that are up, with the address of their listener of this name."""
-        return [
-            (broker, broker.listeners[listener])
-            for broker in self.image.brokers.values()
-            if not broker.fenced and listener in broker.listeners
-        ]
-
-    def propose(self, change: Change) -> MetadataImage:
-        """Make a change to the cluster; it is durable, and this node has adopted it, on return."""
-        with _store_errors():
-            return self.store.propose(change)
-
-    def try_out(self, change: Change) -> MetadataImage:
-        """What a change would lead to."""
-        return apply(self.image, change)
 
     def appended(self, partitions: Sequence[HostedPartition]) -> Awaitable[None] | None:
         """To be called after appends; what to await for their durability, if that is asked for."""
@@ -315,17 +185,6 @@ class Node:
             if hosted.log.unflushed >= hosted.log.config.flush_messages:
                 self.flusher.join([hosted])
         return None
-
-    def next_producer_id(self) -> int:
-        producer_id = next(self._producer_ids, None)
-        if producer_id is None:
-            with _store_errors():
-                self._producer_ids = iter(self.store.allocate_producer_ids(self.node_id))
-            producer_id = next(self._producer_ids)
-        return producer_id
-
-    async def run_blocking(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self.executor, function)
 
     # -- starting and stopping --------------------------------------------------------------------
 
@@ -385,24 +244,9 @@ class Node:
         """After an unclean stop every log is walked before anyone may ask for it."""
         for topic, index in self.data.all_on_disk():
             try:
-                await self.run_blocking(partial(self.partitions.find, topic, index))
+                await self.workers.run(partial(self.partitions.find, topic, index))
             except (ApiError, LogError):
                 logger.exception("could not recover %s-%d", topic, index)
-
-    def _image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
-        moved = before.topics_by_name is not after.topics_by_name
-        # Coordinators let go before the logs they append to are closed.
-        if moved and "persister" in vars(self):
-            self.persister.coordinators.leaders_changed(after)
-        if moved and "transactions" in vars(self):
-            self.transactions.leaders_changed(after)
-        if moved and "groups" in vars(self):
-            self.groups.topics_changed(after)
-        self.partitions.image_changed(before, after)
-        if self.tiering is not None:
-            self.tiering.image_changed(before, after)
-        if moved and "shares" in vars(self):
-            self.shares.drop_moved()
 
     def _close_data(self) -> None:
         # What is deleted next need not be left in good order.
@@ -422,14 +266,4 @@ class Node:
         self.partitions.close(clean=False)
         self.data.close(clean=False)
         self.store.close()
-        self.executor.shutdown()
-
-
-@contextmanager
-def _store_errors() -> Iterator[None]:
-    """A metadata store that fails (its disk is full, say) is an answer, not the broker's end."""
-    try:
-        yield
-    except StoreError as error:
-        logger.error("the metadata store takes no changes: %s", error)  # noqa: TRY400
-        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self.workers.close()

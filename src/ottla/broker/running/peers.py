@@ -13,7 +13,7 @@ from ottla.client.cluster.connection import Address, Connection
 from ottla.client.errors import ClientError
 
 if TYPE_CHECKING:
-    from ottla.broker.running.node import Node
+    from ottla.broker.cluster import Cluster
 
 PEER_TIMEOUT_SECONDS: Final = 5.0
 
@@ -25,8 +25,8 @@ class PeerUnreachable(Exception):
 class Peers:
     """The other nodes, as seen from this one."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._connections: dict[int, asyncio.Task[Connection]] = {}
 
     async def ask(self, node_id: int, request: Any, version: int) -> Any:
@@ -46,18 +46,18 @@ class Peers:
         return opening
 
     async def _open(self, node_id: int) -> Connection:
-        broker = self._node.image.brokers.get(node_id)
+        broker = self._cluster.image.brokers.get(node_id)
         if broker is None or broker.fenced or not broker.listeners:
             raise PeerUnreachable(f"node {node_id} is not up")
-        wanted = self._node.config.parsed("inter.broker.listener.name")
+        wanted = self._cluster.config.parsed("inter.broker.listener.name")
         endpoint = broker.listeners.get(str(wanted)) or next(iter(broker.listeners.values()))
         connection = Connection(
-            Address(endpoint.host, endpoint.port), f"ottla-node-{self._node.node_id}"
+            Address(endpoint.host, endpoint.port), f"ottla-node-{self._cluster.node_id}"
         )
         await connection.open()
         return connection
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         connections, self._connections = self._connections, {}
         for opening in connections.values():
             if opening.done() and not opening.cancelled() and opening.exception() is None:

@@ -6,16 +6,14 @@ Handlers are named, not imported: a broker that is only asked to produce never l
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ottla.broker.serving.context import RequestContext
-
-    Handler = Callable[[RequestContext, Any], Any | Awaitable[Any] | None]
+    Handler = Callable[..., Any | Awaitable[Any] | None]
 
 
 class Served(NamedTuple):
@@ -87,8 +85,12 @@ SERVED: dict[int, Served] = {
 }
 
 
-@cache
 def handler_of(api_key: int) -> Handler:
     module, _, function = SERVED[api_key].handler.partition(":")
     handler: Handler = getattr(import_module(f"ottla.broker.handlers.{module}"), function)
     return handler
+
+
+def services_of(handler: Handler) -> list[str]:
+    """The names of the services that a handler takes after context and request."""
+    return list(signature(handler).parameters)[2:]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from ottla.broker.running.node import Node
     from ottla.wire.writers import Parts
 
 
@@ -41,7 +40,6 @@ class Peer:
 
 @dataclass(slots=True)
 class RequestContext:
-    node: Node
     peer: Peer
     api_key: int
     version: int

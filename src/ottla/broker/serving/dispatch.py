@@ -1,10 +1,11 @@
 """From a frame to the handler that answers it, and from its result to bytes.
 
-A handler is a plain function of context and request. It returns the response; an awaitable of it
-when it has to wait (`Pipelined` when that need not hold what comes after, which the end of a wait
-may be, too); or None when the client wants no answer (Produce with acks=0). Unknown keys and
-versions outside the served range raise, and the connection closes, as Kafka does; only ApiVersions
-answers every version, so that clients can find common ground.
+A handler is a plain function of context, request and the services it uses, which it names as its
+further parameters (`running.services`); they are looked up once for each API. It returns the
+response; an awaitable of it when it has to wait (`Pipelined` when that need not hold what comes
+after, which the end of a wait may be, too); or None when the client wants no answer (Produce with
+acks=0). Unknown keys and versions outside the served range raise, and the connection closes, as
+Kafka does; only ApiVersions answers every version, so that clients can find common ground.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.serving.apis import SERVED, handler_of
+from ottla.broker.serving.apis import SERVED, handler_of, services_of
 from ottla.broker.serving.context import Pipelined, RequestContext
 from ottla.broker.serving.request_memory import RequestMemory
 from ottla.wire.errors import MalformedMessage, UnknownApiKey, UnsupportedVersion
@@ -29,7 +30,8 @@ from ottla.wire.messages import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from ottla.broker.running.node import Node
+    from ottla.broker.running.services import Services
+    from ottla.broker.serving.apis import Handler
     from ottla.broker.serving.connection import Connection
     from ottla.broker.serving.context import Parked, Peer
     from ottla.wire.writers import Parts
@@ -42,19 +44,20 @@ logger = logging.getLogger(__name__)
 class Dispatcher:
     """Routes requests of all connections, and knows which connections there are."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, services: Services, requests: dict[int, int]) -> None:
+        self._services = services
+        self._handlers: dict[int, tuple[Handler, tuple[Any, ...]]] = {}
         self.connections: set[Connection] = set()
         self.hosts: Counter[str] = Counter()
-        self.memory = RequestMemory(node.settings.queued_max_request_bytes)
-        self.requests: dict[int, int] = {}
+        self.memory = RequestMemory(services.settings.queued_max_request_bytes)
+        self.requests = requests
 
     def opened(self, connection: Connection) -> None:
         """Count a new connection; one too many, of all or of its address, closes at once."""
         self.connections.add(connection)
         host = connection.peer.host
         self.hosts[host] += 1
-        settings = self._node.settings
+        settings = self._services.settings
         if len(self.connections) > settings.max_connections:
             logger.warning("refused a connection of %s: max.connections is reached", host)
             connection.close()
@@ -64,7 +67,7 @@ class Dispatcher:
 
     def closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
-        self._node.connection_closed(connection.peer.connection_id)
+        self._services.connection_closed(connection.peer.connection_id)
         host = connection.peer.host
         self.hosts[host] -= 1
         if not self.hosts[host]:
@@ -83,13 +86,14 @@ class Dispatcher:
         self.requests[api_key] = self.requests.get(api_key, 0) + 1
         if not served.min_version <= version <= served.max_version:
             if api_key == API_VERSIONS:
-                return self._unsupported_api_versions(peer, correlation_id)
+                return self._unsupported_api_versions(correlation_id)
             expected = f"{served.min_version} to {served.max_version}"
             raise UnsupportedVersion(expected, version, f"API {api_key}")
         header = read_request_header(frame)
         request = read_request(header, frame)
-        context = RequestContext(self._node, peer, api_key, version, header.client_id)
-        response = handler_of(api_key)(context, request)
+        context = RequestContext(peer, api_key, version, header.client_id)
+        handler, services = self._handlers.get(api_key) or self._prepare(api_key)
+        response = handler(context, request, *services)
         if response is None:
             return None
         if isinstance(response, Pipelined):
@@ -97,6 +101,13 @@ class Dispatcher:
         if isinstance(response, tuple):
             return response_parts(api_key, version, correlation_id, response)
         return self._later(api_key, version, correlation_id, response)
+
+    def _prepare(self, api_key: int) -> tuple[Handler, tuple[Any, ...]]:
+        """The handler of an API, and what it asks for."""
+        handler = handler_of(api_key)
+        services = tuple(getattr(self._services, name) for name in services_of(handler))
+        self._handlers[api_key] = handler, services
+        return handler, services
 
     async def _later(
         self, api_key: int, version: int, correlation_id: int, response: Awaitable[Any]
@@ -110,9 +121,9 @@ class Dispatcher:
             return Pipelined(asyncio.ensure_future(answer))
         return response_parts(api_key, version, correlation_id, body)
 
-    def _unsupported_api_versions(self, peer: Peer, correlation_id: int) -> Parts:
+    def _unsupported_api_versions(self, correlation_id: int) -> Parts:
         """Version 0 with error 35: the one form every client can read."""
         from ottla.broker.handlers.api_versions import unsupported_version
 
-        context = RequestContext(self._node, peer, API_VERSIONS, 0, None)
-        return response_parts(API_VERSIONS, 0, correlation_id, unsupported_version(context))
+        answer = unsupported_version(self._services.cluster)
+        return response_parts(API_VERSIONS, 0, correlation_id, answer)

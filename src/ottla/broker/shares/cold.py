@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.broker.hosting.partitions import HostedPartition
-    from ottla.broker.running.node import Node
+    from ottla.broker.running.services import Lazy
     from ottla.broker.tiering.reads import RemoteRead
+    from ottla.broker.tiering.tiering import Tiering
     from ottla.log.index import AbortedTransaction
     from ottla.tier.reading.remote_read import RemoteRecords
 
@@ -57,8 +58,10 @@ class _Held:
 class ColdReads:
     """For one share-partition; `wake` is called when there is more to see."""
 
-    def __init__(self, node: Node, hosted: HostedPartition, wake: Callable[[], None]) -> None:
-        self._node = node
+    def __init__(
+        self, tiering: Lazy[Tiering], hosted: HostedPartition, wake: Callable[[], None]
+    ) -> None:
+        self._tiering = tiering
         self._hosted = hosted
         self._wake = wake
         self._read: RemoteRead | None = None
@@ -81,7 +84,7 @@ class ColdReads:
 
     def _begin(self, offset: int, *, committed: bool) -> None:
         try:
-            read = self._node.remote_reads().begin(
+            read = self._tiering().reads.begin(
                 self._hosted, offset, PIECE_BYTES, at_least_one=True, committed=committed
             )
         except ApiError:

@@ -32,9 +32,13 @@ from ottla.wire.schema.produce import PartitionProduceData, ProduceRequest, Topi
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from ottla.broker.hosting.partitions import HostedPartition
-    from ottla.broker.running.node import Node
+    from ottla.broker.cluster import Cluster
+    from ottla.broker.hosting.partitions import Appended, HostedPartition, Partitions
+    from ottla.broker.running.peers import Peers
+    from ottla.broker.running.services import Lazy
     from ottla.broker.shares.settings import DeadLetterTopic
+    from ottla.broker.tiering.tiering import Tiering
+    from ottla.clock import Clock
     from ottla.metadata.image import Topic
     from ottla.sharing.values import Archived
     from ottla.wire.batch import RecordBatch
@@ -60,8 +64,21 @@ logger = logging.getLogger(__name__)
 class DeadLetters:
     """Writes them, and counts by group what was written and what could not be."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        cluster: Cluster,
+        partitions: Partitions,
+        appended: Appended,
+        peers: Lazy[Peers],
+        tiering: Lazy[Tiering],
+        clock: Clock,
+    ) -> None:
+        self._clock = clock
+        self._cluster = cluster
+        self._partitions = partitions
+        self._appended = appended
+        self._peers = peers
+        self._tiering = tiering
         self.written: Counter[str] = Counter()
         self.lost: Counter[str] = Counter()
 
@@ -73,12 +90,12 @@ class DeadLetters:
         for one in archived:
             first = one.first_offset
             try:
-                async for part, records in _parts(self._node, source, one, copy=to.copy_records):
+                async for part, records in _parts(self._tiering, source, one, copy=to.copy_records):
                     first = part.first_offset
                     for count, batch in letter_batches(
                         dead_letters(origin, part, records),
                         self._max_bytes(to.name),
-                        self._node.clock.wall_ms(),
+                        self._clock.wall_ms(),
                     ):
                         await self._append(to.name, source.index, batch)
                         self.written[group] += count
@@ -98,32 +115,34 @@ class DeadLetters:
 
     def _topic(self, name: str) -> Topic:
         """The topic, made if that is allowed, if it takes dead letters."""
-        node = self._node
-        topic = node.image.topic(name)
+        cluster = self._cluster
+        topic = cluster.image.topic(name)
         if topic is None:
-            if not node.config.get_bool("errors.deadletterqueue.auto.create.topics.enable"):
+            if not cluster.config.get_bool("errors.deadletterqueue.auto.create.topics.enable"):
                 raise ApiError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     f"create it with {ENABLE}=true, or set "
                     "errors.deadletterqueue.auto.create.topics.enable=true on the broker",
                 )
             topic = self._create(name)
-        if not resolve_topic_config(node.image, name, node.config).get_bool(ENABLE):
+        if not resolve_topic_config(cluster.image, name, cluster.config).get_bool(ENABLE):
             raise ApiError(ErrorCode.POLICY_VIOLATION, f"set {ENABLE}=true on it to allow that")
         return topic
 
     def _create(self, name: str) -> Topic:
         try:
-            return create_topic(self._node, name, configs={ENABLE: "true"})
+            return create_topic(self._cluster, name, configs={ENABLE: "true"})
         except ApiError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
         # Another node was quicker; being refused is how this one has heard of it.
-        return self._node.image.topics_by_name[name]
+        return self._cluster.image.topics_by_name[name]
 
     def _max_bytes(self, name: str) -> int:
-        node = self._node
-        return resolve_topic_config(node.image, name, node.config).get_int("max.message.bytes")
+        cluster = self._cluster
+        return resolve_topic_config(cluster.image, name, cluster.config).get_int(
+            "max.message.bytes"
+        )
 
     async def _append(self, name: str, origin: int, batch: bytearray) -> None:
         pause = FIRST_PAUSE_SECONDS
@@ -132,7 +151,7 @@ class DeadLetters:
             index = origin % len(partitions)
             leader = partitions[index].leader
             try:
-                if leader == self._node.node_id:
+                if leader == self._cluster.node_id:
                     await self._append_here(name, index, batch)
                 else:
                     await self._append_there(leader, name, index, batch)
@@ -145,12 +164,11 @@ class DeadLetters:
             pause *= 2
 
     async def _append_here(self, name: str, index: int, records: bytearray) -> None:
-        node = self._node
-        hosted = node.partitions.find(name, index)
-        now = node.clock.wall_ms()
+        hosted = self._partitions.find(name, index)
+        now = self._clock.wall_ms()
         batch = validate_produce(memoryview(records), hosted.log.config, now_ms=now)
         hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=now)
-        if (durable := node.appended([hosted])) is not None:
+        if (durable := self._appended([hosted])) is not None:
             await durable
         if not hosted.log.online:
             raise StorageFailure(f"{hosted!r} went offline")
@@ -161,7 +179,7 @@ class DeadLetters:
             None, -1, PRODUCE_TIMEOUT_MS, [TopicProduceData(name, partition_data=data)]
         )
         try:
-            answer = await self._node.peers.ask(leader, request, PRODUCE_VERSION)
+            answer = await self._peers().ask(leader, request, PRODUCE_VERSION)
         except PeerUnreachable as error:
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, str(error)) from error
         row = answer.responses[0].partition_responses[0]
@@ -170,7 +188,7 @@ class DeadLetters:
 
 
 async def _parts(
-    node: Node, source: HostedPartition, archived: Archived, *, copy: bool
+    tiering: Lazy[Tiering], source: HostedPartition, archived: Archived, *, copy: bool
 ) -> AsyncIterator[tuple[Archived, dict[int, Record]]]:
     """The range in parts, with what the log still holds of each, if that is to be copied."""
     log = source.log
@@ -182,7 +200,7 @@ async def _parts(
             offset = gone + 1
             continue
         try:
-            chunks = await _read(node, source, offset)
+            chunks = await _read(tiering, source, offset)
             batches = [batch for chunk in chunks for batch in iter_batches(memoryview(chunk))]
         except BatchError:
             break  # nothing can be found in there: the letters say so much
@@ -199,7 +217,9 @@ async def _parts(
         yield archived._replace(first_offset=offset), {}
 
 
-async def _read(node: Node, source: HostedPartition, offset: int) -> Sequence[bytes | memoryview]:
+async def _read(
+    tiering: Lazy[Tiering], source: HostedPartition, offset: int
+) -> Sequence[bytes | memoryview]:
     """Batches from an offset on; none if the remote tier, which has them, cannot give them."""
     log = source.log
     try:
@@ -207,7 +227,7 @@ async def _read(node: Node, source: HostedPartition, offset: int) -> Sequence[by
             offset, READ_BYTES, upper_bound_offset=log.high_watermark, min_one_message=True
         )
     except OffsetMovedToTieredStorage:
-        reads = node.remote_reads()
+        reads = tiering().reads
         read = reads.begin(source, offset, READ_BYTES, at_least_one=True, committed=False)
         if read is None:
             return []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.errors import ApiError
 from ottla.broker.hosting.partitions import topic_uuid
@@ -29,19 +29,42 @@ from ottla.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 
-    from ottla.broker.hosting.partitions import HostedPartition
-    from ottla.broker.running.node import Node
+    from ottla.broker.coordinators.groups import GroupService
+    from ottla.broker.hosting.partitions import HostedPartition, Partitions
+    from ottla.broker.running.services import Lazy
+    from ottla.broker.shares.dead_letters import DeadLetters
+    from ottla.broker.shares.persister import Persister
     from ottla.broker.shares.reads import Delivered
-    from ottla.broker.shares.settings import ShareGroupConfig
+    from ottla.broker.shares.settings import ShareGroupConfig, ShareGroupConfigs
+    from ottla.broker.tiering.tiering import Tiering
+    from ottla.clock import Clock
+    from ottla.metadata.image import MetadataImage
     from ottla.sharing.values import Ack, Archived, FetchTurn, Write
 
 logger = logging.getLogger(__name__)
 
 
+class Collaborators(NamedTuple):
+    """The services that share-partitions use."""
+
+    clock: Clock
+    configs: Lazy[ShareGroupConfigs]
+    persister: Lazy[Persister]
+    groups: Lazy[GroupService]
+    dead_letters: Lazy[DeadLetters]
+    tiering: Lazy[Tiering]
+
+
 class LedSharePartition:
     """One share-partition: its machine once it is loaded."""
 
-    def __init__(self, node: Node, key: ShareKey, hosted: HostedPartition) -> None:
+    def __init__(
+        self,
+        shares: LedSharePartitions,
+        services: Collaborators,
+        key: ShareKey,
+        hosted: HostedPartition,
+    ) -> None:
         self.key = key
         self.hosted = hosted
         self.machine: SharePartition | None = None
@@ -51,9 +74,10 @@ class LedSharePartition:
         self.waiters: set[Callable[[], None]] = set()
         self._was_full = False
         """Whether somebody who waits found the window full."""
-        self._node = node
+        self._shares = shares
+        self._services = services
         self._ahead = ReadAhead(hosted.log)
-        self._cold = ColdReads(node, hosted, self.wake)
+        self._cold = ColdReads(services.tiering, hosted, self.wake)
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0
         self._last_waiting: asyncio.Future[None] | None = None
@@ -63,7 +87,7 @@ class LedSharePartition:
 
     @property
     def _config(self) -> ShareGroupConfig:
-        return self._node.share_configs.of(self.key.group_id)
+        return self._services.configs().of(self.key.group_id)
 
     def _up_to_date(self) -> SharePartition | None:
         """The machine with the group's settings as they are now."""
@@ -75,10 +99,10 @@ class LedSharePartition:
 
     async def _load(self) -> ErrorCode:
         """What the client is told if it cannot be loaded; NONE when it is."""
-        node = self._node
-        await node.shares.writes_ended(self.key)
-        answer = await node.persister.ask(
-            m.ReadState(self.key, node.groups.topics, self.hosted.leader_epoch),
+        services = self._services
+        await self._shares.writes_ended(self.key)
+        answer = await services.persister().ask(
+            m.ReadState(self.key, services.groups().topics, self.hosted.leader_epoch),
             m.ReadStateResponse,
         )
         if answer.error != ErrorCode.NONE:
@@ -87,7 +111,9 @@ class LedSharePartition:
         resolved = start < 0
         if resolved:
             try:
-                start = await resolve_start(self._config.reset, self.hosted, node)
+                start = await resolve_start(
+                    self._config.reset, self.hosted, services.tiering, services.clock
+                )
             except ApiError:
                 # The remote tier cannot say yet; a client is not told, and comes again.
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -111,7 +137,7 @@ class LedSharePartition:
         """
         if not self.loading.done() or self.loading.cancelled():
             return
-        self._node.shares.drop(self.key)
+        self._shares.drop(self.key)
         code = self.loading.result()
         if code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
             raise ApiError(code)
@@ -121,7 +147,7 @@ class LedSharePartition:
         self.dropped = True
         self.machine = None
         self.loading.cancel()
-        self._node.shares.reads.drop(self._ahead)
+        self._shares.reads.drop(self._ahead)
         if self._timer is not None:
             self._timer.cancel()
         self.wake()
@@ -140,7 +166,7 @@ class LedSharePartition:
         if machine is None:
             return NOTHING
         committed = self._config.reads_committed
-        ahead = self._node.shares.reads.use(self._ahead)
+        ahead = self._shares.reads.use(self._ahead)
         delivered = deliver(
             self.hosted.log,
             ahead,
@@ -149,7 +175,7 @@ class LedSharePartition:
             turn,
             max_bytes,
             committed=committed,
-            now_ms=self._node.clock.monotonic_ms(),
+            now_ms=self._services.clock.monotonic_ms(),
         )
         if not delivered.offsets and not machine.can_acquire:
             self._was_full = True
@@ -167,7 +193,7 @@ class LedSharePartition:
         if machine is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         try:
-            write = machine.acknowledge(member, acks, self._node.clock.monotonic_ms())
+            write = machine.acknowledge(member, acks, self._services.clock.monotonic_ms())
         except ShareError as error:
             return error.code
         self._arm()
@@ -178,7 +204,7 @@ class LedSharePartition:
     def release(self, member: str) -> None:
         """The member is gone; what it holds goes to others."""
         if (machine := self._up_to_date()) is not None:
-            self._send(machine.release(member, self._node.clock.monotonic_ms()))
+            self._send(machine.release(member, self._services.clock.monotonic_ms()))
             self._arm()
             self.wake()
 
@@ -207,20 +233,22 @@ class LedSharePartition:
                 return ErrorCode.NONE
             logger.warning("share state of %s: %s", self.key, answer.message or answer.error.name)
             if answer.error in FENCING:
-                self._node.shares.drop_one(self)
+                self._shares.drop_one(self)
             else:
-                self._send(machine.write_failed(write.write_id, self._node.clock.monotonic_ms()))
+                self._send(
+                    machine.write_failed(write.write_id, self._services.clock.monotonic_ms())
+                )
                 self._arm()
                 self.wake()
             return client_error(answer.error)
 
-        return self._node.shares.in_background(self.key, settle())
+        return self._shares.in_background(self.key, settle())
 
     def _persist(self, write: Write) -> Awaitable[m.StateResponse]:
-        return self._node.persister.write(
+        return self._services.persister().write(
             m.WriteState(
                 self.key,
-                self._node.groups.topics,
+                self._services.groups().topics,
                 write.state_epoch,
                 self.hosted.leader_epoch,
                 write.start_offset,
@@ -250,7 +278,7 @@ class LedSharePartition:
                     await asyncio.wait([before])
                 if given_up and to is not None and not self.hosted.gone:
                     group = self.key.group_id
-                    await self._node.dead_letters.write(to, group, self.hosted, given_up)
+                    await self._services.dead_letters().write(to, group, self.hosted, given_up)
                 sent = self._persist(write)
             finally:
                 started.set_result(None)
@@ -267,14 +295,14 @@ class LedSharePartition:
             return
         if self._timer is not None:
             self._timer.cancel()
-        delay = max(0, deadline - self._node.clock.monotonic_ms()) / 1000
+        delay = max(0, deadline - self._services.clock.monotonic_ms()) / 1000
         self._armed_for = deadline
         self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
         if (machine := self._up_to_date()) is not None:
-            write = machine.tick(self._node.clock.monotonic_ms())
+            write = machine.tick(self._services.clock.monotonic_ms())
             self._arm()
             if write is not None:
                 self._send(write)
@@ -284,9 +312,10 @@ class LedSharePartition:
 class LedSharePartitions:
     """All of them, by key."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, partitions: Partitions, services: Collaborators) -> None:
         self.reads = KeptReads()
-        self._node = node
+        self._partitions = partitions
+        self._services = services
         self._led: dict[ShareKey, LedSharePartition] = {}
         self._writes: dict[ShareKey, set[asyncio.Future[ErrorCode]]] = {}
 
@@ -295,18 +324,18 @@ class LedSharePartitions:
 
     def find(self, group: str, topic_id: bytes, index: int) -> LedSharePartition:
         """The share-partition, which begins to load if it is new; `ApiError` if not led here."""
-        hosted = self._node.partitions.find_by_id(topic_id, index)
+        hosted = self._partitions.find_by_id(topic_id, index)
         key = ShareKey(group, topic_uuid(topic_id), index)
         led = self._led.get(key)
         if led is None or led.hosted is not hosted:
             if led is not None:
                 led.drop()
-            led = self._led[key] = LedSharePartition(self._node, key, hosted)
+            led = self._led[key] = LedSharePartition(self, self._services, key, hosted)
         return led
 
     def loaded(self, group: str, topic_id: bytes, index: int) -> LedSharePartition:
         """One that somebody has fetched from, or `ApiError`."""
-        self._node.partitions.find_by_id(topic_id, index)
+        self._partitions.find_by_id(topic_id, index)
         led = self._led.get(ShareKey(group, topic_uuid(topic_id), index))
         if led is None or led.machine is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -335,8 +364,10 @@ class LedSharePartitions:
         for led in self.of_group(group):
             self.drop(led.key)
 
-    def drop_moved(self) -> None:
+    def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
         """Drop those whose partition is deleted, or led by another node now."""
+        if before.topics_by_name is after.topics_by_name:
+            return
         for key, led in tuple(self._led.items()):
             if led.hosted.gone:
                 self.drop(key)
@@ -367,7 +398,7 @@ class LedSharePartitions:
         while writes := self._writes.get(key):
             await asyncio.wait(writes)
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         for key in tuple(self._led):
             self.drop(key)
         # What is not written is delivered again; the next life need not wait for it.

@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
     from uuid import UUID
 
-    from ottla.broker.running.node import Node
+    from ottla.broker.coordinators.log import Hosting
+    from ottla.broker.running.peers import Peers
     from ottla.coordination.machine import Effect
     from ottla.coordination.share_state.records import ShareKey, StateRecord
+    from ottla.metadata.image import MetadataImage
 
 ReplyT = TypeVar("ReplyT", m.StateResponse, m.ReadStateResponse, m.StateSummaryResponse)
 
@@ -51,19 +53,32 @@ TRY_AGAIN_ELSEWHERE: Final = TRY_AGAIN | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 class Persister:
     """Asks the share coordinator of a key, here or elsewhere."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._elsewhere = RemoteCoordinators(node.peers)
+    def __init__(self, hosting: Hosting, peers: Peers) -> None:
+        self._cluster = hosting.cluster
+        self._data = hosting.data
+        self._partitions = hosting.partitions
+        self._elsewhere = RemoteCoordinators(peers)
         self._snapshots: dict[int, SnapshotIndex] = {}
         self._writing: dict[ShareKey, asyncio.Future[m.StateResponse]] = {}
         self.coordinators: CoordinatorService[m.StateRequest, StateRecord, m.StateReply] = (
             CoordinatorService(
-                node, SHARE_GROUP_STATE_TOPIC, self._machine, _no_effects, self._note
+                hosting, SHARE_GROUP_STATE_TOPIC, self._machine, _no_effects, self._note
             )
         )
 
+    def start(self) -> None:
+        """Load what has been used before."""
+        self.coordinators.start()
+
+    async def stop(self) -> None:
+        await self.coordinators.close()
+
+    def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
+        if before.topics_by_name is not after.topics_by_name:
+            self.coordinators.leaders_changed(after)
+
     def ensure_topic(self) -> None:
-        config = self._node.config
+        config = self._cluster.config
         self.coordinators.ensure_topic(
             config.get_int("share.coordinator.state.topic.num.partitions"),
             {
@@ -111,7 +126,7 @@ class Persister:
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             answer = await self._ask_once(request, expect)
             # Another node may not know a new topic yet; this one does.
-            is_local = self._leader(request.key) == self._node.node_id
+            is_local = self._leader(request.key) == self._cluster.node_id
             if answer.error not in (TRY_AGAIN if is_local else TRY_AGAIN_ELSEWHERE):
                 break
         return answer
@@ -119,7 +134,7 @@ class Persister:
     async def _ask_once(self, request: m.KeyedRequest, expect: type[ReplyT]) -> ReplyT:
         leader = self._leader(request.key)
         try:
-            if leader == self._node.node_id:
+            if leader == self._cluster.node_id:
                 return await self.coordinators.ask(str(request.key), request, expect)
             if leader < 0:
                 return expect(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -147,11 +162,11 @@ class Persister:
         return self._leader(key)
 
     def _leader(self, key: ShareKey) -> int:
-        topic = self._node.image.topics_by_name[SHARE_GROUP_STATE_TOPIC]
+        topic = self._cluster.image.topics_by_name[SHARE_GROUP_STATE_TOPIC]
         return topic.partitions[key.state_partition(len(topic.partitions))].leader
 
     def _machine(self, index: int) -> ShareStateMachine:
-        config = self._node.config
+        config = self._cluster.config
         self._snapshots[index] = SnapshotIndex()
         return ShareStateMachine(
             ShareStateConfig(
@@ -167,11 +182,11 @@ class Persister:
         """Delete what no share-partition needs any more from the state logs."""
         for index in self.coordinators.loaded:
             snapshots = self._snapshots[index]
-            log = self._node.partitions.find(SHARE_GROUP_STATE_TOPIC, index).log
+            log = self._partitions.find(SHARE_GROUP_STATE_TOPIC, index).log
             needed = min(snapshots.needed_from, log.high_watermark)
             if needed > log.log_start_offset:
                 log.delete_records_before(needed)
-                self._node.data.log_start_moved(SHARE_GROUP_STATE_TOPIC, index, needed)
+                self._data.log_start_moved(SHARE_GROUP_STATE_TOPIC, index, needed)
 
 
 def _no_effects(effect: Effect) -> None:

@@ -9,8 +9,11 @@ from ottla.metadata.config.values import resolve_group_config
 from ottla.sharing.values import ShareSettings
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster import Cluster
     from ottla.broker.hosting.partitions import HostedPartition
-    from ottla.broker.running.node import Node
+    from ottla.broker.running.services import Lazy
+    from ottla.broker.tiering.tiering import Tiering
+    from ottla.clock import Clock
     from ottla.metadata.config.broker import BrokerConfig
     from ottla.metadata.image import MetadataImage
 
@@ -40,19 +43,19 @@ class ShareGroupConfig(NamedTuple):
 class ShareGroupConfigs:
     """The configuration of share groups, resolved once per image: it is looked at all the time."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._version = -1
         self._known: dict[str, ShareGroupConfig] = {}
 
     def of(self, group: str) -> ShareGroupConfig:
-        image = self._node.image
+        image = self._cluster.image
         if image.version != self._version or len(self._known) > MAX_KNOWN:
             self._known.clear()
             self._version = image.version
         config = self._known.get(group)
         if config is None:
-            config = self._known[group] = _resolve(image, group, self._node.config)
+            config = self._known[group] = _resolve(image, group, self._cluster.config)
         return config
 
 
@@ -74,16 +77,18 @@ def _resolve(image: MetadataImage, group: str, broker: BrokerConfig) -> ShareGro
     )
 
 
-async def resolve_start(reset: str, hosted: HostedPartition, node: Node) -> int:
+async def resolve_start(
+    reset: str, hosted: HostedPartition, tiering: Lazy[Tiering], clock: Clock
+) -> int:
     """Where a group begins that has no start offset: what its share.auto.offset.reset says."""
     log = hosted.log
     if reset == "earliest":
         return log.log_start_offset
     if reset == "latest":
         return log.high_watermark
-    since = node.clock.wall_ms() - duration_ms(reset.removeprefix("by_duration:"))
+    since = clock.wall_ms() - duration_ms(reset.removeprefix("by_duration:"))
     if log.log_start_offset < log.local_start_offset:
-        found = await node.remote_reads().offset_for_timestamp(hosted, max(0, since))
+        found = await tiering().reads.offset_for_timestamp(hosted, max(0, since))
     else:
         found = log.offset_for_timestamp(max(0, since))
     return log.high_watermark if found is None else min(found.offset, log.high_watermark)

@@ -67,7 +67,7 @@ def _partitions(tiering: Tiering) -> Iterator[Metric]:
         name: GaugeMetricFamily(f"ottla_tier_{name}", text, labels=names)
         for name, text in families.items()
     }
-    for hosted in tiering.node.partitions:
+    for hosted in tiering.hosted:
         for name, value in _values(tiering, hosted).items():
             found[name].add_metric([hosted.topic, str(hosted.index)], value)
     yield from found.values()

@@ -72,12 +72,12 @@ class Pacer:
         """Requests, without those of our own catalogue."""
         tiering = self._tiering
         events = 0 if tiering.manager is None else tiering.manager.metrics.events
-        return sum(tiering.node.dispatcher.requests.values()) - REQUESTS_PER_EVENT * events
+        return sum(tiering.requests.values()) - REQUESTS_PER_EVENT * events
 
     def _waiting(self) -> int:
         """Bytes that are rolled and not copied."""
         waiting = 0
-        for hosted in self._tiering.node.partitions:
+        for hosted in self._tiering.hosted:
             with suppress(NotReady, LogError):  # or not tiered at all
                 waiting += self._tiering.find(hosted).lag(hosted.log)[1]
         return waiting

@@ -81,7 +81,7 @@ class TieredPartition:
         self.copier = Work(tiering.copiers, self._copy_round)
         self.expirer = Work(tiering.expirers, self._expire_round)
         self._tiering = tiering
-        self._clock = tiering.node.clock
+        self._clock = tiering.clock
         self.is_whole = False
         """Whether all that the log has in the remote tier alone is known to be there, or gone."""
         self._is_seeded = False
@@ -114,7 +114,7 @@ class TieredPartition:
     def _hosted(self) -> HostedPartition:
         """The partition; `NotReady` if it is deleted, or led elsewhere, and nobody told us yet."""
         try:
-            hosted = self._tiering.node.partitions.find(self.tip.topic, self.tip.partition)
+            hosted = self._tiering.hosted.find(self.tip.topic, self.tip.partition)
         except ApiError as error:
             raise NotReady(f"{self.tip} is not here: {error}") from error
         if hosted.topic_id != self.tip.topic_id.bytes:
@@ -177,7 +177,7 @@ class TieredPartition:
             )
             if start > log.log_start_offset:
                 log.raise_log_start(start)
-                self._tiering.node.data.log_start_moved(hosted.topic, hosted.index, start)
+                self._tiering.data.log_start_moved(hosted.topic, hosted.index, start)
                 hosted.wake()
         self._is_seeded = False
         self.is_whole = True
@@ -240,7 +240,7 @@ class TieredPartition:
             candidate,
             lineage,
             segment_id=random_segment_id(),
-            broker_id=tiering.node.node_id,
+            broker_id=tiering.cluster.node_id,
             now_ms=self._clock.wall_ms(),
         )
         copy = SegmentCopy(
@@ -249,7 +249,7 @@ class TieredPartition:
             metadata,
             _files(log, candidate),
             clock_ms=self._clock.wall_ms,
-            max_custom_metadata=tiering.node.config.get_int(
+            max_custom_metadata=tiering.cluster.config.get_int(
                 "remote.log.metadata.custom.metadata.max.bytes"
             ),
         )
@@ -301,11 +301,14 @@ class TieredPartition:
         )
         if decided.log_start > log.log_start_offset:
             log.raise_log_start(decided.log_start)
-            tiering.node.data.log_start_moved(hosted.topic, hosted.index, log.log_start_offset)
+            tiering.data.log_start_moved(hosted.topic, hosted.index, log.log_start_offset)
             hosted.wake()
         for one in decided.start:
             await start_delete(
-                tiering.catalogue, one, broker_id=tiering.node.node_id, now_ms=self._clock.wall_ms()
+                tiering.catalogue,
+                one,
+                broker_id=tiering.cluster.node_id,
+                now_ms=self._clock.wall_ms(),
             )
         for one in decided.finish:
             await self._finish_delete(one)
@@ -319,7 +322,7 @@ class TieredPartition:
                 tiering.catalogue,
                 tiering.storage,
                 one,
-                broker_id=tiering.node.node_id,
+                broker_id=tiering.cluster.node_id,
                 now_ms=self._clock.wall_ms(),
             )
         except RetriableRemoteError:
@@ -340,7 +343,7 @@ class TieredPartition:
                 tiering.catalogue,
                 tiering.storage,
                 one,
-                broker_id=tiering.node.node_id,
+                broker_id=tiering.cluster.node_id,
                 clock_ms=self._clock.wall_ms,
             )
             tiering.count("orphans_swept", self.tip.topic)

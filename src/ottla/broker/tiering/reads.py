@@ -89,7 +89,7 @@ class RemoteReads:
         self._tiering = tiering
         self.pool = Pool(
             lambda: tiering.setting("remote.log.reader.threads"),
-            tiering.node.config.get_int("remote.log.reader.max.pending.tasks"),
+            tiering.cluster.config.get_int("remote.log.reader.max.pending.tasks"),
         )
         self.results: ResultCache[RemoteRecords] = ResultCache(
             tiering.setting("remote.result.cache.bytes")
@@ -98,7 +98,7 @@ class RemoteReads:
             tiering.storage,
             tiering.indexes,
             max_bytes=tiering.setting("remote.result.cache.bytes"),
-            clock_ms=tiering.node.clock.monotonic_ms,
+            clock_ms=tiering.clock.monotonic_ms,
         )
         self._under_way: dict[ReadKey, RemoteRead] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -125,11 +125,11 @@ class RemoteReads:
             return read
         read = RemoteRead(key)
         read.waiting = 1
-        kept = self.results.take(key, self._tiering.node.clock.monotonic_ms())
+        kept = self.results.take(key, self._tiering.clock.monotonic_ms())
         if kept is not None:
             read.end(kept)
             return read
-        if self._tiering.fetch_quota.is_exceeded(self._tiering.node.clock.monotonic_ms()):
+        if self._tiering.fetch_quota.is_exceeded(self._tiering.clock.monotonic_ms()):
             self._tiering.count("fetch_throttled", hosted.topic)
             return None
         try:
@@ -170,12 +170,12 @@ class RemoteReads:
         else:
             self._tiering.read_ended(hosted, None)
             self._tiering.fetch_quota.record(
-                len(records.records), self._tiering.node.clock.monotonic_ms()
+                len(records.records), self._tiering.clock.monotonic_ms()
             )
             self._tiering.count("fetch_bytes", topic, len(records.records))
             if not read.waiting:
                 self.results.put(
-                    read.key, records, len(records.records), self._tiering.node.clock.monotonic_ms()
+                    read.key, records, len(records.records), self._tiering.clock.monotonic_ms()
                 )
             read.end(records)
         finally:
@@ -235,7 +235,7 @@ class RemoteReads:
 
     def expire(self) -> None:
         """Drop what was kept for somebody who did not come."""
-        self.results.expire(self._tiering.node.clock.monotonic_ms())
+        self.results.expire(self._tiering.clock.monotonic_ms())
         self.ahead.expire()
 
     @property
@@ -261,9 +261,7 @@ class RemoteReads:
         except (RemoteStorageError, OSError, WireError, CorruptIndex) as error:
             self._note_failure(hosted, error)
             raise ApiError(code_of(error), str(error)) from error
-        return await self._tiering.node.run_blocking(
-            lambda: hosted.log.offset_for_timestamp(timestamp)
-        )
+        return await self._tiering.workers.run(lambda: hosted.log.offset_for_timestamp(timestamp))
 
     def _remote_only(
         self, hosted: HostedPartition, timestamp: int

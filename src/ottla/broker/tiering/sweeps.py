@@ -50,7 +50,7 @@ class Sweeps:
 
     def topic_deleted(self, topic: Topic) -> None:
         for index, partition in enumerate(topic.partitions):
-            if partition.leader == self._tiering.node.node_id:
+            if partition.leader == self._tiering.cluster.node_id:
                 tip = TopicIdPartition(topic.topic_id, topic.name, index)
                 self._deleted[tip.identity] = tip
 
@@ -101,10 +101,10 @@ class Sweeps:
             tiering.catalogue,
             tiering.storage,
             tip,
-            broker_id=tiering.node.node_id,
-            clock_ms=tiering.node.clock.wall_ms,
+            broker_id=tiering.cluster.node_id,
+            clock_ms=tiering.clock.wall_ms,
             publish_events=is_gone
-            and tiering.node.config.get_bool("remote.partition.delete.events"),
+            and tiering.cluster.config.get_bool("remote.partition.delete.events"),
         )
         await tiering.indexes.evict(segments)
         if self._deleted.pop(tip.identity, None) is not None:
@@ -115,8 +115,8 @@ class Sweeps:
 
     def _to_delete(self) -> list[tuple[TopicIdPartition, bool]]:
         """With each, whether its topic is gone, or only not tiered any more."""
-        node = self._tiering.node
-        image, now = node.image, node.clock.monotonic_ms()
+        tiering = self._tiering
+        image, now = tiering.cluster.image, tiering.clock.monotonic_ms()
         found = [(tip, True) for tip in self._deleted.values()]
         manager = self._tiering.manager
         catalogues = {} if manager is None else manager.catalogues()
@@ -135,24 +135,24 @@ class Sweeps:
 
     def _is_mine(self, tip: TopicIdPartition) -> bool:
         """Whether the partition, of a topic that is there and not tiered, is led by this node."""
-        topic = self._tiering.node.image.topic_by_id(tip.topic_id)
+        topic = self._tiering.cluster.image.topic_by_id(tip.topic_id)
         return (
             topic is not None
             and not self._tiering.is_tiered(topic.name)
-            and topic.partitions[tip.partition].leader == self._tiering.node.node_id
+            and topic.partitions[tip.partition].leader == self._tiering.cluster.node_id
         )
 
     # -- objects that nobody knows ----------------------------------------------------------------
 
     async def _scrub(self) -> None:
         tiering = self._tiering
-        storage = tiering.node.data.storage
+        storage = tiering.data.storage
         mark = tiering.catalogue_directory / SCRUB_MARK
         try:
             last = storage.mtime_ms(mark)
         except FileNotFoundError:
             last = 0
-        if tiering.node.clock.wall_ms() - last < tiering.setting("remote.scrub.interval.ms"):
+        if tiering.clock.wall_ms() - last < tiering.setting("remote.scrub.interval.ms"):
             return
         for one in tuple(tiering.partitions.values()):
             if not one.is_whole:
@@ -165,7 +165,7 @@ class Sweeps:
         found = [one async for one in storage.store.list(partition_prefix(storage.prefix, tip))]
         # Asked for after the listing: a copy that began meanwhile is known now.
         known = self._catalogue_of(tip).cache(tip).segments
-        now_ms = self._tiering.node.clock.wall_ms()
+        now_ms = self._tiering.clock.wall_ms()
         for key in unknown_objects(found, known, now_ms=now_ms, age_ms=SCRUB_AGE_MS):
             await storage.store.delete(key)
             self._tiering.count("unknown_objects_deleted", tip.topic)

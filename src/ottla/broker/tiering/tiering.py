@@ -39,11 +39,15 @@ from ottla.tier.store.storage_manager import RemoteStorageManager
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
     from uuid import UUID
 
-    from ottla.broker.hosting.partitions import HostedPartition
-    from ottla.broker.running.node import Node
+    from ottla.broker.cluster import Cluster
+    from ottla.broker.hosting.data import Data
+    from ottla.broker.hosting.partitions import HostedPartition, Partitions
+    from ottla.broker.workers import Workers
+    from ottla.clock import Clock
     from ottla.metadata.config.types import TypedConfig
     from ottla.metadata.image import MetadataImage
     from ottla.tier.catalogue.kafka_event_log import KafkaMetadataEventLog
@@ -63,27 +67,45 @@ logger = logging.getLogger(__name__)
 class Tiering:
     """Made with the node, if remote.log.storage.system.enable says so; `start` once it serves."""
 
-    def __init__(self, node: Node) -> None:
-        config = node.config
+    def __init__(
+        self,
+        cluster: Cluster,
+        data: Data,
+        hosted: Partitions,
+        workers: Workers,
+        clock: Clock,
+        *,
+        addresses: Mapping[str, tuple[str, int]],
+        requests: Mapping[int, int],
+    ) -> None:
+        config = cluster.config
         try:
             location = parse_location(config.static)
         except BadLocation as error:
             raise ConfigError(
                 f"{URL_KEY}, as remote.log.storage.system.enable is true", str(error), "broker"
             ) from error
-        self.node = node
+        self.cluster = cluster
+        self.data = data
+        self.hosted = hosted
+        """The partitions led here, tiered or not."""
+        self.workers = workers
+        self.clock = clock
+        self.requests = requests
+        """Served since the start, by API."""
+        self._addresses = addresses
         self.location = location
         self.pacer = Pacer(self)
         self.storage = RemoteStorageManager(
-            open_store(location), location.prefix, node.image.cluster_id, pace=self.pacer.piece
+            open_store(location), location.prefix, cluster.image.cluster_id, pace=self.pacer.piece
         )
         self.catalogue = SwappableRlmm(NotReadyRlmm())
         self.indexes = RemoteIndexCache(
-            node.data.path / DIRECTORY_NAME,
+            data.path / DIRECTORY_NAME,
             self.storage,
             max_bytes=self.setting("remote.log.index.file.cache.total.size.bytes"),
             ttl_ms=config.get_int("remote.log.index.file.cache.ttl.ms"),
-            clock_ms=node.clock.monotonic_ms,
+            clock_ms=clock.monotonic_ms,
         )
         self.copy_quota = self._quota("copy")
         self.copy_turn = asyncio.Lock()
@@ -103,7 +125,7 @@ class Tiering:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _quota(self, kind: str) -> RateQuota:
-        config = self.node.config
+        config = self.cluster.config
         return RateQuota(
             self.setting(f"remote.log.manager.{kind}.max.bytes.per.second"),
             windows=config.get_int(f"remote.log.manager.{kind}.quota.window.num"),
@@ -121,7 +143,7 @@ class Tiering:
 
     @cached_property
     def _settings(self) -> TypedConfig:
-        return resolve_broker_config(self.node.image, self.node.config)
+        return resolve_broker_config(self.cluster.image, self.cluster.config)
 
     def _settings_changed(self) -> None:
         vars(self).pop("_settings", None)
@@ -180,7 +202,7 @@ class Tiering:
                 async with asyncio.timeout(RECONCILE_SECONDS):
                     await self._changed.wait()
             self._changed.clear()
-            topic = self.node.image.topic(REMOTE_LOG_METADATA_TOPIC)
+            topic = self.cluster.image.topic(REMOTE_LOG_METADATA_TOPIC)
             if topic is None or topic.topic_id != event_log.topic_id:
                 return
             try:
@@ -197,9 +219,9 @@ class Tiering:
         """
         from ottla.tier.catalogue.topic_rlmm import TopicBasedRemoteLogMetadataManager
 
-        node = self.node
-        delay = node.config.get_int(f"{_RETRY}.interval.ms") / 1000
-        patience = node.config.get_int(f"{_RETRY}.max.timeout.ms") / 1000
+        cluster = self.cluster
+        delay = cluster.config.get_int(f"{_RETRY}.interval.ms") / 1000
+        patience = cluster.config.get_int(f"{_RETRY}.max.timeout.ms") / 1000
         loop = asyncio.get_running_loop()
         begun = loop.time()
         while True:
@@ -209,8 +231,8 @@ class Tiering:
                 manager = await TopicBasedRemoteLogMetadataManager.start(
                     event_log,
                     self.catalogue_directory,
-                    node.image.cluster_id,
-                    consume_wait=node.config.get_int(
+                    cluster.image.cluster_id,
+                    consume_wait=cluster.config.get_int(
                         "rlmm.config.remote.log.metadata.consume.wait.ms"
                     )
                     / 1000,
@@ -230,14 +252,14 @@ class Tiering:
             KafkaMetadataEventLogConfig,
         )
 
-        host, port = next(iter(self.node.addresses.values()))
+        host, port = next(iter(self._addresses.values()))
         topic = "rlmm.config.remote.log.metadata.topic"
         return await KafkaMetadataEventLog.open(
             KafkaMetadataEventLogConfig(
                 f"127.0.0.1:{port}" if host in ("", "0.0.0.0") else _address(host, port),
-                partition_count=self.node.config.get_int(f"{topic}.num.partitions"),
-                replication_factor=self.node.config.get_int(f"{topic}.replication.factor"),
-                client_id_prefix=f"ottla-tier-{self.node.node_id}",
+                partition_count=self.cluster.config.get_int(f"{topic}.num.partitions"),
+                replication_factor=self.cluster.config.get_int(f"{topic}.replication.factor"),
+                client_id_prefix=f"ottla-tier-{self.cluster.node_id}",
                 fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
             )
         )
@@ -253,13 +275,13 @@ class Tiering:
                 topic = before.topics_by_name.get(name)
                 if topic is not None and topic.topic_id not in after.topic_names:
                     self.sweeps.topic_deleted(topic)
-        for hosted in self.node.partitions:
+        for hosted in self.hosted:
             log = hosted.log
             if log.log_start_offset < log.local_start_offset and not (
                 log.config.remote_storage_enable
             ):
                 log.raise_log_start(log.local_start_offset)
-                self.node.data.log_start_moved(hosted.topic, hosted.index, log.log_start_offset)
+                self.data.log_start_moved(hosted.topic, hosted.index, log.log_start_offset)
         self.look_again()
 
     def look_again(self) -> None:
@@ -269,13 +291,13 @@ class Tiering:
     async def _reconcile(
         self, event_log: KafkaMetadataEventLog, manager: TopicBasedRemoteLogMetadataManager
     ) -> None:
-        image = self.node.image
+        image = self.cluster.image
         led = {
             (topic.topic_id, index): TopicIdPartition(topic.topic_id, topic.name, index)
             for topic in map(image.topic, _tiered_topics(image))
             if topic is not None
             for index, partition in enumerate(topic.partitions)
-            if partition.leader == self.node.node_id
+            if partition.leader == self.cluster.node_id
         }
         gone = [one.tip for key, one in self.partitions.items() if key not in led]
         manager.on_stop_partitions(gone)
@@ -292,7 +314,7 @@ class Tiering:
 
     async def _led_metadata_partitions(self, event_log: KafkaMetadataEventLog) -> list[int]:
         """Those with events: what they say of topics that are gone is this node's to clean up."""
-        topic = self.node.image.topic(REMOTE_LOG_METADATA_TOPIC)
+        topic = self.cluster.image.topic(REMOTE_LOG_METADATA_TOPIC)
         if topic is None:
             return []
         try:
@@ -302,13 +324,13 @@ class Tiering:
         return [
             index
             for index, partition in enumerate(topic.partitions)
-            if partition.leader == self.node.node_id and marks[index] > 0
+            if partition.leader == self.cluster.node_id and marks[index] > 0
         ]
 
     # -- working ----------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        interval = self.node.config.get_int("remote.log.manager.task.interval.ms") / 1000
+        interval = self.cluster.config.get_int("remote.log.manager.task.interval.ms") / 1000
         rounds: set[asyncio.Task[None]] = set()
         try:
             while True:
@@ -354,11 +376,11 @@ class Tiering:
             return False
 
     def is_tiered(self, topic: str) -> bool:
-        return topic in _tiered_topics(self.node.image)
+        return topic in _tiered_topics(self.cluster.image)
 
     @property
     def catalogue_directory(self) -> Path:
-        return self.node.data.path / CATALOGUE_DIRECTORY
+        return self.data.path / CATALOGUE_DIRECTORY
 
     def errors(self) -> dict[str, str]:
         """What is wrong at the moment, by where."""

@@ -1,0 +1,236 @@
+"""The services of a node: made when first asked for, told in order what happens around them.
+
+- `Lazy` is how one service gets another, and how a handler gets one: calling it gives the service,
+  which is made (and its modules imported) by the first call. `made` looks without making.
+- A service takes in its constructor what it uses. Two that use each other get each other's `Lazy`.
+- A service may have these methods; only services that exist are called, in the order given here:
+  `start()` when its topic has been used before, `image_changed(before, after)`,
+  `connection_closed(connection_id)` and `await stop()`.
+- What one of them does wrong is logged, and the next one is called all the same.
+
+The attributes without an underscore are what a handler can ask for by name (`dispatch`).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ottla.broker.errors import ApiError
+from ottla.metadata.names import (
+    CONSUMER_OFFSETS_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
+from ottla.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ottla.broker.cluster import Cluster
+    from ottla.broker.coordinators.groups import GroupService
+    from ottla.broker.coordinators.log import Hosting
+    from ottla.broker.coordinators.transactions import TransactionService
+    from ottla.broker.hosting.data import Data
+    from ottla.broker.hosting.partitions import Appended, Partitions
+    from ottla.broker.running.peers import Peers
+    from ottla.broker.running.settings import Settings
+    from ottla.broker.serving.fetch_sessions import FetchSessions
+    from ottla.broker.shares.dead_letters import DeadLetters
+    from ottla.broker.shares.partitions import LedSharePartitions
+    from ottla.broker.shares.persister import Persister
+    from ottla.broker.shares.sessions import MemberSessions
+    from ottla.broker.shares.settings import ShareGroupConfigs
+    from ottla.broker.tiering.tiering import Tiering
+    from ottla.broker.workers import Workers
+    from ottla.clock import Clock
+    from ottla.metadata.image import MetadataImage
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class Lazy(Generic[T]):
+    """A service that is made by the first call."""
+
+    __slots__ = ("_make", "made")
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self.made: T | None = None
+        """The service, or None if nobody has asked for it yet."""
+
+    def __call__(self) -> T:
+        if self.made is None:
+            self.made = self._make()
+        return self.made
+
+
+class Services:
+    """What the node is made of, by name."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        cluster: Cluster,
+        settings: Settings,
+        data: Data,
+        partitions: Partitions,
+        appended: Appended,
+        workers: Workers,
+        fetch_sessions: FetchSessions,
+        addresses: Mapping[str, tuple[str, int]],
+        requests: Mapping[int, int],
+    ) -> None:
+        self.clock: Clock = clock
+        self.cluster: Cluster = cluster
+        self.settings: Settings = settings
+        self.data: Data = data
+        self.partitions: Partitions = partitions
+        self.appended: Appended = appended
+        self.workers: Workers = workers
+        self.fetch_sessions: FetchSessions = fetch_sessions
+        self._addresses = addresses
+        self._requests = requests
+        self.peers: Lazy[Peers] = Lazy(self._peers)
+        self.groups: Lazy[GroupService] = Lazy(self._groups)
+        self.transactions: Lazy[TransactionService] = Lazy(self._transactions)
+        self.persister: Lazy[Persister] = Lazy(self._persister)
+        self.shares: Lazy[LedSharePartitions] = Lazy(self._shares)
+        self.share_sessions: Lazy[MemberSessions] = Lazy(self._share_sessions)
+        self.share_configs: Lazy[ShareGroupConfigs] = Lazy(self._share_configs)
+        self.dead_letters: Lazy[DeadLetters] = Lazy(self._dead_letters)
+        self.tiering: Lazy[Tiering] = Lazy(self._tiering)
+
+    # -- what happens ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Load the coordinators that have been used before."""
+        used = self.data.partitions_on_disk
+        if used(CONSUMER_OFFSETS_TOPIC):
+            self.groups().start()
+        if used(SHARE_GROUP_STATE_TOPIC):
+            self.persister().start()
+        if used(TRANSACTION_STATE_TOPIC):
+            self.transactions().start()
+
+    def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Coordinators let go before the logs they append to are closed."""
+        for service in (
+            self.persister.made,
+            self.transactions.made,
+            self.groups.made,
+            self.partitions,
+            self.tiering.made,
+            self.shares.made,
+        ):
+            if service is not None:
+                try:
+                    service.image_changed(before, after)
+                except Exception:
+                    logger.exception("%s did not follow a change of the cluster", _name(service))
+
+    def connection_closed(self, connection_id: int) -> None:
+        """What a client held for its connection's sake goes back."""
+        if self.share_sessions.made is not None:
+            self.share_sessions.made.connection_closed(connection_id)
+
+    async def stop(self) -> None:
+        """Those who write first, what they write to last; `tiering` has been stopped before."""
+        for service in (
+            self.shares.made,
+            self.transactions.made,
+            self.groups.made,
+            self.persister.made,
+            self.peers.made,
+        ):
+            if service is not None:
+                try:
+                    await service.stop()
+                except Exception:
+                    logger.exception("%s did not stop in good order", _name(service))
+
+    # -- making them ----------------------------------------------------------------------------
+
+    def _hosting(self) -> Hosting:
+        from ottla.broker.coordinators.log import Hosting
+
+        return Hosting(
+            self.cluster, self.data, self.partitions, self.appended, self.workers, self.clock
+        )
+
+    def _peers(self) -> Peers:
+        from ottla.broker.running.peers import Peers
+
+        return Peers(self.cluster)
+
+    def _groups(self) -> GroupService:
+        from ottla.broker.coordinators.groups import GroupService
+
+        return GroupService(self._hosting(), self.persister, self.shares)
+
+    def _transactions(self) -> TransactionService:
+        from ottla.broker.coordinators.transactions import TransactionService
+
+        return TransactionService(self._hosting(), self.groups, self.peers)
+
+    def _persister(self) -> Persister:
+        from ottla.broker.shares.persister import Persister
+
+        return Persister(self._hosting(), self.peers())
+
+    def _shares(self) -> LedSharePartitions:
+        from ottla.broker.shares.partitions import Collaborators, LedSharePartitions
+
+        return LedSharePartitions(
+            self.partitions,
+            Collaborators(
+                clock=self.clock,
+                configs=self.share_configs,
+                persister=self.persister,
+                groups=self.groups,
+                dead_letters=self.dead_letters,
+                tiering=self.tiering,
+            ),
+        )
+
+    def _share_sessions(self) -> MemberSessions:
+        from ottla.broker.shares.sessions import MemberSessions
+
+        limit = self.cluster.config.get_int("group.share.max.share.sessions")
+        return MemberSessions(limit, self.share_configs(), self.shares())
+
+    def _share_configs(self) -> ShareGroupConfigs:
+        from ottla.broker.shares.settings import ShareGroupConfigs
+
+        return ShareGroupConfigs(self.cluster)
+
+    def _dead_letters(self) -> DeadLetters:
+        from ottla.broker.shares.dead_letters import DeadLetters
+
+        return DeadLetters(
+            self.cluster, self.partitions, self.appended, self.peers, self.tiering, self.clock
+        )
+
+    def _tiering(self) -> Tiering:
+        """The remote tier; `ApiError` on a node that has none."""
+        if not self.cluster.config.get_bool("remote.log.storage.system.enable"):
+            raise ApiError(
+                ErrorCode.REPLICA_NOT_AVAILABLE, "remote.log.storage.system.enable is false."
+            )
+        from ottla.broker.tiering.tiering import Tiering
+
+        return Tiering(
+            self.cluster,
+            self.data,
+            self.partitions,
+            self.workers,
+            self.clock,
+            addresses=self._addresses,
+            requests=self._requests,
+        )
+
+
+def _name(service: Any) -> str:
+    return type(service).__name__
