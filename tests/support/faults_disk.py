@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from ottla.log.storage import Buffer, OsStorage
+from ottla.log.storage import Buffer, Entry, OsStorage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ class FaultyStorage(OsStorage):
                 self.struck += 1
                 raise OSError(error, f"simulated failure of {call}", path)
 
-    def open(self, path: Path, *, create: bool) -> int:
+    def open(self, path: Path | Entry, *, create: bool) -> int:
         self._strike("open", str(path))
         fd = super().open(path, create=create)
         self._paths[fd] = str(path)
@@ -50,7 +50,7 @@ class FaultyStorage(OsStorage):
         self._strike("fdatasync", self._paths[fd])
         super().fdatasync(fd)
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Path | Entry, target: Path | Entry) -> None:
         self._strike("rename", str(target))
         super().rename(source, target)
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import enum
 import errno
+import operator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from ottla.log.storage import Buffer, Storage
+from ottla.log.storage import Buffer, Directory, Entry, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,6 +38,8 @@ class Survival(enum.Enum):
 
     NOTHING = enum.auto()
     HALF = enum.auto()
+    TORN = enum.auto()  # all names, and of each file the first half
+    HOLE = enum.auto()  # all names, and of each file the second half
     EVERYTHING = enum.auto()
     ZEROS = enum.auto()  # sizes and names survive, the data pages do not
 
@@ -50,16 +54,20 @@ class _Inode:
     synced: bytes = b""
 
     def after_crash(self, survival: Survival) -> _Inode:
-        common = min(len(self.synced), len(self.data))
-        tail = bytes(self.data[common:])
+        """What was written over synced bytes, or cut off, may survive as little as the rest."""
+        data, synced = bytes(self.data), self.synced
+        same = sum(1 for _ in takewhile(operator.truth, map(operator.eq, data, synced)))
+        half = same + (len(data) - same) // 2
         if survival is Survival.NOTHING:
-            kept = self.synced
-        elif survival is Survival.HALF:
-            kept = self.synced[:common] + tail[: len(tail) // 2]
+            kept = synced
+        elif survival in (Survival.HALF, Survival.TORN):
+            kept = data[:half] + synced[half:]
+        elif survival is Survival.HOLE:
+            kept = data[:same] + bytes(half - same) + data[half:] + synced[len(data) :]
         elif survival is Survival.ZEROS:
-            kept = self.synced[:common] + bytes(len(tail))
+            kept = data[:same] + bytes(len(data) - same)
         else:
-            kept = bytes(self.data)
+            kept = data
         return _Inode(bytearray(kept), kept)
 
 
@@ -75,6 +83,7 @@ class MemoryStorage(Storage):
         self._synced_names: dict[Path, _Inode] = {}
         self._journal: list[dict[Path, _Inode]] = []
         self._open: dict[int, _Inode] = {}
+        self._directories: set[int] = set()
         self._next_fd = 3
 
     def crash(self, survival: Survival) -> MemoryStorage:
@@ -93,7 +102,7 @@ class MemoryStorage(Storage):
 
     @property
     def open_files(self) -> int:
-        return len(self._open)
+        return len(self._open) + len(self._directories)
 
     def _strike(self) -> Fault | None:
         fault = self.plan.get(self.calls)
@@ -114,7 +123,16 @@ class MemoryStorage(Storage):
     def _changed(self) -> None:
         self._journal.append(dict(self._names))
 
-    def open(self, path: Path, *, create: bool) -> int:
+    def open_directory(self, path: Path) -> int:
+        self._next_fd += 1
+        self._directories.add(self._next_fd)
+        return self._next_fd
+
+    def close_directory(self, fd: int) -> None:
+        self._directories.remove(fd)
+
+    def open(self, path: Path | Entry, *, create: bool) -> int:
+        path = self._located(path)
         if path not in self._names:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
@@ -124,6 +142,14 @@ class MemoryStorage(Storage):
         self._next_fd += 1
         self._open[self._next_fd] = self._names[path]
         return self._next_fd
+
+    def _located(self, path: Path | Entry) -> Path:
+        """Directories are never renamed here, but only an open one may be used."""
+        if isinstance(path, Entry):
+            if path.parent.fd not in self._directories:
+                raise OSError(errno.EBADF, "directory is closed", str(path.parent.path))
+            return path.parent.path / path.name
+        return path
 
     def close(self, fd: int) -> None:
         del self._open[fd]
@@ -162,17 +188,21 @@ class MemoryStorage(Storage):
         inode = self._open[fd]
         inode.synced = bytes(inode.data)
 
-    def fsync_dir(self, path: Path) -> None:
+    def fsync_dir(self, path: Path | Directory) -> None:
         self._strike_metadata()
         self._synced_names = dict(self._names)
         self._journal.clear()
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Path | Entry, target: Path | Entry) -> None:
+        source, target = self._located(source), self._located(target)
+        if source not in self._names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(source))
         self._strike_metadata()
         self._names[target] = self._names.pop(source)
         self._changed()
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, path: Path | Entry) -> None:
+        path = self._located(path)
         if path in self._names:
             self._strike_metadata()
             del self._names[path]
@@ -181,14 +211,16 @@ class MemoryStorage(Storage):
     def mkdir(self, path: Path) -> None:
         pass
 
-    def listdir(self, path: Path) -> list[str]:
-        return sorted(name.name for name in self._names if name.parent == path)
+    def listdir(self, path: Path | Directory) -> list[str]:
+        within = path.path if isinstance(path, Directory) else path
+        return sorted(name.name for name in self._names if name.parent == within)
 
-    def read_file(self, path: Path) -> bytes:
+    def read_file(self, path: Path | Entry) -> bytes:
+        path = self._located(path)
         try:
             return bytes(self._names[path].data)
         except KeyError:
             raise FileNotFoundError(errno.ENOENT, "no such file", str(path)) from None
 
-    def mtime_ms(self, path: Path) -> int:
+    def mtime_ms(self, path: Path | Entry) -> int:
         return self.clock_ms

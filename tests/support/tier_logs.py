@@ -102,7 +102,7 @@ def rolled(
             broker_id=5,
             now_ms=NOW_MS,
         )
-        directory = log.segments[0].directory
+        directory = log.directory
         known = [pair for pair in log.epochs.entries if pair[1] < candidate.next_base]
         yield Rolled(
             metadata,

@@ -6,7 +6,10 @@ In three steps, so that appends never wait:
    decides about their batches (aborted transactions, live producers).
 2. `run_compaction`, in a worker thread: reads the dirty part into a map from key to last offset,
    copies the segments in groups to `.cleaned` files, and makes those durable.
-3. `PartitionLog.install`, in the log's thread: swaps each group in by renames.
+3. `PartitionLog.install`, in the log's thread: swaps each group in by renames. If the log was
+   closed meanwhile the result is discarded instead.
+
+All three under one lease of the log.
 
 Offsets never change. The last batch of a group and the last batch of a live producer stay, empty
 if need be, so that a group ends where it ended and sequences go on. Tombstones and transaction
@@ -24,7 +27,7 @@ from ottla.log.reading import aborted_transactions
 from ottla.log.recovery import CLEANED
 from ottla.log.retention import last_timestamp
 from ottla.log.rewrite import rewrite_batch
-from ottla.log.segment import MAX_RELATIVE_OFFSET, Segment, newest_time
+from ottla.log.segment import INDEX_SUFFIXES, MAX_RELATIVE_OFFSET, Segment, newest_time
 from ottla.wire.batch import RecordBatch
 from ottla.wire.errors import BatchError
 from ottla.wire.records import Record, iter_records
@@ -64,6 +67,11 @@ class CompactionResult(NamedTuple):
 
     groups: list[CompactedGroup]
     first_dirty_offset: int
+
+    def discard(self) -> None:
+        """Remove what was written, for a log that is closed by now. Blocks."""
+        for group in self.groups:
+            group.new.unlink()
 
 
 def cleanable_segments(log: PartitionLog, now_ms: int) -> tuple[Segment, ...]:
@@ -141,8 +149,15 @@ class _Cleaner:
     def run(self) -> CompactionResult:
         self._mapped_end = self._map_keys()
         chosen = [s for s in self._plan.segments if s.base_offset < self._mapped_end]
-        groups = [self._copy(group) for group in self._groups(chosen)]
-        return CompactionResult(groups, self._mapped_end)
+        result = CompactionResult([], self._mapped_end)
+        try:
+            for group in self._groups(chosen):
+                result.groups.append(CompactedGroup(group, self._new_segment(group[0])))
+                self._copy(*result.groups[-1])
+        except BaseException:
+            result.discard()
+            raise
+        return result
 
     def _map_keys(self) -> int:
         """Remember the last offset of each key in the dirty part; the offset where that ends."""
@@ -187,10 +202,8 @@ class _Cleaner:
             size += segment.size
         yield tuple(group)
 
-    def _copy(self, group: tuple[Segment, ...]) -> CompactedGroup:
-        first = group[0]
+    def _new_segment(self, first: Segment) -> Segment:
         new = Segment(
-            first.storage,
             first.directory,
             first.base_offset,
             self._plan.config,
@@ -198,6 +211,9 @@ class _Cleaner:
             suffix=CLEANED,
         )
         first.storage.truncate(new.file.fd, 0)
+        return new
+
+    def _copy(self, group: tuple[Segment, ...], new: Segment) -> None:
         new.aborted = [entry for segment in group for entry in segment.aborted]
         end = group[-1].next_offset
         for segment in group:
@@ -208,7 +224,8 @@ class _Cleaner:
                     new.add(len(data), batch.last_offset, newest_time(RecordBatch(data)))
         new.seal()
         new.sync()
-        return CompactedGroup(group, new)
+        for kind in INDEX_SUFFIXES:
+            new.storage.sync_file(new.path(kind))
 
     def _cleaned(self, batch: RecordBatch, *, must_stay: bool) -> memoryview:
         """What stays of the batch; nothing if all of it goes.

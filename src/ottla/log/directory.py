@@ -8,9 +8,9 @@ Every call blocks.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.log.checkpoints import (
@@ -39,6 +39,8 @@ STRAY_SUFFIX: Final = "-stray"
 MAX_NAME_LENGTH: Final = 255  # of one path element on the usual file systems
 _PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
 _GOING = re.compile(r".*-[0-9]+\.[0-9a-f]{32}-delete")
+
+logger = logging.getLogger(__name__)
 
 
 class DirectoryLocked(Exception):
@@ -143,12 +145,17 @@ class DataDirectory:
         return target
 
     def purge(self) -> list[str]:
-        """Remove what `retire` marked for deletion, also before a restart; the names."""
+        """Remove what `retire` marked for deletion, also before a restart; the names.
+
+        What cannot be removed now, for instance because a worker of the deleted log is still
+        writing to it, is left to the next purge.
+        """
+        from shutil import rmtree
+
         names = [name for name in self.storage.listdir(self.path) if _GOING.fullmatch(name)]
         for name in names:
-            directory = self.path / name
-            for entry in self.storage.listdir(directory):
-                self.storage.unlink(directory / entry)
-            with suppress(FileNotFoundError):
-                directory.rmdir()
+            try:
+                rmtree(self.path / name)
+            except OSError as error:
+                logger.warning("deleted log %s cannot be removed yet: %s", name, error)
         return names

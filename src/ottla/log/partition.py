@@ -52,9 +52,9 @@ from ottla.log.segment import (
     SNAPSHOT,
     CorruptSegment,
     Segment,
-    segment_path,
+    segment_name,
 )
-from ottla.log.storage import OsStorage
+from ottla.log.storage import Directory, OsStorage
 from ottla.log.tail import DEFAULT_TAIL_BYTES, TailCache
 from ottla.wire.batch import LENGTH_OVERHEAD, RecordBatch
 from ottla.wire.errors import BatchError
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from ottla.log.life import Lease
     from ottla.log.producer_state import Producer
     from ottla.log.recovery import LoadedLog
-    from ottla.log.storage import Storage
+    from ottla.log.storage import Entry, Storage
 
 _PATCHED = struct.Struct(">qii")  # base offset, length, leader epoch: what precedes the magic
 DELETE_TO_HIGH_WATERMARK: Final = -1
@@ -102,8 +102,7 @@ class PartitionLog:
 
     def __init__(
         self,
-        storage: Storage,
-        directory: Path,
+        directory: Directory,
         config: LogConfig,
         loaded: LoadedLog,
         *,
@@ -112,8 +111,9 @@ class PartitionLog:
         log_start_offset: int,
         tail_bytes: int,
     ) -> None:
-        self.storage = storage
-        self.directory = directory
+        self.storage = directory.storage
+        self.directory = directory.path
+        self._files = directory
         self.config = config
         self._segments = loaded.segments
         self._active = loaded.segments[-1]
@@ -128,7 +128,7 @@ class PartitionLog:
         self._tail = TailCache(tail_bytes)
         self._bin = SegmentBin()
         self.incarnation = next(_incarnations)
-        self._leases = Leases(directory.name, self._give_back)
+        self._leases = Leases(directory.path.name, self._give_back)
         self._failure: BaseException | None = None
         self._usable = True  # open and online: one look for those who are called most
         self._left = self._closed_cleanly = False
@@ -157,9 +157,10 @@ class PartitionLog:
         """
         storage = storage or OsStorage()
         try:
+            storage.mkdir(directory)
+            files = Directory(storage, directory)
             loaded = LogLoader(
-                storage,
-                directory,
+                files,
                 config,
                 now_ms=now_ms,
                 clean=clean,
@@ -169,8 +170,7 @@ class PartitionLog:
         except (OSError, CorruptSegment, BatchError) as error:
             raise StorageFailure(f"log {directory.name} cannot be opened: {error}") from error
         return cls(
-            storage,
-            directory,
+            files,
             config,
             loaded,
             recovery_point=recovery_point,
@@ -336,9 +336,8 @@ class PartitionLog:
         """Begin a new segment at the end. Nothing is synced here; the next flush does that."""
         self._active.seal()
         end = self.log_end_offset
-        snapshot = segment_path(self.directory, end, SNAPSHOT)
-        self.storage.write_file(snapshot, self._producers.encode())
-        self._active = Segment(self.storage, self.directory, end, self.config, now_ms)
+        self._files.put(self._snapshot(end), self._producers.encode())
+        self._active = Segment(self._files, end, self.config, now_ms)
         self._segments = (*self._segments, self._active)
         self._directory_changes += 1
 
@@ -501,8 +500,11 @@ class PartitionLog:
         except OSError as error:
             raise self._fail(error) from error
 
+    def _snapshot(self, offset: int) -> Entry:
+        return self._files / segment_name(offset, SNAPSHOT)
+
     def _drop_snapshot(self, offset: int) -> None:
-        self.storage.unlink(segment_path(self.directory, offset, SNAPSHOT))
+        self.storage.unlink(self._snapshot(offset))
 
     def install(self, compacted: CompactedGroup, now_ms: int) -> bool:
         """Put a compacted segment in the place of those it was made from.
@@ -558,23 +560,19 @@ class PartitionLog:
         try:
             if self.epochs.dirty:
                 self.epochs.dirty = False
-                self.storage.replace_file(self.directory / EPOCHS_FILE, self.epochs.encode())
-            if end > self.recovery_point or changes != self._directory_synced:
-                self._sync(segments)
+                self.storage.replace_file(self._files / EPOCHS_FILE, self.epochs.encode())
+            for segment in reversed(segments):
+                if segment.next_offset <= self.recovery_point:
+                    break
+                segment.sync()
+            self._files.sync_files()
             if changes != self._directory_synced:
-                self.storage.fsync_dir(self.directory)
+                self.storage.fsync_dir(self._files)
                 self._directory_synced = changes
         except OSError as error:
             raise self._fail(error) from error
         self.recovery_point = max(self.recovery_point, end)
         return end
-
-    def _sync(self, segments: tuple[Segment, ...]) -> None:
-        for segment in reversed(segments):
-            if segment.next_offset <= self.recovery_point and segment.indexes_synced:
-                break
-            segment.sync()
-            self.storage.sync_file(segment_path(self.directory, segment.base_offset, SNAPSHOT))
 
     def advance_high_watermark(self, offset: int) -> int:
         """Let readers see up to `offset`; it never goes back nor past the end. The new value."""
@@ -610,17 +608,17 @@ class PartitionLog:
         for segment in self._segments:
             segment.file.close()
         self._bin.clear()
+        self._files.close()
 
     def _finish(self) -> None:
         """Write what only a running log keeps in memory, and sync all of it."""
         try:
             self._active.write_indexes()
-            snapshot = segment_path(self.directory, self.log_end_offset, SNAPSHOT)
+            snapshot = self._snapshot(self.log_end_offset)
             self.storage.replace_file(snapshot, self._producers.encode())
         except OSError as error:
             raise self._fail(error) from error
         self._directory_changes += 1
-        self.recovery_point = min(self.recovery_point, self._active.base_offset)
         self._flush()
 
     # Failing

@@ -27,17 +27,16 @@ from ottla.log.segment import (
     TXN_INDEX,
     CorruptSegment,
     Segment,
-    segment_path,
+    segment_name,
 )
 from ottla.log.storage import TMP_SUFFIX
 from ottla.log.walk import recover_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from ottla.log.config import LogConfig
-    from ottla.log.storage import Storage
+    from ottla.log.storage import Directory, Entry
     from ottla.wire.batch import RecordBatch
 
 DELETED: Final = ".deleted"
@@ -60,8 +59,7 @@ class LogLoader:
 
     def __init__(
         self,
-        storage: Storage,
-        directory: Path,
+        directory: Directory,
         config: LogConfig,
         *,
         now_ms: int,
@@ -69,7 +67,7 @@ class LogLoader:
         recovery_point: int,
         log_start_offset: int,
     ) -> None:
-        self._storage = storage
+        self._storage = directory.storage
         self._directory = directory
         self._config = config
         self._now_ms = now_ms
@@ -79,7 +77,6 @@ class LogLoader:
         self._recovered: set[int] = set()
 
     def load(self) -> LoadedLog:
-        self._storage.mkdir(self._directory)
         self._finish_swaps()
         self._drop_leftovers()
         segments = self._load_segments()
@@ -94,6 +91,9 @@ class LogLoader:
     def _names(self) -> list[str]:
         return self._storage.listdir(self._directory)
 
+    def _entry(self, base: int, suffix: str) -> Entry:
+        return self._directory / segment_name(base, suffix)
+
     def _bases(self, suffix: str) -> list[int]:
         return sorted(
             int(name.removesuffix(suffix))
@@ -104,18 +104,16 @@ class LogLoader:
     def _finish_swaps(self) -> None:
         """A `.swap` file is complete: it replaces the segments whose offsets it covers."""
         for base in self._bases(LOG + SWAP):
-            swap = segment_path(self._directory, base, LOG + SWAP)
+            swap = self._entry(base, LOG + SWAP)
             end = self._swap_end(base)
             replaced = [old for old in self._bases(LOG) if base < old < end]
             for old in (base, *replaced):  # of the first one only indexes may be left
                 self._unlink_segment(old)
-            self._storage.rename(swap, segment_path(self._directory, base, LOG))
+            self._storage.rename(swap, self._entry(base, LOG))
             self._storage.fsync_dir(self._directory)
 
     def _swap_end(self, base: int) -> int:
-        segment = Segment(
-            self._storage, self._directory, base, self._config, self._now_ms, suffix=SWAP
-        )
+        segment = Segment(self._directory, base, self._config, self._now_ms, suffix=SWAP)
         segment.size = self._storage.size(segment.file.fd)
         end = base
         for _, header in segment.headers():
@@ -131,11 +129,11 @@ class LogLoader:
         for kind in SEGMENT_SUFFIXES:
             for base in self._bases(kind):
                 if base not in logs:
-                    self._storage.unlink(segment_path(self._directory, base, kind))
+                    self._storage.unlink(self._entry(base, kind))
 
     def _unlink_segment(self, base: int) -> None:
         for kind in SEGMENT_SUFFIXES:
-            self._storage.unlink(segment_path(self._directory, base, kind))
+            self._storage.unlink(self._entry(base, kind))
 
     # Segments
 
@@ -143,11 +141,12 @@ class LogLoader:
         bases = self._bases(LOG) or [self._log_start_offset]
         segments: list[Segment] = []
         for base, next_base in zip_longest(bases, bases[1:]):
-            segment = Segment(self._storage, self._directory, base, self._config, self._now_ms)
+            segment = Segment(self._directory, base, self._config, self._now_ms)
             segments.append(segment)
             if not self._load_segment(segment, next_base):
                 self._cut_after(base, bases)
                 segment.sealed = False
+                segment.cut()
                 break
         return segments
 
@@ -175,7 +174,7 @@ class LogLoader:
         self._storage.unlink(segment.path(TXN_INDEX))
         whole = recover_segment(segment)
         if next_base is None:
-            return True
+            return whole
         # A lost tail can end exactly between two batches; only compaction leaves such gaps.
         if not whole or (segment.next_offset != next_base and not self._config.compacts):
             return False
@@ -202,7 +201,7 @@ class LogLoader:
         keep = {segment.base_offset for segment in segments} | {start}
         for base in self._bases(SNAPSHOT):
             if base > newest or base not in keep:
-                self._storage.unlink(segment_path(self._directory, base, SNAPSHOT))
+                self._storage.unlink(self._entry(base, SNAPSHOT))
         rebuild_epochs = not epochs.entries
         for segment in segments:
             if segment.base_offset > start:
@@ -216,7 +215,7 @@ class LogLoader:
     def _newest_snapshot(self, limit: int, log_base: int) -> tuple[int, ProducerStates]:
         for base in reversed(self._bases(SNAPSHOT)):
             if base <= limit:
-                path = segment_path(self._directory, base, SNAPSHOT)
+                path = self._entry(base, SNAPSHOT)
                 try:
                     return base, ProducerStates.decode(self._storage.read_file(path))
                 except CorruptSnapshot:
@@ -224,8 +223,8 @@ class LogLoader:
         return log_base, ProducerStates()
 
     def _write_snapshot(self, offset: int, producers: ProducerStates) -> None:
-        path = segment_path(self._directory, offset, SNAPSHOT)
-        self._storage.write_file(path, producers.encode())
+        path = self._entry(offset, SNAPSHOT)
+        self._directory.put(path, producers.encode())
 
     def _replay_segment(
         self, segment: Segment, start: int, producers: ProducerStates, epochs: LeaderEpochs

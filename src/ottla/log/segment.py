@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ottla.log.index import (
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.log.config import LogConfig
-    from ottla.log.storage import Buffer, Storage
+    from ottla.log.storage import Buffer, Directory, Entry
 
 LOG: Final = ".log"
 INDEX: Final = ".index"
@@ -63,8 +64,12 @@ def newest_time(header: RecordBatch) -> int:
     return header.max_timestamp if header.record_count else NO_TIMESTAMP
 
 
+def segment_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
 def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
-    return directory / f"{base_offset:020d}{suffix}"
+    return directory / segment_name(base_offset, suffix)
 
 
 class Segment:
@@ -72,22 +77,20 @@ class Segment:
 
     def __init__(
         self,
-        storage: Storage,
-        directory: Path,
+        directory: Directory,
         base_offset: int,
         config: LogConfig,
         now_ms: int,
         *,
         suffix: str = "",
     ) -> None:
-        self.storage = storage
+        self.storage = directory.storage
         self.directory = directory
         self.base_offset = base_offset
         self.created_ms = now_ms
         self.suffix = suffix
         self.sealed = False
-        self.indexes_synced = True
-        self.file = File(storage, self.path(LOG), create=True)
+        self.file = File(self.storage, self.path(LOG), create=True)
         self._interval = config.index_interval_bytes
         self.aborted: list[AbortedTransaction] = []
         self._cursors: dict[int, int] = {}
@@ -108,8 +111,8 @@ class Segment:
     def __repr__(self) -> str:
         return f"<Segment {self.base_offset}..{self.next_offset} bytes {self.size}>"
 
-    def path(self, suffix: str) -> Path:
-        return segment_path(self.directory, self.base_offset, suffix + self.suffix)
+    def path(self, kind: str) -> Entry:
+        return self.directory / segment_name(self.base_offset, kind + self.suffix)
 
     # Growing
 
@@ -175,19 +178,22 @@ class Segment:
         )
 
     def write_indexes(self) -> None:
-        self.indexes_synced = False
-        self.storage.write_file(self.path(INDEX), self.offset_index.encode())
-        self.storage.write_file(self.path(TIME_INDEX), self.time_index.encode())
+        """The directory remembers that they are not durable yet."""
+        put = self.directory.put
+        put(self.path(INDEX), self.offset_index.encode())
+        put(self.path(TIME_INDEX), self.time_index.encode())
         if self.aborted:
-            self.storage.write_file(self.path(TXN_INDEX), encode_aborted(self.aborted))
+            put(self.path(TXN_INDEX), encode_aborted(self.aborted))
 
     def sync(self) -> None:
-        """Blocks until the batches, and the indexes if they were written, are durable."""
+        """Blocks until the batches are durable."""
         self.storage.fdatasync(self.file.fd)
-        if not self.indexes_synced:
-            for kind in INDEX_SUFFIXES:
-                self.storage.sync_file(self.path(kind))
-            self.indexes_synced = True
+
+    def cut(self) -> None:
+        """Cut the file after the last counted batch, durably: what is written there next must
+        never be mixed with the old bytes. Blocks."""
+        self.storage.truncate(self.file.fd, self.size)
+        self.storage.fdatasync(self.file.fd)
 
     # Reading
 
@@ -366,12 +372,10 @@ class Segment:
 
     def move(self, kinds: tuple[str, ...], suffix: str) -> None:
         """Rename the files of these kinds, as far as they exist."""
-        present = set(self.storage.listdir(self.directory))
         for kind in kinds:
-            source = self.path(kind)
-            if source.name in present:
-                target = segment_path(self.directory, self.base_offset, kind + suffix)
-                self.storage.rename(source, target)
+            with suppress(FileNotFoundError):
+                target = self.directory / segment_name(self.base_offset, kind + suffix)
+                self.storage.rename(self.path(kind), target)
 
     def unlink(self) -> None:
         for kind in SEGMENT_SUFFIXES:

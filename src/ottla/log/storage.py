@@ -1,5 +1,9 @@
 """The seam to the file system: the few operations a log needs, and nothing else.
 
+A log addresses its files through an open `Directory`, not by path: deleting a topic renames the
+directory, and by then the path may be that of another topic. A worker that is still busy with the
+old log thus never touches a file of the new one.
+
 `Storage` names the primitives and builds the two compound operations on them (`write_all`,
 `replace_file`), so that a test can fail any single system call. `OsStorage` is the real one.
 Errors are the operating system's own OSError; the log decides what they mean.
@@ -10,7 +14,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +35,7 @@ class File:
 
     __slots__ = ("_storage", "fd")
 
-    def __init__(self, storage: Storage, path: Path, *, create: bool = False) -> None:
+    def __init__(self, storage: Storage, path: Path | Entry, *, create: bool = False) -> None:
         self.fd = -1
         self._storage = storage
         self.fd = storage.open(path, create=create)
@@ -45,11 +49,68 @@ class File:
         self.close()
 
 
+class Directory:
+    """An open directory: `directory / name` is the same file after the directory was renamed.
+
+    `unsynced` names the files that were put in it and are not durable yet. `put` and `sync_files`
+    may run in two threads.
+    """
+
+    __slots__ = ("fd", "path", "storage", "unsynced")
+
+    def __init__(self, storage: Storage, path: Path) -> None:
+        self.fd = -1
+        self.storage = storage
+        self.path = path
+        self.unsynced: set[str] = set()
+        self.fd = storage.open_directory(path)
+
+    def __truediv__(self, name: str) -> Entry:
+        return Entry(self, name)
+
+    def put(self, entry: Entry, data: bytes) -> None:
+        """Make or overwrite a file; the next `sync_files` makes its content durable."""
+        self.storage.write_file(entry, data)
+        self.unsynced.add(entry.name)
+
+    def sync_files(self) -> None:
+        """Make the content of every file that was put here durable. Blocks."""
+        while self.unsynced:
+            self.storage.sync_file(self / self.unsynced.pop())
+
+    def close(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            self.storage.close_directory(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Entry(NamedTuple):
+    """A name in an open directory."""
+
+    parent: Directory
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.parent.path}/{self.name}"
+
+    def with_name(self, name: str) -> Entry:
+        return Entry(self.parent, name)
+
+
 class Storage(ABC):
     """What the log asks of a file system. Every call may block."""
 
     @abstractmethod
-    def open(self, path: Path, *, create: bool) -> int: ...
+    def open(self, path: Path | Entry, *, create: bool) -> int: ...
+
+    @abstractmethod
+    def open_directory(self, path: Path) -> int: ...
+
+    @abstractmethod
+    def close_directory(self, fd: int) -> None: ...
 
     @abstractmethod
     def close(self, fd: int) -> None: ...
@@ -71,13 +132,14 @@ class Storage(ABC):
     def fdatasync(self, fd: int) -> None: ...
 
     @abstractmethod
-    def fsync_dir(self, path: Path) -> None: ...
+    def fsync_dir(self, path: Path | Directory) -> None: ...
 
     @abstractmethod
-    def rename(self, source: Path, target: Path) -> None: ...
+    def rename(self, source: Path | Entry, target: Path | Entry) -> None:
+        """Atomic; raises FileNotFoundError."""
 
     @abstractmethod
-    def unlink(self, path: Path) -> None:
+    def unlink(self, path: Path | Entry) -> None:
         """Remove a file; one that is not there is no error."""
 
     @abstractmethod
@@ -85,14 +147,14 @@ class Storage(ABC):
         """Make a directory; one that exists is no error."""
 
     @abstractmethod
-    def listdir(self, path: Path) -> list[str]: ...
+    def listdir(self, path: Path | Directory) -> list[str]: ...
 
     @abstractmethod
-    def read_file(self, path: Path) -> bytes:
+    def read_file(self, path: Path | Entry) -> bytes:
         """The whole content; raises FileNotFoundError."""
 
     @abstractmethod
-    def mtime_ms(self, path: Path) -> int: ...
+    def mtime_ms(self, path: Path | Entry) -> int: ...
 
     def write_all(self, fd: int, chunks: Sequence[Buffer], position: int) -> None:
         """Write every chunk from `position` on; short writes are continued."""
@@ -105,7 +167,7 @@ class Storage(ABC):
             position += written
             chunks = _skip(chunks, written)
 
-    def write_file(self, path: Path, data: bytes) -> None:
+    def write_file(self, path: Path | Entry, data: bytes) -> None:
         """Make or overwrite a file without syncing it; a crash may leave any part of it."""
         file = File(self, path, create=True)
         try:
@@ -115,7 +177,7 @@ class Storage(ABC):
         finally:
             file.close()
 
-    def sync_file(self, path: Path) -> None:
+    def sync_file(self, path: Path | Entry) -> None:
         """Make a file's content durable; one that has been deleted meanwhile is no error."""
         with suppress(FileNotFoundError):
             file = File(self, path)
@@ -124,7 +186,7 @@ class Storage(ABC):
             finally:
                 file.close()
 
-    def replace_file(self, path: Path, data: bytes) -> None:
+    def replace_file(self, path: Path | Entry, data: bytes) -> None:
         """After a crash the file holds the old content or the new, never a mix. Blocks on fsync."""
         temporary = path.with_name(path.name + TMP_SUFFIX)
         self.write_file(temporary, data)
@@ -144,9 +206,18 @@ def _skip(chunks: Sequence[Buffer], count: int) -> list[Buffer]:
 class OsStorage(Storage):
     """The operating system's files."""
 
-    def open(self, path: Path, *, create: bool) -> int:
+    def open(self, path: Path | Entry, *, create: bool) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC
-        return os.open(path, flags | os.O_CREAT if create else flags, 0o644)
+        if create:
+            flags |= os.O_CREAT
+        name, within = _located(path)
+        return os.open(name, flags, 0o644, dir_fd=within)
+
+    def open_directory(self, path: Path) -> int:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def close_directory(self, fd: int) -> None:
+        os.close(fd)
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -166,27 +237,43 @@ class OsStorage(Storage):
     def fdatasync(self, fd: int) -> None:
         os.fdatasync(fd)
 
-    def fsync_dir(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def fsync_dir(self, path: Path | Directory) -> None:
+        if isinstance(path, Directory):
+            os.fsync(path.fd)
+            return
+        fd = self.open_directory(path)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
 
-    def rename(self, source: Path, target: Path) -> None:
-        source.replace(target)
+    def rename(self, source: Path | Entry, target: Path | Entry) -> None:
+        old, old_within = _located(source)
+        new, new_within = _located(target)
+        os.rename(old, new, src_dir_fd=old_within, dst_dir_fd=new_within)
 
-    def unlink(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
+    def unlink(self, path: Path | Entry) -> None:
+        name, within = _located(path)
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=within)
 
     def mkdir(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
-    def listdir(self, path: Path) -> list[str]:
-        return sorted(entry.name for entry in path.iterdir())
+    def listdir(self, path: Path | Directory) -> list[str]:
+        return sorted(os.listdir(path.fd if isinstance(path, Directory) else path))  # noqa: PTH208
 
-    def read_file(self, path: Path) -> bytes:
-        return path.read_bytes()
+    def read_file(self, path: Path | Entry) -> bytes:
+        name, within = _located(path)
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=within)
+        with open(fd, "rb", buffering=0) as file:  # noqa: PTH123
+            return file.read()
 
-    def mtime_ms(self, path: Path) -> int:
-        return path.stat().st_mtime_ns // 1_000_000
+    def mtime_ms(self, path: Path | Entry) -> int:
+        name, within = _located(path)
+        return os.stat(name, dir_fd=within).st_mtime_ns // 1_000_000
+
+
+def _located(path: Path | Entry) -> tuple[str | Path, int | None]:
+    """A name and the descriptor of the directory that it is in."""
+    return (path.name, path.parent.fd) if isinstance(path, Entry) else (path, None)

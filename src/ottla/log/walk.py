@@ -1,7 +1,7 @@
 """The walk over a segment after a crash: which batches are whole, and where the good ones end.
 
 A batch counts if its magic, length and CRC are right and its offsets come after those before it.
-What follows the first batch that does not is a torn write, garbage or zeros, and is cut off.
+What follows the first batch that does not is a torn write, garbage or zeros, and has to be cut off.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ _CHUNK: Final = 1 << 20  # a garbage length must not make recovery read a whole 
 
 
 def recover_segment(segment: Segment) -> bool:
-    """Check every batch, rebuild the indexes, cut the file after the last good batch. Blocks.
-
-    True if nothing had to be cut.
-    """
+    """Check every batch and rebuild the indexes; False if the file must be cut. Blocks."""
     storage, fd = segment.storage, segment.file.fd
     file_size = storage.size(fd)
     segment.reset()
@@ -40,10 +37,7 @@ def recover_segment(segment: Segment) -> bool:
         if header is None or not _crc_matches(segment, header):
             break
         segment.add(header.size, header.last_offset, newest_time(header))
-    if segment.size == file_size:
-        return True
-    storage.truncate(fd, segment.size)
-    return False
+    return segment.size == file_size
 
 
 def _next_header(segment: Segment, data: memoryview, file_size: int) -> RecordBatch | None:

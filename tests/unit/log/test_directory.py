@@ -90,6 +90,29 @@ def test_deleted_partitions_go_with_the_purge(directory: DataDirectory) -> None:
     assert directory.purge() == []
 
 
+def test_a_deleted_partition_with_a_subdirectory_goes_too(directory: DataDirectory) -> None:
+    path = directory.create_partition("orders", 3, TOPIC_ID)
+    (path / "lost+found").mkdir()
+    (path / "lost+found" / "x").write_bytes(b"x")
+    target = directory.retire(path, UNIQUE)
+    directory.purge()
+    assert not target.exists()
+
+
+def test_one_that_cannot_be_removed_does_not_keep_the_others(
+    directory: DataDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    stuck, other = (
+        directory.retire(directory.create_partition("t", number, TOPIC_ID), UNIQUE)
+        for number in range(2)
+    )
+    stuck.rename(stuck.with_name("elsewhere"))
+    stuck.touch()  # no directory: what a purge of directories cannot remove
+    directory.purge()
+    assert not other.exists()
+    assert f"{stuck.name} cannot be removed yet" in caplog.text
+
+
 def test_strays_stay(directory: DataDirectory) -> None:
     target = directory.retire(
         directory.create_partition("orders", 3, TOPIC_ID), UNIQUE, STRAY_SUFFIX

@@ -15,6 +15,8 @@ from ottla.log.errors import LogClosed
 from ottla.log.life import Life
 from ottla.log.partition import PartitionLog
 from ottla.log.reading import read_segments
+from ottla.log.retention import SegmentBin
+from ottla.log.storage import OsStorage
 from tests.support.log_batches import batch_of, read_all
 from tests.support.log_faults import MemoryStorage
 
@@ -140,7 +142,7 @@ def test_a_flush_that_is_under_way_keeps_its_descriptor() -> None:
         try:
             assert storage.reached.wait(30)
             log.close(clean=False)  # does not wait for the worker
-            assert (log.life, storage.open_files) == (Life.CLOSING, 1)
+            assert (log.life, storage.open_files) == (Life.CLOSING, 2)
         finally:
             storage.go_on.set()
         assert flushed.result() == 2
@@ -165,6 +167,87 @@ def test_a_descriptor_is_never_another_logs_under_a_reader(tmp_path: Path) -> No
         read_segments(segments, 0, 1000, 1, at_least_one=True)
 
 
+def names_and_bytes(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+class PausingFiles(OsStorage):
+    """Real files; stops in a sync until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+
+    def fdatasync(self, fd: int) -> None:
+        self.reached.set()
+        assert self.go_on.wait(30)
+        super().fdatasync(fd)
+
+
+def test_a_flush_of_a_deleted_log_writes_nothing_into_its_successor(tmp_path: Path) -> None:
+    """The worker is inside the sync of the leader epochs, before it renames the new file."""
+    home = tmp_path / "t-0"
+    storage = PausingFiles()
+    old = PartitionLog.open(home, LogConfig(), now_ms=0, storage=storage)
+    old.append(batch_of(b"x"), leader_epoch=7, now_ms=0)
+    with ThreadPoolExecutor(1) as pool:
+        flushed = pool.submit(old.flush)
+        try:
+            assert storage.reached.wait(30)
+            old.close(clean=False)
+            home.rename(tmp_path / "t-0.deleted")
+            new = open_log(home)
+            fill(new, b"y")
+            before = names_and_bytes(home)
+        finally:
+            storage.go_on.set()
+        assert flushed.result() == 1
+    assert names_and_bytes(home) == before
+
+
+def test_a_purge_of_a_deleted_log_unlinks_nothing_of_its_successor(tmp_path: Path) -> None:
+    home = tmp_path / "t-0"
+    config = LogConfig(segment_bytes=300, retention_bytes=0, file_delete_delay_ms=10)
+    old, deleted = open_log(home, config), SegmentBin()
+    fill(old, *(b"%d" % number * 40 for number in range(20)))
+    lease = old.lease()
+    deleted.discard(old.segments[0], 0, 0)
+    old.close(clean=False)
+    home.rename(tmp_path / "t-0.deleted")
+    new = open_log(home, config)
+    fill(new, *(b"%d" % number * 40 for number in range(20)))
+    assert new.apply_retention(0)
+    before = names_and_bytes(home)
+    assert deleted.purge(1) == 1
+    lease.release()
+    assert names_and_bytes(home) == before
+
+
+@pytest.mark.parametrize("deleted_first", [True, False])
+def test_a_compaction_of_a_deleted_log_leaves_nothing(
+    tmp_path: Path, *, deleted_first: bool
+) -> None:
+    home, gone = tmp_path / "t-0", tmp_path / "t-0.deleted"
+    old = open_log(home, COMPACTED)
+    fill(old, *(b"%d" % number * 40 for number in range(20)))
+    plan = plan_compaction(old, 0, 0)
+    assert plan is not None
+    with old.lease():
+        if not deleted_first:
+            result = run_compaction(plan)
+        old.close(clean=False)
+        home.rename(gone)
+        new = open_log(home, COMPACTED)
+        fill(new, b"y")
+        before = names_and_bytes(home)
+        if deleted_first:
+            result = run_compaction(plan)
+        assert [name for name in names_and_bytes(gone) if name.endswith(".cleaned")]
+        result.discard()
+    assert names_and_bytes(home) == before
+    assert not [name for name in names_and_bytes(gone) if name.endswith(".cleaned")]
+
+
 def test_a_compaction_of_a_deleted_log_touches_nothing_of_its_successor(tmp_path: Path) -> None:
     home = tmp_path / "t-0"
     old = open_log(home, COMPACTED)
@@ -176,11 +259,11 @@ def test_a_compaction_of_a_deleted_log_touches_nothing_of_its_successor(tmp_path
     home.rename(tmp_path / "t-0.deleted")
     new = open_log(home, COMPACTED)
     expected = fill(new, *(b"new %d" % number * 10 for number in range(20)))
-    before = {path.name: path.read_bytes() for path in home.iterdir()}
+    before = names_and_bytes(home)
     for group in result.groups:
         with pytest.raises(LogClosed):
             old.install(group, 0)
-    assert {path.name: path.read_bytes() for path in home.iterdir()} == before
+    assert names_and_bytes(home) == before
     assert new.close()
     again = PartitionLog.open(home, COMPACTED, now_ms=0, clean=True, recovery_point=20)
     assert read_all(again) == expected

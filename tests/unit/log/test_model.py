@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -21,6 +21,18 @@ from tests.support.log_batches import batch_of, batches_in, joined, read_all
 from tests.support.log_faults import MemoryStorage, Survival
 
 HOME = Path("/data/t-0")
+Contents = list[tuple[list[int], Codec]]  # of each batch: the sizes of its records, and the codec
+CONTENTS = st.lists(
+    st.tuples(st.lists(st.integers(0, 60), min_size=1, max_size=3), st.sampled_from(list(Codec))),
+    min_size=1,
+    max_size=4,
+)
+# Batches of few sizes: one that was cut off can end where one that replaced it ends.
+ALIKE = st.lists(
+    st.tuples(st.lists(st.sampled_from([0, 30]), min_size=1, max_size=2), st.just(Codec.NONE)),
+    min_size=1,
+    max_size=4,
+)
 
 
 class LogModel(RuleBasedStateMachine):
@@ -73,16 +85,8 @@ class LogModel(RuleBasedStateMachine):
         copy.assign(base, self.now // 200)
         self.batches.append(copy)
 
-    @rule(
-        batches=st.lists(
-            st.tuples(
-                st.lists(st.integers(0, 60), min_size=1, max_size=3), st.sampled_from(list(Codec))
-            ),
-            min_size=1,
-            max_size=4,
-        )
-    )
-    def append(self, batches: list[tuple[list[int], Codec]]) -> None:
+    @rule(batches=CONTENTS)
+    def append(self, batches: Contents) -> None:
         made = [self.make(*content) for content in batches]
         results = self.log.append_many(made, leader_epoch=self.now // 200, now_ms=self.now)
         for batch, result in zip(made, results, strict=True):
@@ -185,6 +189,33 @@ class LogModel(RuleBasedStateMachine):
 
 TestLogModel = LogModel.TestCase
 TestLogModel.settings = settings(max_examples=120, stateful_step_count=30)
+
+
+def _cut_twice(last: list[int]) -> list[tuple[Contents, Survival]]:
+    """Half of the second step survives; recovery cuts a torn batch, and the third overwrites it."""
+    long = [([0], Codec.ZSTD), ([0, 29], Codec.NONE), ([0], Codec.GZIP), ([0, 0, 0], Codec.ZSTD)]
+    return [
+        ([([0], Codec.NONE)], Survival.NOTHING),
+        (long, Survival.HALF),
+        ([([0], Codec.NONE), (last, Codec.NONE)], Survival.HALF),
+    ]
+
+
+@example(segment_bytes=400, crashes=_cut_twice([0, 0]))
+@example(segment_bytes=400, crashes=_cut_twice([0]))
+@given(
+    segment_bytes=st.sampled_from([120, 400, 1500]),
+    crashes=st.lists(st.tuples(ALIKE, st.sampled_from(list(Survival))), min_size=2, max_size=6),
+)
+@settings(max_examples=200)
+def test_crash_after_crash(segment_bytes: int, crashes: list[tuple[Contents, Survival]]) -> None:
+    """Nothing is synced in between but what recovery itself makes durable."""
+    model = LogModel()
+    model.start(segment_bytes=segment_bytes, interval=1, tail_bytes=0)
+    for batches, survival in crashes:
+        model.append(batches)
+        model.crash(survival)
+        model.same_content()
 
 
 def test_a_flush_covers_what_came_before_it(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_garbage_after_the_last_batch_is_cut(
 ) -> None:
     before = read_all(filled)
     filled.close(clean=False)
-    path = filled.segments[-1].path(LOG)
+    path = HOME / filled.segments[-1].path(LOG).name
     overwrite(storage, path.name, storage.read_file(path) + tail)
     again = open_log(storage)
     assert read_all(again) == before
@@ -161,7 +161,7 @@ def test_a_log_wrongly_called_clean_is_walked_after_all(
 ) -> None:
     before = read_all(filled)
     filled.close()
-    path = filled.segments[-1].path(LOG)
+    path = HOME / filled.segments[-1].path(LOG).name
     data = storage.read_file(path)
     overwrite(storage, path.name, data[:change] if change < 0 else data + bytes(change))
     again = read_all(open_log(storage, clean=True))
@@ -174,7 +174,7 @@ def test_batches_larger_than_a_chunk_are_walked(storage: MemoryStorage) -> None:
     for number in range(3):
         log.append(batch_of(bytes([number]) * 2_500_000), leader_epoch=0, now_ms=0)
     log.close(clean=False)
-    path = log.segments[0].path(LOG)
+    path = HOME / log.segments[0].path(LOG).name
     data = bytearray(storage.read_file(path))
     assert open_log(storage, config).log_end_offset == 3
     data[-2] ^= 1
@@ -185,7 +185,7 @@ def test_batches_larger_than_a_chunk_are_walked(storage: MemoryStorage) -> None:
 def test_a_repeated_batch_is_cut(storage: MemoryStorage, filled: PartitionLog) -> None:
     before = read_all(filled)
     filled.close(clean=False)
-    path = filled.segments[-1].path(LOG)
+    path = HOME / filled.segments[-1].path(LOG).name
     data = storage.read_file(path)
     overwrite(storage, path.name, data + data)
     assert read_all(open_log(storage)) == before
@@ -195,7 +195,7 @@ def test_a_bad_batch_ends_the_log(storage: MemoryStorage, filled: PartitionLog) 
     before = read_all(filled)
     filled.close(clean=False)
     damaged, later = filled.segments[1], filled.segments[2]
-    data = bytearray(storage.read_file(damaged.path(LOG)))
+    data = bytearray(storage.read_file(HOME / damaged.path(LOG).name))
     data[-1] ^= 1
     overwrite(storage, damaged.path(LOG).name, bytes(data))
     again = open_log(storage)
@@ -211,7 +211,7 @@ def test_a_segment_missing_in_the_middle_ends_the_log(
     storage: MemoryStorage, filled: PartitionLog
 ) -> None:
     filled.close(clean=False)
-    storage.unlink(filled.segments[1].path(LOG))
+    storage.unlink(HOME / filled.segments[1].path(LOG).name)
     again = open_log(storage)
     assert again.log_end_offset == filled.segments[1].base_offset
 
@@ -222,7 +222,7 @@ def test_below_the_recovery_point_batches_are_not_walked(
     filled.flush()
     filled.close(clean=False)
     first = filled.segments[0]
-    data = bytearray(storage.read_file(first.path(LOG)))
+    data = bytearray(storage.read_file(HOME / first.path(LOG).name))
     data[65] ^= 1  # inside the first record
     overwrite(storage, first.path(LOG).name, bytes(data))
     trusting = open_log(storage.crash(Survival.EVERYTHING), recovery_point=filled.recovery_point)
@@ -235,7 +235,7 @@ def test_damage_in_the_trusted_part_is_an_error_not_a_loss(
 ) -> None:
     filled.close()
     first = filled.segments[0]
-    data = bytearray(storage.read_file(first.path(LOG)))
+    data = bytearray(storage.read_file(HOME / first.path(LOG).name))
     data[16] = 9  # the magic of the first batch; its segment is long synced
     overwrite(storage, first.path(LOG).name, bytes(data))
     for name in storage.listdir(HOME):
@@ -243,7 +243,7 @@ def test_damage_in_the_trusted_part_is_an_error_not_a_loss(
             storage.unlink(HOME / name)
     with pytest.raises(StorageFailure):
         open_log(storage, recovery_point=filled.recovery_point)
-    assert storage.read_file(first.path(LOG)) == data
+    assert storage.read_file(HOME / first.path(LOG).name) == data
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -393,7 +393,7 @@ def aborted_log(tmp_path: Path) -> tuple[PartitionLog, str]:
 
 def table(log: PartitionLog, *, committed: bool) -> pa.RecordBatch:
     """The rows of a log, from its files."""
-    data = b"".join(segment.path(".log").read_bytes() for segment in log.segments)
+    data = b"".join(s.storage.read_file(s.path(".log")) for s in log.segments)
     aborted = [
         (one.producer_id, one.first_offset)
         for one in log.aborted_transactions(0, log.log_end_offset)

@@ -79,7 +79,7 @@ class Tiered:
 
     def local(self, first: int, end: int, *, committed: bool) -> pa.Table:
         """The same rows, from the files on disk."""
-        data = b"".join(s.path(".log").read_bytes() for s in self.log.segments)
+        data = b"".join(s.storage.read_file(s.path(".log")) for s in self.log.segments)
         aborted = [
             (one.producer_id, one.first_offset)
             for one in self.log.aborted_transactions(0, self.log.log_end_offset)

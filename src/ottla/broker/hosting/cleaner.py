@@ -42,10 +42,11 @@ async def compact_dirtiest(
     log = partition.log
     with log.lease():
         result = await workers.run(partial(run_compaction, plan))
-    if log.life is not Life.OPEN:
-        return True  # deleted or moved meanwhile: its directory may be another topic's now
-    for group in result.groups:
-        log.install(group, now_ms)
+        if log.life is not Life.OPEN:
+            await workers.run(result.discard)
+            return True
+        for group in result.groups:
+            log.install(group, now_ms)
     data.compacted(partition, result.first_dirty_offset)
     return True
 

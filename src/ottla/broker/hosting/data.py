@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ottla.broker.hosting.partitions import HostedPartition
     from ottla.log.config import LogConfig
     from ottla.log.partition import PartitionLog
-    from ottla.log.storage import Storage
+    from ottla.log.storage import Directory, Storage
     from ottla.metadata.image import MetadataImage
 
 METADATA_FILE: Final = "metadata.db"
@@ -53,7 +53,7 @@ class UnsyncedStorage(OsStorage):
     def fdatasync(self, fd: int) -> None:
         pass
 
-    def fsync_dir(self, path: Path) -> None:
+    def fsync_dir(self, path: Path | Directory) -> None:
         pass
 
 
