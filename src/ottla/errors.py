@@ -150,6 +150,7 @@ if TYPE_CHECKING:
     from ottla.streams.lines import (
         NotOneLine,
     )
+    from ottla.streams.relay import Lossy
     from ottla.sync.twin import (
         WrongPlace,
     )
@@ -197,6 +198,7 @@ __all__ = [
     "InvalidStreamKey",
     "KafkaError",
     "LatestButNotLive",
+    "Lossy",
     "MissingColumn",
     "MissingExtra",
     "NoEndingSlash",
@@ -303,6 +305,7 @@ _HOMES = {
     "InvalidStreamKey": "ottla.streams.errors",
     "KafkaError": "ottla.client.errors",
     "LatestButNotLive": "ottla.streams.errors",
+    "Lossy": "ottla.streams.relay",
     "MissingColumn": "ottla.client.producer.types",
     "MissingExtra": "ottla.client.errors",
     "NoEndingSlash": "ottla.streams.errors",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.common import fail
+from ottla.cli.common import complain, fail
 from ottla.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -33,21 +33,29 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
 
 def relay(
-    input_url: Annotated[str, typer.Option("--input", metavar="URL", help="Where from.")],
-    output_url: Annotated[str, typer.Option("--output", metavar="URL", help="Where to.")],
+    input_url: Annotated[str, typer.Option("--input", metavar="URL", help="Stream to read.")],
+    output_url: Annotated[str, typer.Option("--output", metavar="URL", help="Stream to write.")],
     start: Annotated[
-        str, typer.Option("--from", metavar="start|end", help="Where to begin without a position.")
+        str, typer.Option("--from", metavar="start|end", help="Start here without a position.")
     ] = "start",
     until_end: Annotated[
-        bool, typer.Option("--until-end", help="Stop at what is the end now.")
+        bool, typer.Option("--until-end", help="Stop at the current end.")
     ] = False,
     offsets: Annotated[
         str | None,
-        typer.Option(metavar="STORE", help="Keep positions here and go on from them next time."),
+        typer.Option(metavar="STORE", help="Store positions here and resume from them."),
     ] = None,
     name: Annotated[
-        str, typer.Option(metavar="NAME", help="Whose positions they are.")
+        str, typer.Option(metavar="NAME", help="Name under which positions are stored.")
     ] = "ottla-relay",
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse to start if the output cannot keep everything."),
+    ] = False,
+    new_timestamps: Annotated[
+        bool,
+        typer.Option("--new-timestamps", help="Let messages have the time of their arrival."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show the rate.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the total as JSON.")] = False,
 ) -> None:
@@ -66,8 +74,11 @@ def relay(
             until_end=until_end,
             offsets=_store(offsets),
             name=name,
+            strict=strict,
+            new_timestamps=new_timestamps,
             tally=tally,
             show=show,
+            warn=complain,
         )
     )
     if show is not None:
@@ -84,7 +95,7 @@ def clock(
         str, typer.Option(metavar="TIME", help="Between ticks, such as 100ms, 1s, 5m.")
     ] = "1s",
     count: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Stop after so many.")
+        int | None, typer.Option(metavar="N", min=1, help="Stop after N messages.")
     ] = None,
 ) -> None:
     """Send `tick-0`, `tick-1`, ... to a stream."""
@@ -116,10 +127,14 @@ def _run(work: Coroutine[object, object, None]) -> None:
 
     from ottla.offsets import OffsetError
     from ottla.streams.errors import StreamError
+    from ottla.streams.relay import Lossy
 
     try:
         asyncio.run(work)
     except KeyboardInterrupt:
         return
+    except Lossy as error:
+        complain(error)
+        raise typer.Exit(2) from None
     except (StreamError, OffsetError, OSError, ValueError) as error:
         fail(error)

@@ -48,6 +48,7 @@ class Operation(Enum):
     SHARDS = "several shards per stream"
     MESSAGE_KEYS = "message keys"
     HEADERS = "message headers"
+    NULLS = "null payloads and null headers"
     BINARY = "binary payloads"
     TIMESTAMPS = "send(timestamp=)"
     TRANSACTIONS = "transactions"
@@ -198,6 +199,10 @@ class Driver(ABC):
     @abstractmethod
     async def open(self) -> None:
         """Reach the store within `options.timeout`, or `ConnectError`."""
+
+    async def stamped_by_store(self, streams: Sequence[str]) -> frozenset[str]:
+        """Those of these streams whose messages get the time of their arrival from the store."""
+        return frozenset()
 
     @abstractmethod
     def source(

@@ -11,7 +11,7 @@ import asyncio
 import json as json_module
 import logging
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from ottla.streams.base import Operation
 from ottla.streams.errors import (
@@ -33,10 +33,12 @@ if TYPE_CHECKING:
 
     from ottla.streams.base import Driver, Sink
     from ottla.streams.consumer import Consumer
-    from ottla.streams.types import Receipt
+    from ottla.streams.types import Headers, Receipt
 
 Payload = bytes | bytearray | memoryview | str
 
+_ABSENT: Final = object()
+"""`json=` was not given; JSON's null is None."""
 _log = logging.getLogger("ottla.streams")
 
 
@@ -123,7 +125,6 @@ class Pipe:
         self.full = False
         self._max_pending = max_pending
         self._queue: list[Delivery] = []
-        self._batch: list[Delivery] = []
         self._outstanding = 0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -139,7 +140,6 @@ class Pipe:
         if self._task is None:
             await self.sink.open()
             self._task = asyncio.get_running_loop().create_task(self._write())
-            self._task.add_done_callback(self._writer_done)
 
     async def room(self) -> None:
         """Wait until the queue takes another message."""
@@ -203,7 +203,6 @@ class Pipe:
             batch, self._queue = self._queue, []
             if not batch:
                 continue
-            self._batch = batch
             try:
                 await self.sink.write(batch)
             except StreamError as error:
@@ -213,13 +212,6 @@ class Pipe:
             except Exception as error:  # noqa: BLE001  # fails its batch and nothing else
                 _log.exception("a batch of %d messages was not written", len(batch))
                 self._reject(batch, DeliveryError(f"the store failed: {error!r}"))
-
-    def _writer_done(self, task: asyncio.Task[None]) -> None:
-        """A sink that failed in a way nobody foresaw must not leave anyone waiting."""
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self.closed = True
-            self._reject([*self._batch, *self._queue], DeliveryError(f"the sink broke: {error!r}"))
 
     def _reject(self, batch: list[Delivery], error: StreamError) -> None:
         for delivery in batch:
@@ -254,33 +246,43 @@ class Producer:
         self,
         payload: Payload | None = None,
         *,
-        json: object = None,
+        json: object = _ABSENT,
         stream: str | None = None,
         shard: int | None = None,
         key: bytes | None = None,
-        headers: tuple[tuple[str, bytes], ...] = (),
+        headers: Headers = (),
         timestamp: datetime | None = None,
     ) -> Delivery:
-        """Queue a message; waits for room only. `json=` takes a value instead of a payload."""
+        """Queue a message; waits for room only. `json=` takes a value instead of a payload.
+
+        A payload of None is a null, Kafka's tombstone.
+        """
         if stream is None:
             stream = self._stream
             if stream is None:
                 raise NotAnchored("name a stream: send(..., stream=...) or producer(stream)")
         elif stream != self._stream:
             validate_key(stream)
-        if key is not None or headers:
-            self._check_extras(key, headers)
+        is_null = payload is None and json is _ABSENT
         if type(payload) is not bytes:
             payload = _payload_bytes(payload, json)
-        message = Outgoing(
-            stream, payload, shard, key, headers, None if timestamp is None else to_ns(timestamp)
-        )
+        at = None if timestamp is None else to_ns(timestamp)
+        message = Outgoing(stream, payload, shard, key, headers, at, is_null)
+        if key is not None or headers or is_null:
+            self._check_extras(message)
         pipe = self._pipe_
         if pipe is None or self._ended or pipe.full or pipe.closed:
-            pipe = self._pipe()
-            await pipe.room()
-            pipe = self._pipe()
+            pipe = await self._with_room()
         return pipe.put(message)
+
+    async def post(self, message: Outgoing) -> Delivery:
+        """Queue a message that is laid out already; see `send`."""
+        self._check_extras(message)
+        return (await self._with_room()).put(message)
+
+    async def _with_room(self) -> Pipe:
+        await self._pipe().room()
+        return self._pipe()
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Everything sent so far is with the store; raises a failure nobody has seen."""
@@ -353,20 +355,20 @@ class Producer:
     ) -> None:
         await self.aclose()
 
-    def _check_extras(self, key: bytes | None, headers: tuple[tuple[str, bytes], ...]) -> None:
+    def _check_extras(self, message: Outgoing) -> None:
         """What the store could only drop is refused."""
         if self._driver is not None:
             backend, unsupported = self._driver.backend, self._driver.unsupported
-            if key is not None:
+            if message.key is not None:
                 refuse(backend, unsupported, Operation.MESSAGE_KEYS)
-            if headers:
+            if message.headers:
                 refuse(backend, unsupported, Operation.HEADERS)
+            if message.is_null or any(value is None for _, value in message.headers):
+                refuse(backend, unsupported, Operation.NULLS)
 
     def _pipe(self) -> Pipe:
         if self._ended:
             raise ProducerEnded("this producer has ended; open another one")
-        if self._pipe_ is not None and self._pipe_.closed:
-            raise ProducerEnded("the sink broke; open another producer")
         if self._pipe_ is None:
             raise ProducerEnded("enter the producer first: async with streamer.producer(...) as p")
         return self._pipe_
@@ -379,7 +381,9 @@ def make_pipe(sink: Sink, options: ProducerOptions) -> Pipe:
 
 def _payload_bytes(payload: Payload | None, json: object) -> bytes:
     if payload is None:
+        if json is _ABSENT:
+            return b""
         return json_module.dumps(json, separators=(",", ":"), ensure_ascii=False).encode()
-    if json is not None:
+    if json is not _ABSENT:
         raise ValueError("give a payload or json=, not both")
     return payload.encode() if isinstance(payload, str) else bytes(payload)

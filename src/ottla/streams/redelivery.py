@@ -96,7 +96,7 @@ class Redelivery:
             ("ottla-deliveries", str(message.delivery).encode()),
         )
         delivery = await self._dead_letters.send(
-            message.payload,
+            None if message.is_null else message.payload,
             stream=self._options.dead_letter,
             headers=message.headers + origin if self._headers else (),
         )

@@ -2,15 +2,20 @@
 
 A batch is acknowledged when the other side has given a receipt for each of its messages. SIGINT
 and SIGTERM end the relay after the batch that is underway, with its positions committed.
+
+Between two stores of one kind a message arrives as it was: payload or null, key, headers in their
+order and their nulls, time. What the output cannot keep is told before the first message is copied
+(`losses`), and with `strict` nothing is copied then. Shards and sequences are the output's own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.streams.base import Operation
 from ottla.streams.errors import ConfigError, StreamEnded
@@ -25,6 +30,7 @@ from ottla.streams.types import (
     Create,
     FileOptions,
     Mode,
+    Outgoing,
     Reset,
 )
 
@@ -41,7 +47,13 @@ BATCH = 1000
 WAIT = 0.2
 """Seconds a batch waits for its first message: how long a signal may go unnoticed."""
 
+_log = logging.getLogger("ottla.streams")
+
 CREATING = ConnectOptions(file=FileOptions(create=Create.IF_MISSING))
+
+
+class Lossy(ConfigError):
+    """The output of a strict relay cannot keep all that the input may hold."""
 
 
 @dataclass
@@ -70,10 +82,17 @@ async def relay_streams(
     until_end: bool = False,
     offsets: OffsetStore | None = None,
     name: str = "ottla-relay",
+    strict: bool = False,
+    new_timestamps: bool = False,
     tally: Tally | None = None,
     show: Callable[[Tally], None] | None = None,
+    warn: Callable[[str], None] = _log.warning,
 ) -> None:
-    """Copy until the input ends (or is read up to its end now), or a signal comes."""
+    """Copy until the input ends (or is read up to its end now), or a signal comes.
+
+    `strict` raises `Lossy` if the output cannot keep all that the input may hold, `warn` is told of
+    it otherwise. With `new_timestamps` messages get the time of their arrival, which is not a loss.
+    """
     tally = tally or Tally()
     if input_url == output_url and not input_url.startswith("stdio:"):
         raise ConfigError("input and output are the same stream; name another --output")
@@ -85,14 +104,72 @@ async def relay_streams(
         async with (
             connect(input_url, ConnectOptions(file=FileOptions(follow=not until_end))) as source,
             connect(output_url, CREATING) as target,
-            source.consumer(options=_options(source, offsets, name, from_start)) as consumer,
-            target.producer() as producer,
         ):
-            copy = _Copy(consumer, producer, frozenset(target.driver.unsupported))
-            await copy.run(tally, stop, until_end=until_end, show=show)
+            lost = await losses(source, target, new_timestamps=new_timestamps)
+            if lost and strict:
+                raise Lossy(f"the output cannot keep {'; nor '.join(lost)}; nothing was copied")
+            for loss in lost:
+                warn(f"the output does not keep {loss}")
+            keep = _Keep.of(source, target, new_timestamps=new_timestamps)
+            async with (
+                source.consumer(options=_options(source, offsets, name, from_start)) as consumer,
+                target.producer() as producer,
+            ):
+                copy = _Copy(consumer, producer, keep)
+                await copy.run(tally, stop, until_end=until_end, show=show)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+
+
+_CARRIED = (Operation.MESSAGE_KEYS, Operation.HEADERS, Operation.NULLS)
+
+
+async def losses(source: Streamer, target: Streamer, *, new_timestamps: bool) -> list[str]:
+    """What messages of one store may hold and the other cannot keep, with the reason."""
+    may_hold, cannot = source.driver.unsupported, target.driver.unsupported
+    lost = [
+        f"{what.value}: {cannot[what]}"
+        for what in (*_CARRIED, Operation.BINARY)
+        if what not in may_hold and what in cannot
+    ]
+    if new_timestamps:
+        return lost
+    if not _keeps_time(source, target):
+        lost.append("timestamps: Redis refuses a time before that of its last entry")
+    reads = source.url.keys or ()
+    writes = (target.url.keys or ()) if len(target.url.keys or ()) == 1 else reads
+    stamped, stamping = (
+        await source.driver.stamped_by_store(reads),
+        await target.driver.stamped_by_store(writes),
+    )
+    if stamping:
+        lost.append(f"timestamps: {', '.join(sorted(stamping))} has LogAppendTime")
+    elif stamped and target.backend is Backend.KAFKA:
+        lost.append(
+            f"the timestamp type of {', '.join(sorted(stamped))}: a broker alone can write "
+            "LogAppendTime, so messages have CreateTime and their time"
+        )
+    return lost
+
+
+def _keeps_time(source: Streamer, target: Streamer) -> bool:
+    """Ids of Redis only grow, and only those of another Redis stream are sure to."""
+    return target.backend is not Backend.REDIS or source.backend is Backend.REDIS
+
+
+class _Keep(NamedTuple):
+    """What of a message goes along."""
+
+    keys: bool
+    headers: bool
+    nulls: bool
+    times: bool
+
+    @classmethod
+    def of(cls, source: Streamer, target: Streamer, *, new_timestamps: bool) -> _Keep:
+        keys, headers, nulls = (what not in target.driver.unsupported for what in _CARRIED)
+        return cls(keys, headers, nulls, not new_timestamps and _keeps_time(source, target))
 
 
 def _options(
@@ -113,13 +190,12 @@ def _options(
 
 
 class _Copy:
-    """From a consumer to a producer; keys and headers go along where the target can keep them."""
+    """From a consumer to a producer."""
 
-    def __init__(self, consumer: Consumer, producer: Producer, unsupported: frozenset[Operation]):
+    def __init__(self, consumer: Consumer, producer: Producer, keep: _Keep):
         self._consumer = consumer
         self._producer = producer
-        self._keys = Operation.MESSAGE_KEYS not in unsupported
-        self._headers = Operation.HEADERS not in unsupported
+        self._keep = keep
 
     async def run(
         self,
@@ -148,17 +224,24 @@ class _Copy:
                 show(tally)
 
     async def _deliver(self, messages: Sequence[Message]) -> None:
-        deliveries = [
-            await self._producer.send(
-                message.payload,
-                stream=self._producer.stream or message.stream,
-                key=message.key if self._keys else None,
-                headers=message.headers if self._headers else (),
-            )
-            for message in messages
-        ]
+        deliveries = [await self._producer.post(self._outgoing(message)) for message in messages]
         for delivery in deliveries:
             await delivery
+
+    def _outgoing(self, message: Message) -> Outgoing:
+        keep = self._keep
+        headers = message.headers if keep.headers else ()
+        if not keep.nulls:
+            headers = tuple((name, value or b"") for name, value in headers)
+        return Outgoing(
+            self._producer.stream or message.stream,
+            message.payload,
+            None,
+            message.key if keep.keys else None,
+            headers,
+            message.timestamp_ns if keep.times else None,
+            message.is_null and keep.nulls,
+        )
 
     async def _caught_up(self) -> bool:
         """Nothing came for a while: whether that was the end. A pipe's end comes by itself."""

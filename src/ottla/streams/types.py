@@ -65,6 +65,10 @@ class Reset(Enum):
     NONE = "none"
 
 
+Headers = tuple[tuple[str, bytes | None], ...]
+"""Names and values in their order; a name may come twice, and Kafka's values may be null."""
+
+
 class ShardKey(NamedTuple):
     """One ordered part of a stream."""
 
@@ -134,7 +138,10 @@ def timestamp_text(timestamp_ns: int) -> str:
 
 
 class Message(NamedTuple):
-    """One message as a consumer gets it. A tuple, because a batch makes thousands of them."""
+    """One message as a consumer gets it. A tuple, because a batch makes thousands of them.
+
+    A null of Kafka (a tombstone) has an empty payload and `is_null`.
+    """
 
     stream: str
     shard: int
@@ -142,7 +149,7 @@ class Message(NamedTuple):
     timestamp_ns: int
     payload: bytes
     key: bytes | None = None
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: Headers = ()
     native_id: str | None = None
     delivery: int = 1
     is_null: bool = False
@@ -180,8 +187,10 @@ class Outgoing(NamedTuple):
     payload: bytes
     shard: int | None = None
     key: bytes | None = None
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: Headers = ()
     timestamp_ns: int | None = None
+    is_null: bool = False
+    """A null rather than an empty payload, for stores that tell them apart."""
 
 
 class Create(Enum):

@@ -19,7 +19,6 @@ from ottla.streams.errors import (
     ConnectError,
     ConsumerBusy,
     ConsumerClosed,
-    DeliveryError,
     SeekOutOfRange,
     ShardNotAssigned,
     StreamEnded,
@@ -41,9 +40,7 @@ from ottla.streams.types import (
 from tests.support.list_source import ListDriver, ListSink, ListSource, messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ottla.streams.producer import Delivery
+    from collections.abc import Callable
 
 A0 = ShardKey("a", 0)
 RESUMABLE = ConsumerOptions(mode=Mode.RESUMABLE)
@@ -382,22 +379,6 @@ async def test_an_automatic_commit_survives_any_error(caplog: pytest.LogCaptureF
         source.fail_commit = None
         await until(lambda: bool(source.commits))  # without being asked
         assert source.commits[-1].positions == {A0: 2}
-
-
-async def test_a_sink_that_fails_in_a_way_nobody_foresaw_fails_its_batch_alone() -> None:
-    class Sink(ListSink):
-        async def write(self, batch: Sequence[Delivery]) -> None:
-            if batch[0].message.payload == b"bad":
-                raise TypeError("not such a one")
-            await super().write(batch)
-
-    sink = Sink()
-    async with Producer(lambda: make_pipe(sink, ProducerOptions()), "a") as producer:
-        bad = await producer.send(b"bad")
-        with pytest.raises(DeliveryError, match="not such a one"):
-            await bad
-        await (await producer.send(b"good"))
-    assert [one.payload for one in sink.taken] == [b"good"]
 
 
 async def test_two_readers_under_next_are_refused() -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+import confluent_kafka as kafka
 import pytest
 from typer.testing import CliRunner
 
 from ottla.cli.whole import app
+from ottla.client.admin.admin import Admin
 from ottla.offsets import MemoryOffsetStore
-from ottla.streams import ConnectOptions, ConsumerOptions, FileOptions, Reset, connect
+from ottla.streams import ConnectOptions, ConsumerOptions, Create, FileOptions, Reset, connect
 from ottla.streams.errors import ConfigError, Unsupported
 from ottla.streams.relay import Tally, relay_streams, tick
 
@@ -94,7 +98,8 @@ def test_ctrl_c_ends_a_relay_gracefully(tmp_path: Path) -> None:
             assert f"tick-{number}".encode() in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
-    assert (process.returncode, err) == (0, b"")
+    assert process.returncode == 0
+    assert err == b"ottla: the output does not keep binary payloads: lines are UTF-8 text\n"
     assert json.loads(out)["messages"] == 3
 
 
@@ -148,3 +153,142 @@ def test_a_store_that_cannot_be_opened_is_told_in_a_sentence(tmp_path: Path) -> 
     assert line.startswith(
         "ottla: SQLite database /nonexistent/x.db: unable to open database file;"
     )
+
+
+AGO = 1_700_000_000_000
+ODD: tuple[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int], ...] = (
+    # key, value, headers, timestamp: everything that Kafka tells apart
+    (b"k", None, [("a", b"1"), ("b", None), ("a", b""), ("z", b"2")], AGO),
+    (None, b"", [], AGO + 5),
+    (b"", b"v", [("b", b"x"), ("a", b"y")], AGO + 1),
+    (b"k", b"", [("n", None)], 0),
+)
+Told = list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], tuple[int, int]]]
+
+
+def write_odd(bootstrap: str, topic: str) -> None:
+    producer = kafka.Producer({"bootstrap.servers": bootstrap})
+    for key, value, headers, at in ODD:
+        producer.produce(topic, value, key, headers=headers or None, timestamp=at)  # type: ignore[arg-type]  # a null header is one
+    producer.flush(30)
+
+
+def records(bootstrap: str, topic: str, count: int) -> Told:
+    """As librdkafka reads them, with the type of the timestamp."""
+    consumer = kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "x", "auto.offset.reset": "earliest"}
+    )
+    consumer.assign([kafka.TopicPartition(topic, 0, 0)])
+    found: Told = []
+    while len(found) < count:
+        [one] = consumer.consume(1, 30)
+        assert one.error() is None
+        headers = cast("list[tuple[str, bytes | None]]", one.headers() or [])
+        found.append((one.key(), one.value(), headers, one.timestamp()))
+    consumer.close()
+    return found
+
+
+async def test_kafka_to_kafka_is_exact(ottla_broker: EmbeddedBroker, ottla_topic: str) -> None:
+    bootstrap = ottla_broker.bootstrap
+    await asyncio.to_thread(write_odd, bootstrap, ottla_topic)
+    url, other = f"kafka://{bootstrap}/{ottla_topic}", f"{ottla_topic}-copy"
+    # Neither a loss nor anything else to say: --strict has nothing to refuse.
+    await relay_streams(url, f"kafka://{bootstrap}/{other}", until_end=True, strict=True)
+    before = await asyncio.to_thread(records, bootstrap, ottla_topic, len(ODD))
+    assert [value for _, value, _, _ in before] == [None, b"", b"v", b""]
+    assert await asyncio.to_thread(records, bootstrap, other, len(ODD)) == before
+
+
+async def test_what_the_broker_stamps_is_told_before_anything_is_copied(
+    ottla_broker: EmbeddedBroker, ottla_topic: str
+) -> None:
+    bootstrap = ottla_broker.bootstrap
+    stamped = f"{ottla_topic}-stamped"
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(
+            stamped, partitions=1, configs={"message.timestamp.type": "LogAppendTime"}
+        )
+    await asyncio.to_thread(write_odd, bootstrap, ottla_topic)
+    plain, stamping = (f"kafka://{bootstrap}/{one}" for one in (ottla_topic, stamped))
+    with pytest.raises(ConfigError, match=r"timestamps: .*-stamped has LogAppendTime"):
+        await relay_streams(plain, stamping, until_end=True, strict=True)
+    await relay_streams(plain, stamping, until_end=True, strict=True, new_timestamps=True)
+    with pytest.raises(ConfigError, match=r"timestamp type of .*-stamped: a broker alone"):
+        await relay_streams(stamping, f"{plain}-back", until_end=True, strict=True)
+    said: list[str] = []
+    await relay_streams(stamping, f"{plain}-back", until_end=True, warn=said.append)
+    assert [sentence.partition(":")[0] for sentence in said] == [
+        f"the output does not keep the timestamp type of {stamped}"
+    ]
+    kept = [
+        (when, kind)
+        for *_, (kind, when) in await asyncio.to_thread(
+            records, bootstrap, f"{ottla_topic}-back", len(ODD)
+        )
+    ]
+    appended = await asyncio.to_thread(records, bootstrap, stamped, len(ODD))
+    assert kept == [(when, 1) for *_, (_, when) in appended]  # the time stays, the type does not
+
+
+async def test_redis_to_redis_keeps_key_headers_and_time(redis_server: RedisServer) -> None:
+    first, second = "exact-a", "exact-b"
+    async with connect(f"{redis_server.url}/{first}") as streamer, streamer.producer() as producer:
+        for number in range(3):
+            await (
+                await producer.send(
+                    b"",
+                    key=b"k",
+                    headers=(("b", b"1"), ("a", b""), ("b", b"2")),
+                    timestamp=datetime.fromtimestamp(AGO / 1000 + number, UTC),
+                )
+            )
+    await relay_streams(
+        f"{redis_server.url}/{first}", f"{redis_server.url}/{second}", until_end=True, strict=True
+    )
+    kept = []
+    for name in (first, second):
+        options = ConsumerOptions(reset=Reset.EARLIEST)
+        async with (
+            connect(f"{redis_server.url}/{name}") as streamer,
+            streamer.consumer(options=options) as consumer,
+        ):
+            got = [await consumer.next(10) for _ in range(3)]
+            kept.append([(m.payload, m.key, m.headers, m.timestamp_ns) for m in got])
+    assert kept[0] == kept[1]
+
+
+async def test_file_to_file_keeps_the_time(tmp_path: Path) -> None:
+    async with (
+        connect(
+            f"file://{tmp_path}/1.ss/a", ConnectOptions(file=FileOptions(create=Create.IF_MISSING))
+        ) as streamer,
+        streamer.producer() as producer,
+    ):
+        await (await producer.send(b"\x00\xff", timestamp=datetime.fromtimestamp(AGO / 1000, UTC)))
+    await relay_streams(
+        f"file://{tmp_path}/1.ss/a", f"file://{tmp_path}/2.ss/a", until_end=True, strict=True
+    )
+    options = ConnectOptions(file=FileOptions(follow=False))
+    async with (
+        connect(f"file://{tmp_path}/2.ss/a", options) as streamer,
+        streamer.consumer(options=ConsumerOptions(reset=Reset.EARLIEST)) as consumer,
+    ):
+        [message] = [message async for message in consumer]
+    assert (message.payload, message.timestamp_ns) == (b"\x00\xff", AGO * 1_000_000)
+
+
+def test_strict_refuses_with_status_2_and_without_it_the_losses_are_told(
+    tmp_path: Path, ottla_broker: EmbeddedBroker, ottla_topic: str
+) -> None:
+    write_odd(ottla_broker.bootstrap, ottla_topic)
+    args = ["relay", "--input", f"kafka://{ottla_broker.bootstrap}/{ottla_topic}", "--until-end"]
+    args += ["--output", f"file://{tmp_path}/x.ss/a"]
+    refused = run.invoke(app, [*args, "--strict"])
+    assert refused.exit_code == 2
+    assert "message keys: a frame holds" in refused.stderr
+    assert "null payloads and null headers: a frame has a payload" in refused.stderr
+    done = run.invoke(app, args)
+    assert done.exit_code == 0
+    assert done.stderr.count("ottla: the output does not keep ") == 3
+    assert "relayed 4 messages" in done.stderr

@@ -171,16 +171,16 @@ async def test_clones_end_on_their_own() -> None:
     assert sink.ended
 
 
-async def test_a_sink_that_breaks_leaves_nobody_waiting() -> None:
+async def test_a_sink_that_fails_in_a_way_nobody_foresaw_fails_its_batch_alone() -> None:
     sink = ListSink()
-    broken = await producer(sink, "a").__aenter__()
-    sink.refuse = ZeroDivisionError("unforeseen")
-    delivery = await broken.send(b"x")
-    with pytest.raises(DeliveryError, match="unforeseen"):
-        await delivery
-    with pytest.raises(ProducerEnded, match="broke"):
-        await broken.send(b"y")
-    await broken.aclose()
+    async with producer(sink, "a") as hardy:
+        sink.refuse = ZeroDivisionError("unforeseen")
+        delivery = await hardy.send(b"bad")
+        with pytest.raises(DeliveryError, match="unforeseen"):
+            await delivery
+        sink.refuse = None
+        await (await hardy.send(b"good"))
+    assert [one.payload for one in sink.taken] == [b"good"]
 
 
 def test_options_take_words_for_members() -> None:

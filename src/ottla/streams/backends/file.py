@@ -45,6 +45,7 @@ class FileDriver(Driver):
         Operation.SHARED: "share groups live in a Kafka-compatible broker",
         Operation.MESSAGE_KEYS: "a frame holds stream, shard, sequence, time and payload only",
         Operation.HEADERS: "a frame holds stream, shard, sequence, time and payload only",
+        Operation.NULLS: "a frame has a payload, perhaps an empty one",
         Operation.TRANSACTIONS: "a file has no transactions; save positions in the sink's database",
     }
 

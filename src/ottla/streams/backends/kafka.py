@@ -6,10 +6,11 @@ A stream is a topic, a shard a partition, a sequence an offset.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, ClassVar
+import logging
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
 from ottla.streams.backends.kafka_config import client_config, producer_config, with_extra
 from ottla.streams.backends.kafka_shared import SharedSource
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from ottla.streams.types import ConnectOptions, ConsumerOptions, ProducerOptions
     from ottla.streams.url import StreamUrl
 
+LOGGER: Final = logging.getLogger(__name__)
+STAMPED_BY: Final = "message.timestamp.type"
+
 
 class KafkaDriver(Driver):
     """One cluster. Every consumer and producer has connections of its own."""
@@ -41,16 +45,38 @@ class KafkaDriver(Driver):
 
     async def open(self) -> None:
         """Ask for the cluster's metadata."""
-        base = client_config(self.url.nodes, self._kafka, self.options.timeout)
         try:
-            admin = AdminClient(with_extra({**base, "log_level": 0}, self._kafka))
-            await asyncio.to_thread(admin.list_topics, "", timeout=self.options.timeout)
+            await asyncio.to_thread(self._admin().list_topics, "", timeout=self.options.timeout)
         except KafkaException as error:
             nodes = ", ".join(self.url.nodes)
             raise ConnectError(
                 f"no Kafka cluster at {nodes}: {error.args[0].str()}; check the address and that "
                 "it is up"
             ) from error
+
+    def _admin(self) -> AdminClient:
+        base = client_config(self.url.nodes, self._kafka, self.options.timeout)
+        return AdminClient(with_extra({**base, "log_level": 0}, self._kafka))
+
+    async def stamped_by_store(self, streams: Sequence[str]) -> frozenset[str]:
+        """Topics with message.timestamp.type=LogAppendTime; one that is not there yet is none."""
+
+        def ask() -> frozenset[str]:
+            admin = self._admin()  # answers come only while somebody holds it
+            topics = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in streams]
+            stamped = set()
+            for topic, answer in admin.describe_configs(
+                topics, request_timeout=self.options.timeout
+            ).items():
+                try:
+                    if answer.result()[STAMPED_BY].value == "LogAppendTime":
+                        stamped.add(topic.name)
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        LOGGER.warning("cannot tell the %s of %s: %s", STAMPED_BY, topic, error)
+            return frozenset(stamped)
+
+        return await asyncio.to_thread(ask)
 
     def source(
         self, streams: Sequence[str], options: ConsumerOptions, stored: StoredPositions | None

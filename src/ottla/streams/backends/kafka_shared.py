@@ -147,7 +147,7 @@ def _message(record: ShareRecord) -> Message:
         record.timestamp * NS_PER_MS,
         record.value or b"",
         record.key,
-        tuple((name, value or b"") for name, value in record.headers),
+        tuple(record.headers),
         delivery=record.delivery_count,
         is_null=record.value is None,
     )

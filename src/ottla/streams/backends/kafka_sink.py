@@ -80,7 +80,7 @@ class KafkaSink(Sink):
         try:
             self.producer.produce(
                 message.stream,
-                message.payload,
+                None if message.is_null else message.payload,
                 message.key,
                 on_delivery=bound(self._reported, delivery),
                 headers=list(message.headers) or None,

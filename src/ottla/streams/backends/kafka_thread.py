@@ -225,7 +225,7 @@ def messages(raw: list[Any]) -> list[Message]:
                 milliseconds * NS_PER_MS if kind else SYSTEM.wall_ns(),
                 b"" if value is None else value,
                 one.key(),
-                () if headers is None else tuple((name, held or b"") for name, held in headers),
+                () if headers is None else tuple(headers),
                 is_null=value is None,
             )
         )

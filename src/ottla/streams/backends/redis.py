@@ -42,6 +42,7 @@ class RedisDriver(Driver):
     backend: ClassVar[Backend] = Backend.REDIS
     unsupported: ClassVar[Mapping[Operation, str]] = {
         Operation.SHARED: "Redis has no share groups; mode=LOAD_BALANCED shares entry by entry",
+        Operation.NULLS: "fields of an entry have values, perhaps empty ones",
         Operation.TRANSACTIONS: "acknowledging and adding entries are separate commands",
     }
 

@@ -67,6 +67,7 @@ class EntryFormat:
                     f"a header cannot be named {name!r}, which is a field of its own on Redis",
                     stream=message.stream,
                 )
+            assert value is not None  # producers have refused it
             laid += (name, value)
         return laid
 

@@ -203,6 +203,7 @@ class StdioDriver(Driver):
         Operation.LAG: "a pipe does not say how much is in it",
         Operation.MESSAGE_KEYS: "a line holds time, stream, sequence, shard and text only",
         Operation.HEADERS: "a line holds time, stream, sequence, shard and text only",
+        Operation.NULLS: "a line has a text, perhaps an empty one",
         Operation.BINARY: "lines are UTF-8 text",
         Operation.TRANSACTIONS: "a pipe has no transactions",
     }
