@@ -62,6 +62,21 @@ class Client:
         full: bool = False,
         member_id: str | None = None,
     ) -> ConsumerHeartbeatResponse:
+        """The answer, for which a large group lets its members wait."""
+        return self.driver.wait(
+            self.begin(epoch, owned=owned, full=full, member_id=member_id),
+            ConsumerHeartbeatResponse,
+        )
+
+    def begin(
+        self,
+        epoch: int,
+        *,
+        owned: Partitions | None = None,
+        full: bool = False,
+        member_id: str | None = None,
+    ) -> int:
+        """The token of the heartbeat."""
         request = ConsumerHeartbeat(
             "g",
             self.member_id if member_id is None else member_id,
@@ -77,7 +92,7 @@ class Client:
             client_id="c",
             client_host="/h",
         )
-        return self.driver.ask(request, ConsumerHeartbeatResponse)
+        return self.driver.send(request)
 
     def join(self) -> ConsumerHeartbeatResponse:
         """Owns nothing and learns its first assignment."""

@@ -115,6 +115,14 @@ class Driver:
         assert isinstance(answer, kind)
         return answer
 
+    def wait(self, token: int, kind: type[ResponseT]) -> ResponseT:
+        """Lets time pass until there is an answer."""
+        while token not in self.answers:
+            deadline = self.machine.next_deadline()
+            assert deadline is not None, "nobody will ever answer"
+            self.advance(max(0, deadline - self.now))
+        return self.answer(token, kind)
+
     def advance(self, ms: int) -> None:
         """Lets time pass, ticking at every deadline on the way."""
         end = self.now + ms

@@ -99,7 +99,7 @@ def test_a_loss_moves_nothing_of_the_others(size: int, counts: dict[UUID, int]) 
 
 
 @given(
-    st.lists(st.frozensets(st.sampled_from(TOPICS), min_size=1), min_size=2, max_size=3),
+    st.lists(st.frozensets(st.sampled_from(TOPICS), min_size=1), min_size=2, max_size=4),
     st.fixed_dictionaries({topic: st.integers(0, 2) for topic in TOPICS}),
     some_partitions,
 )
@@ -132,6 +132,19 @@ def test_a_chain_of_moves_reaches_who_could_not_be_reached_directly() -> None:
     result = assign_uniform(members, {t: 3, u: 2})
     assert sorted(len(share) for share in result.values()) == [1, 2, 2]
     assert len(result["a"]) == 2
+
+
+def test_many_partitions_move_at_once_between_those_with_different_subscriptions() -> None:
+    t, u = topic_id("t"), topic_id("u")
+    both, one = frozenset({t, u}), frozenset({u})
+    everything = of("t", *range(100)) | of("u", *range(100))
+    members = {"a": Subscriber(both, everything)}
+    members |= {f"b{n}": Subscriber(both) for n in range(4)}
+    members |= {f"c{n}": Subscriber(one) for n in range(5)}
+    result = assign_uniform(members, {t: 100, u: 100})
+    check_complete(members, {t: 100, u: 100}, result)
+    assert {len(share) for share in result.values()} == {20}
+    assert result["a"] <= everything
 
 
 def test_range_gives_contiguous_and_co_partitioned_runs() -> None:

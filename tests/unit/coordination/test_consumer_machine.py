@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ottla.coordination.groups.config import GroupConfig
-from ottla.coordination.groups.consumer_state import ConsumerGroup
+from ottla.coordination.groups.consumer_state import NOTHING_YET, ConsumerGroup
 from ottla.coordination.groups.messages import OffsetCommit, OffsetToCommit
 from ottla.wire.error_codes import ErrorCode
 from tests.support.groups_consumer import (
@@ -32,9 +32,11 @@ subscriptions = st.sampled_from([(("t",), ""), (("t", "u"), ""), ((), "t.*"), ((
 
 
 class ConsumerMachine(RuleBasedStateMachine):
+    config: GroupConfig | None = None
+
     @initialize()
     def start(self) -> None:
-        self.driver = Driver()
+        self.driver = Driver(self.config)
         self.clients = [
             Client(self.driver, name, "t", instance="i" if name == "d" else None) for name in NAMES
         ]
@@ -61,7 +63,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         group = self.group()
         if group is None or client.member_id not in group.members:
             return False
-        return group.current[client.member_id].member_epoch == client.epoch
+        return group.current.get(client.member_id, NOTHING_YET).member_epoch == client.epoch
 
     def after(self, client: Client, error: ErrorCode) -> None:
         """A client that is turned away stops reading before anything else."""
@@ -106,6 +108,15 @@ class ConsumerMachine(RuleBasedStateMachine):
             answer = client.send(client.epoch, owned=client.owned, full=True)
             client.take(answer)
             self.after(client, answer.error)
+
+    @rule(index=clients, subscription=subscriptions)
+    def join_and_hang_up(self, index: int, subscription: tuple[tuple[str, ...], str]) -> None:
+        """What was read before is not read any more; an answer, now or later, is not heard."""
+        client = self.clients[index]
+        client.owned = client.told = frozenset()
+        client.epoch = 0
+        client.topics, client.regex = subscription
+        client.begin(0, owned=frozenset(), full=True)
 
     @rule(index=clients)
     def leave(self, index: int) -> None:
@@ -177,12 +188,15 @@ class ConsumerMachine(RuleBasedStateMachine):
             member_id: current.assigned | current.pending_revocation
             for member_id, current in group.current.items()
         }
-        assert held.keys() == group.members.keys()
+        self.check_members(group)
         for one, other in itertools.combinations(held.values(), 2):
             assert not one & other
         members = [client for client in self.clients if self.is_member(client)]
         for client in members:
-            assert client.owned <= held[client.member_id]
+            assert client.owned <= held.get(client.member_id, frozenset())
+
+    def check_members(self, group: ConsumerGroup) -> None:
+        assert group.current.keys() == group.members.keys()
         assert group.targets.keys() == group.members.keys()
 
     def teardown(self) -> None:
@@ -214,4 +228,18 @@ class ConsumerMachine(RuleBasedStateMachine):
         assert read == expected
 
 
+class LargeMachine(ConsumerMachine):
+    """A group that counts as large: changes wait for the next target, and some are in between."""
+
+    config = GroupConfig(
+        initial_rebalance_delay_ms=0, consumer_assign_at_once=0, consumer_assign_per_ms=1
+    )
+
+    def check_members(self, group: ConsumerGroup) -> None:
+        assert group.current.keys() <= group.members.keys()
+        assert group.targets.keys() <= group.members.keys()
+        assert {one.member_id for one in group.waiting} <= group.members.keys()
+
+
 TestConsumerGroups = ConsumerMachine.TestCase
+TestLargeConsumerGroups = LargeMachine.TestCase

@@ -7,11 +7,14 @@ instance ids (or member ids), so that topics with equal counts and equal readers
 by one at most. With unequal ones it keeps moving partitions, if need be along a chain of members
 (A gives one to B, who gives another to C), while that makes the most and the least loaded end of
 the chain more alike; when no chain is left the spread is as even as the subscriptions allow.
+Members with equal subscriptions are taken as one for that, and many partitions move at once: of 300
+members and 5,000 partitions a few subscriptions take milliseconds, 300 different ones some hundred.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -48,15 +51,58 @@ def assign_range(members: Mapping[str, Subscriber], counts: Mapping[UUID, int]) 
 
 def assign_uniform(members: Mapping[str, Subscriber], counts: Mapping[UUID, int]) -> Assignment:
     shares, free = _kept(members, counts)
-    if len({member.topics for member in members.values()}) == 1:
+    by_topics: dict[frozenset[UUID], _Loads] = {}
+    for member_id, member in members.items():
+        by_topics.setdefault(member.topics, {})[member_id] = shares[member_id]
+    if len(by_topics) == 1:
         _fill_evenly(shares, free)
-    else:
-        _fill_least_loaded(members, shares, free)
-        while (chain := _improving_chain(members, shares)) is not None:
-            for giver, partition, taker in chain:
-                shares[giver].remove(partition)
-                shares[taker].add(partition)
+    elif by_topics:
+        classes = [_Class(topics, of) for topics, of in by_topics.items()]
+        readers: dict[UUID, list[_Class]] = {}
+        for one in classes:
+            for topic_id in one.topics:
+                readers.setdefault(topic_id, []).append(one)
+        _hand_out(readers, free)
+        while (chain := _improving_chain(classes, readers)) is not None:
+            _move(chain)
+        _carry_out(classes, free)
     return _frozen(shares)
+
+
+class _Class:
+    """Members with equal subscriptions: among them any partition can go to anybody.
+
+    So loads within a class differ by one at most, and between classes only numbers matter.
+    """
+
+    def __init__(self, topics: frozenset[UUID], shares: _Loads) -> None:
+        self.topics = topics
+        self.shares = shares
+        self.has = Counter(topic_id for share in shares.values() for topic_id, _ in share)
+        self.wants = self.has.copy()
+        self.load = self.wants.total()
+
+    @property
+    def highest(self) -> int:
+        return -(-self.load // len(self.shares))
+
+    @property
+    def lowest(self) -> int:
+        return self.load // len(self.shares)
+
+    @property
+    def mean(self) -> float:
+        return self.load / len(self.shares)
+
+    def change(self, topic_id: UUID, count: int) -> None:
+        self.wants[topic_id] += count
+        self.load += count
+
+
+class _Step(NamedTuple):
+    giver: _Class
+    topic_id: UUID
+    taker: _Class
 
 
 def _frozen(shares: _Loads) -> Assignment:
@@ -104,52 +150,110 @@ def _fill_evenly(shares: _Loads, free: list[TopicPartition]) -> None:
             share.add(free.pop())
 
 
-def _fill_least_loaded(
-    members: Mapping[str, Subscriber], shares: _Loads, free: list[TopicPartition]
-) -> None:
-    for partition in free:
-        readers = (m for m in shares if partition[0] in members[m].topics)
-        shares[min(readers, key=lambda member_id: (len(shares[member_id]), member_id))].add(
-            partition
-        )
+def _hand_out(readers: Mapping[UUID, list[_Class]], free: list[TopicPartition]) -> None:
+    """Free partitions go, one by one, to the class whose members have least."""
+    for topic_id, count in Counter(topic_id for topic_id, _ in free).items():
+        queue = [(one.mean, at, one) for at, one in enumerate(readers[topic_id])]
+        heapify(queue)
+        for _ in range(count):
+            _, at, least = queue[0]
+            least.change(topic_id, 1)
+            heapreplace(queue, (least.mean, at, least))
 
 
 def _improving_chain(
-    members: Mapping[str, Subscriber], shares: _Loads
-) -> list[tuple[str, TopicPartition, str]] | None:
-    """The shortest chain of moves from a loaded member to one with at least two less."""
-    for start in sorted(shares, key=lambda member_id: (-len(shares[member_id]), member_id)):
-        reached: dict[str, tuple[str, TopicPartition]] = {}
+    classes: list[_Class], readers: Mapping[UUID, list[_Class]]
+) -> list[_Step] | None:
+    """The shortest chain of moves from a loaded class to one whose members have two less."""
+    hopeless: set[int] = set()
+    # What can be reached from a class without finding such a one need not be looked at again:
+    # those that come after it have less to give.
+    for start in sorted(classes, key=lambda one: -one.highest):
+        if id(start) in hopeless:
+            continue
+        enough = start.highest - 2
+        reached: dict[int, _Step] = {}
+        opened: set[UUID] = set()
         queue = deque([start])
         while queue:
             giver = queue.popleft()
-            for partition in _one_per_topic(shares[giver]):
-                for taker in shares:
-                    if taker == start or taker in reached:
+            topics = sorted(t for t, count in giver.wants.items() if count and t not in opened)
+            opened.update(topics)
+            for topic_id in topics:
+                for taker in readers[topic_id]:
+                    if taker is start or id(taker) in reached:
                         continue
-                    if partition[0] not in members[taker].topics:
-                        continue
-                    reached[taker] = (giver, partition)
-                    if len(shares[taker]) + 2 <= len(shares[start]):
+                    reached[id(taker)] = _Step(giver, topic_id, taker)
+                    if taker.lowest <= enough:
                         return _unwind(reached, start, taker)
-                    queue.append(taker)
+                    if id(taker) not in hopeless:
+                        queue.append(taker)
+        hopeless |= reached.keys()
     return None
 
 
-def _one_per_topic(share: set[TopicPartition]) -> list[TopicPartition]:
-    """Any partition of a topic can be given away as well as another; the last one is."""
-    return list({partition[0]: partition for partition in sorted(share)}.values())
-
-
-def _unwind(
-    reached: dict[str, tuple[str, TopicPartition]], start: str, taker: str
-) -> list[tuple[str, TopicPartition, str]]:
+def _unwind(reached: dict[int, _Step], start: _Class, taker: _Class) -> list[_Step]:
     chain = []
-    while taker != start:
-        giver, partition = reached[taker]
-        chain.append((giver, partition, taker))
-        taker = giver
+    while taker is not start:
+        step = reached[id(taker)]
+        chain.append(step)
+        taker = step.giver
     return chain
+
+
+def _move(chain: list[_Step]) -> None:
+    """As many at once as are there to be given and still make both ends more alike."""
+    last, first = chain[0].taker, chain[-1].giver
+    gap = first.mean - last.mean - 2
+    useful = 1 + int(gap / (1 / len(first.shares) + 1 / len(last.shares))) if gap > 0 else 1
+    count = min(useful, *(step.giver.wants[step.topic_id] for step in chain))
+    for step in chain:
+        step.giver.change(step.topic_id, -count)
+        step.taker.change(step.topic_id, count)
+
+
+def _carry_out(classes: list[_Class], free: list[TopicPartition]) -> None:
+    """Classes give up what they have too much of, the most loaded members first, and take."""
+    pools: dict[UUID, list[TopicPartition]] = {}
+    for partition in free:
+        pools.setdefault(partition[0], []).append(partition)
+    for one in classes:
+        for topic_id, count in one.has.items():
+            if count > one.wants[topic_id]:
+                surplus = _released(one.shares, topic_id, count - one.wants[topic_id])
+                pools.setdefault(topic_id, []).extend(surplus)
+    for one in classes:
+        taken: list[TopicPartition] = []
+        for topic_id, count in one.wants.items():
+            missing = count - one.has[topic_id]
+            if missing > 0:
+                pool = pools[topic_id]
+                taken += pool[-missing:]
+                del pool[-missing:]
+        _fill_evenly(one.shares, taken)
+
+
+def _released(shares: _Loads, topic_id: UUID, count: int) -> list[TopicPartition]:
+    givers = [
+        (
+            -len(share),
+            member_id,
+            sorted(partition for partition in share if partition[0] == topic_id),
+        )
+        for member_id, share in shares.items()
+    ]
+    givers = [giver for giver in givers if giver[2]]
+    heapify(givers)
+    released = []
+    for _ in range(count):
+        load, member_id, partitions = givers[0]
+        released.append(partitions.pop())
+        shares[member_id].remove(released[-1])
+        if partitions:
+            heapreplace(givers, (load + 1, member_id, partitions))
+        else:
+            heappop(givers)
+    return released
 
 
 DEFAULT_ASSIGNOR = "uniform"

@@ -36,6 +36,13 @@ class GroupConfig:
     """group.consumer.heartbeat.interval.ms"""
     consumer_max_size: int = 2**31 - 1
     """group.consumer.max.size"""
+    consumer_assign_at_once: int = 1_000
+    """Members and partitions of a group up to which each change computes a new target at once: a
+    few milliseconds. Kafka has a fixed interval instead, which small groups have to wait for, too.
+    """
+    consumer_assign_per_ms: int = 25
+    """Members and partitions of a larger group for which a millisecond passes between two targets:
+    what is computed takes less than a tenth of that, however many members come at once."""
     regex_refresh_interval_ms: int = 10_000
     """How soon a regular expression is matched again after new topics appeared."""
     offset_metadata_max_bytes: int = 4096

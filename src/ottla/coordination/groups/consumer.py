@@ -12,6 +12,8 @@ Rules:
 - The epoch of a heartbeat must be the member's. The one before is accepted when the reported
   partitions are a subset of the assigned ones: the answer with the new epoch was lost.
 - An instance id in use is not taken over (111) until its owner has left with -2 or expired.
+- A heartbeat that changes a large group soon after its last target waits for the next one; see
+  `consumer_state`. All others are answered at once, with the target there is.
 - The answer names the assignment when it changed, when the member reports another one (it missed an
   answer), on a join and on a full request; otherwise it is left out.
 """
@@ -19,10 +21,16 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ottla.coordination.groups.assignors import ASSIGNORS
-from ottla.coordination.groups.consumer_state import LEFT_FOR_NOW, NOTHING_YET, ConsumerGroup
+from ottla.coordination.groups.consumer_state import (
+    LEFT_FOR_NOW,
+    NOTHING_YET,
+    ConsumerGroup,
+    Waiting,
+)
 from ottla.coordination.groups.keys import (
     ConsumerGroupKey,
     CurrentAssignmentKey,
@@ -51,6 +59,7 @@ if TYPE_CHECKING:
 
     from ottla.coordination.groups.messages import ConsumerHeartbeat
     from ottla.coordination.groups.turn import Turn
+    from ottla.coordination.machine import Token
 
 Resolve: TypeAlias = "Callable[[str, TopicsImage], frozenset[str]]"
 """Topics a regular expression matches; raises `InvalidRegularExpression`."""
@@ -113,11 +122,12 @@ def match_regex(request: ConsumerHeartbeat, resolve: Resolve) -> frozenset[str]:
 
 
 def heartbeat(
-    group: ConsumerGroup, request: ConsumerHeartbeat, resolve: Resolve, turn: Turn
-) -> ConsumerHeartbeatResponse:
+    group: ConsumerGroup, request: ConsumerHeartbeat, resolve: Resolve, token: Token, turn: Turn
+) -> None:
     """`check_request` has passed; raises `Refused` before the first record."""
     if request.member_epoch < 0:
-        return _leave(group, request, turn)
+        turn.reply(token, _leave(group, request, turn))
+        return
     member_id = request.member_id or request.fresh_id
     replaced = _check_member(group, member_id, request)
     matched: frozenset[str] = frozenset()
@@ -125,19 +135,37 @@ def heartbeat(
         matched = match_regex(request, resolve)
     if replaced is not None:
         _replace(group, replaced, member_id, turn)
-    before = group.current.get(member_id, NOTHING_YET)
     changed = _update(group, member_id, request, matched, turn)
     _follow_topics(group, request.topics, resolve, turn, changed=changed)
-    if group.epoch > group.target_epoch:
-        group.retarget(request.topics, turn)
-    after = _reconcile(group, member_id, request, turn)
     group.touch(member_id, turn.now_ms)
-    return ConsumerHeartbeatResponse(
+    answer = partial(_answer, group, member_id, request, token)
+    if group.epoch > group.target_epoch:
+        due_ms = group.next_target_ms(request.topics)
+        if due_ms <= turn.now_ms:
+            group.retarget(request.topics, turn)
+        elif changed:
+            group.wait_for_target(Waiting(member_id, request.topics, answer), due_ms)
+            return
+    answer(turn)
+
+
+def _answer(
+    group: ConsumerGroup, member_id: str, request: ConsumerHeartbeat, token: Token, turn: Turn
+) -> None:
+    """Moves the member towards the target and tells it."""
+    if member_id not in group.members:
+        gone = Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no member {member_id!r}")
+        turn.reply(token, gone.response())
+        return
+    before = group.current.get(member_id, NOTHING_YET)
+    after = _reconcile(group, member_id, request, turn)
+    response = ConsumerHeartbeatResponse(
         member_id=member_id,
         member_epoch=after.member_epoch,
         heartbeat_interval_ms=group.config.consumer_heartbeat_interval_ms,
         assignment=after.assigned if _must_tell(request, before, after) else None,
     )
+    turn.reply(token, response)
 
 
 def _must_tell(
@@ -306,7 +334,7 @@ def _leave(
     if request.member_epoch == LEAVE:
         group.remove(member_id, turn)
     else:
-        current = group.current[member_id]
+        current = group.current.get(member_id, NOTHING_YET)
         value = CurrentAssignmentValue(
             LEFT_FOR_NOW, LEFT_FOR_NOW, STABLE, current.assigned, frozenset()
         )

@@ -3,12 +3,16 @@
 Three epochs tell how far the group is. The group epoch rises with every change of members,
 subscriptions or topics; the target epoch says for which group epoch the target was computed; a
 member's epoch says which target it has reached.
+
+Computing a target takes time in proportion to the group. In a small group every change computes it.
+In a large one changes are gathered for a while, and the heartbeats that brought them wait for the
+one target that covers them all.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ottla.coordination.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Subscriber
 from ottla.coordination.groups.keys import (
@@ -32,6 +36,9 @@ from ottla.coordination.groups.records import (
 from ottla.coordination.timers import Timers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from uuid import UUID
+
     from ottla.coordination.groups.config import GroupConfig
     from ottla.coordination.groups.partitions import Partitions, TopicPartition
     from ottla.coordination.groups.records import Record
@@ -44,6 +51,22 @@ LEFT_FOR_NOW = -2
 NOTHING_YET = CurrentAssignmentValue(0, 0, STABLE, frozenset(), frozenset())
 
 TimerKey: TypeAlias = tuple[str, str]
+TARGET: TimerKey = ("target", "")
+
+Subscription: TypeAlias = "tuple[tuple[str, ...], str | None]"
+"""Topic names and regular expression; many members have the same."""
+
+
+class Waiting(NamedTuple):
+    """A heartbeat that changed the group and is answered when there is a target for that."""
+
+    member_id: str
+    topics: TopicsImage
+    answer: Callable[[Turn], None]
+
+
+def subscription(member: MemberValue) -> Subscription:
+    return member.topic_names, member.regex
 
 
 def session(member_id: str) -> TimerKey:
@@ -67,11 +90,14 @@ class ConsumerGroup:
         self.current: dict[str, CurrentAssignmentValue] = {}
         self.regexes: dict[str, RegexValue] = {}
         self.static: dict[str, str] = {}
+        self.subscriptions: Counter[Subscription] = Counter()
         self.owners: dict[TopicPartition, str] = {}
         # From here on: what a restart forgets.
         self.timers: Timers[TimerKey] = Timers()
         self.matched_ms: dict[str, int] = {}
         """When each expression was matched; one that is not here may be matched at once."""
+        self.waiting: list[Waiting] = []
+        self.retargeted_ms: int | None = None
         self.seen_topics: TopicsImage | None = None
         """The snapshot that the subscriptions were last compared with; most heartbeats bring it."""
 
@@ -100,10 +126,15 @@ class ConsumerGroup:
 
     def _apply_member(self, member_id: str, value: MemberValue | None) -> None:
         old = self.members.pop(member_id, None)
-        if old is not None and self.static.get(old.instance_id or "") == member_id:
-            del self.static[old.instance_id or ""]
+        if old is not None:
+            self.subscriptions[subscription(old)] -= 1
+            if not self.subscriptions[subscription(old)]:
+                del self.subscriptions[subscription(old)]
+            if self.static.get(old.instance_id or "") == member_id:
+                del self.static[old.instance_id or ""]
         if value is not None:
             self.members[member_id] = value
+            self.subscriptions[subscription(value)] += 1
             if value.instance_id is not None:
                 self.static[value.instance_id] = member_id
 
@@ -150,12 +181,13 @@ class ConsumerGroup:
         votes = Counter(member.assignor for member in self.members.values() if member.assignor)
         return min(votes, key=lambda name: (-votes[name], name), default=DEFAULT_ASSIGNOR)
 
-    def topics_of(self, member: MemberValue) -> set[str]:
-        matched = self.regexes.get(member.regex or "")
-        return {*member.topic_names, *(matched.topics if matched else ())}
+    def _names(self, subscribed: Subscription) -> frozenset[str]:
+        names, regex = subscribed
+        matched = self.regexes.get(regex or "")
+        return frozenset((*names, *(matched.topics if matched else ())))
 
     def subscribed_topics(self) -> frozenset[str]:
-        return frozenset().union(*(self.topics_of(member) for member in self.members.values()))
+        return frozenset().union(*map(self._names, self.subscriptions))
 
     def may_match(self, regex: str, now_ms: int) -> bool:
         """Whether an expression may be matched again."""
@@ -167,25 +199,53 @@ class ConsumerGroup:
 
     # Changes, as records
 
-    def retarget(self, topics: TopicsImage, turn: Turn) -> None:
-        """Computes the target for the group epoch."""
+    def next_target_ms(self, topics: TopicsImage) -> int:
+        """From when on a target may be computed."""
+        if self.retargeted_ms is None:
+            return 0
         by_name = topics.topics_by_name
+        known = (by_name[name] for name in self.subscribed_topics() if name in by_name)
+        size = len(self.members) + sum(topic.partitions for topic in known)
+        if size <= self.config.consumer_assign_at_once:
+            return 0
+        return self.retargeted_ms + size // self.config.consumer_assign_per_ms
+
+    def wait_for_target(self, waiting: Waiting, due_ms: int) -> None:
+        self.waiting.append(waiting)
+        self.timers.set(TARGET, due_ms)
+
+    def retarget(self, topics: TopicsImage, turn: Turn) -> None:
+        """Computes the target for the group epoch, and answers who waits for it."""
+        self.retargeted_ms = turn.now_ms
+        self.timers.cancel(TARGET)
+        topic_ids = {
+            subscribed: self._topic_ids(subscribed, topics) for subscribed in self.subscriptions
+        }
         subscribers = {
             member_id: Subscriber(
-                frozenset(
-                    by_name[name].topic_id for name in self.topics_of(member) if name in by_name
-                ),
+                topic_ids[subscription(member)],
                 self.targets.get(member_id, frozenset()),
                 member.instance_id,
             )
             for member_id, member in self.members.items()
         }
-        read = frozenset().union(*(subscriber.topics for subscriber in subscribers.values()))
+        read = frozenset().union(*topic_ids.values())
         counts = {topic_id: topics.topics_by_id[topic_id].partitions for topic_id in sorted(read)}
         for member_id, target in ASSIGNORS[self.assignor](subscribers, counts).items():
             if self.targets.get(member_id) != target:
                 turn.emit(TargetMemberKey(self.group_id, member_id), TargetMemberValue(target))
         turn.emit(TargetEpochKey(self.group_id), TargetEpochValue(self.epoch))
+        self._answer(self.waiting, turn)
+        self.waiting = []
+
+    def _topic_ids(self, subscribed: Subscription, topics: TopicsImage) -> frozenset[UUID]:
+        by_name = topics.topics_by_name
+        names = self._names(subscribed)
+        return frozenset(by_name[name].topic_id for name in names if name in by_name)
+
+    def _answer(self, waiting: list[Waiting], turn: Turn) -> None:
+        for one in waiting:
+            one.answer(turn)
 
     def bump(self, turn: Turn, metadata_hash: int) -> None:
         value = ConsumerGroupValue(self.epoch + 1, metadata_hash)
@@ -205,6 +265,9 @@ class ConsumerGroup:
         self.drop_unused_regex(regex, turn)
         self.timers.cancel(session(member_id))
         self.timers.cancel(revocation(member_id))
+        gone = [one for one in self.waiting if one.member_id == member_id]
+        self.waiting = [one for one in self.waiting if one.member_id != member_id]
+        self._answer(gone, turn)
 
     def drop_unused_regex(self, regex: str | None, turn: Turn) -> None:
         used = any(member.regex == regex for member in self.members.values())
@@ -233,4 +296,7 @@ class ConsumerGroup:
     def tick(self, turn: Turn) -> None:
         """A member without a sign of life, or that does not give back, is fenced."""
         while (key := self.timers.pop_due(turn.now_ms)) is not None:
-            self.remove(key[1], turn)
+            if key != TARGET:
+                self.remove(key[1], turn)
+            elif self.waiting:
+                self.retarget(self.waiting[-1].topics, turn)

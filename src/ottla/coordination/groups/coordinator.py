@@ -260,10 +260,9 @@ class GroupCoordinator:
         try:
             consumer.check_request(request)
             group = self._group_to_heartbeat(request, turn)
-            response = consumer.heartbeat(group, request, self._resolve, turn)
+            consumer.heartbeat(group, request, self._resolve, token, turn)
         except consumer.Refused as refusal:
-            response = refusal.response()
-        turn.reply(token, response)
+            turn.reply(token, refusal.response())
 
     def _group_to_heartbeat(self, request: ConsumerHeartbeat, turn: Turn) -> ConsumerGroup:
         group = self.groups.get(request.group_id)
