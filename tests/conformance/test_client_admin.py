@@ -363,7 +363,7 @@ async def test_offsets_in_a_topic_that_is_gone_have_no_lag(
 
 @pytest.mark.parametrize("at", [-1, datetime(2026, 1, 1), "middle"])  # no zone
 async def test_positions_that_are_none_are_refused(admin: Admin, at: object) -> None:
-    with pytest.raises(ValueError, match=r"zone|negative|no position"):
+    with pytest.raises(ValueError, match=r"zone|at: expected"):
         await admin.list_offsets(["t"], at)  # type: ignore[arg-type]  # on purpose
 
 

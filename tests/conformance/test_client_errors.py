@@ -40,9 +40,9 @@ async def polled(consumer: ottla.ShareConsumer, wanted: int) -> list[Any]:
     return found
 
 
-def test_all_of_them_are_client_errors() -> None:
+def test_all_of_them_have_one_root_and_a_text() -> None:
     offered = {name: getattr(errors, name) for name in errors.__all__}
-    assert all(issubclass(one, errors.ClientError) for one in offered.values())
+    assert all(issubclass(one, errors.OttlaError) for one in offered.values())
     assert all(inspect.getdoc(one) for one in offered.values())
 
 

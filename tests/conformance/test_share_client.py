@@ -370,9 +370,9 @@ async def test_a_reset_that_is_set_stays(own: Place) -> None:
 
 
 async def test_what_cannot_be(own: Place) -> None:
-    with pytest.raises(ValueError, match="topics is a list"):
+    with pytest.raises(ValueError, match="topics: expected a list"):
         ottla.ShareConsumer(own.bootstrap, group="g", topics="orders")
-    with pytest.raises(ValueError, match="ack_mode is one of"):
+    with pytest.raises(ValueError, match="ack_mode: expected one of"):
         ottla.ShareConsumer(own.bootstrap, group="g", topics=["t"], ack_mode="auto")  # type: ignore[arg-type]
     await own.produce(0)
     async with own.consumer() as consumer:

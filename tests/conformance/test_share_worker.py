@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ottla import ShareWorker
-from ottla.errors import BadSetting, WrongAckMode
+from ottla.errors import BadArgument, WrongAckMode
 from tests.support.share_member import LOCK_MS
 from tests.support.share_place import PATIENCE, Place, numbers, poll_until
 
@@ -193,11 +193,11 @@ async def test_signals_drain_a_process(own: Place, number: signal.Signals) -> No
 
 
 async def test_what_cannot_be(own: Place) -> None:
-    with pytest.raises(BadSetting, match="concurrency is at least 1"):
+    with pytest.raises(BadArgument, match="concurrency: expected 1 or more"):
         worker_of(own, print, concurrency=0)
-    with pytest.raises(BadSetting, match="needs topics"):
+    with pytest.raises(BadArgument, match="a worker needs some"):
         ShareWorker(print, own.bootstrap, group="g", topics=[])
-    with pytest.raises(ValueError, match="on_error is one of release, reject"):
+    with pytest.raises(ValueError, match="on_error: expected one of release, reject"):
         worker_of(own, print, on_error="accept")
     async with own.consumer() as consumer:
         with pytest.raises(WrongAckMode, match="explicit"):

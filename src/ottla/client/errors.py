@@ -7,10 +7,13 @@ act on. `KafkaError` is an answer that carries an error code, the others mean th
 
 from __future__ import annotations
 
-from typing import Final
+import copy
+from typing import Final, Self, TypeVar
 
 from ottla.errors import OttlaError
 from ottla.wire.error_codes import ErrorCode
+
+Failure = TypeVar("Failure", bound=OttlaError)
 
 
 class ClientError(OttlaError):
@@ -25,12 +28,22 @@ class WrongType(BadArgument, TypeError):
     """An argument of the wrong type; nothing was sent."""
 
 
-class BadSetting(BadArgument):
-    """Invalid client setting."""
-
-
 class MissingExtra(ClientError, ImportError):
     """The call needs a package that comes with an extra of Ottla."""
+
+
+class ClientFault(ClientError):
+    """An error that the client did not foresee; its cause and the log have more. Please report it.
+
+    It fails the call, or the batch of records, in which it happened. The client goes on.
+    """
+
+    @classmethod
+    def of(cls, doing: str, error: BaseException) -> Self:
+        """The fault that `error` is, in what the client was doing."""
+        fault = cls(f"{doing}: unexpected {type(error).__name__}: {error}")
+        fault.__cause__ = error
+        return fault
 
 
 class ConnectionLost(ClientError):
@@ -129,6 +142,13 @@ def kafka_error(code: int, what: str, message: str | None = None) -> KafkaError:
     """The exception for an error code."""
     missing = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return (UnknownTopic if missing else KafkaError)(code, what, message)
+
+
+def afresh(error: Failure) -> Failure:
+    """A copy to raise: an exception shared by callers would collect their tracebacks."""
+    fresh = copy.copy(error)
+    fresh.__cause__ = error
+    return fresh
 
 
 def check(code: int, what: str, message: str | None = None) -> None:

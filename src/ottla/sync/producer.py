@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ottla.client.producer.batches import Identity
-    from ottla.client.producer.types import DeliveredRange, ProducerRecord, RecordMetadata
+    from ottla.client.producer.types import (
+        DeliveredRange,
+        ProducerRecord,
+        RecordHeaders,
+        RecordMetadata,
+    )
     from ottla.client.security import Security
 
 
@@ -99,11 +104,13 @@ class Producer(Twin[AsyncProducer]):
         value: bytes | None = None,
         *,
         key: bytes | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        headers: RecordHeaders = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
         """Send one record and wait until it is acknowledged.
+
+        `headers` are pairs of a name and bytes, of which several may have one name, or a mapping.
 
         >>> from ottla.sync import Producer
         >>> with Producer("127.0.0.1:9092") as producer:

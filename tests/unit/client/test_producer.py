@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from ottla.client.cluster.connection import Connection
 from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import (
-    BadSetting,
+    BadArgument,
     BrokerUnreachable,
     ClientClosed,
+    ClientFault,
     KafkaError,
     RequestTimedOut,
 )
@@ -31,9 +33,9 @@ from ottla.client.producer.types import (
     RecordTooLarge,
 )
 from ottla.wire.batch import iter_batches, read_batch
+from ottla.wire.builder import BatchBuilder
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.errors import UnknownCodec
-from ottla.wire.records import iter_records
+from ottla.wire.records import Record, iter_records
 from ottla.wire.schema.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.wire.schema.metadata import MetadataRequest
 from ottla.wire.schema.produce import (
@@ -393,6 +395,123 @@ async def test_many_records_and_the_one_that_does_not_fit(
         assert producer._sender.records.used == 0
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"timestamp_ms": 1.5}, r"timestamp_ms: expected whole milliseconds .*, got 1.5 \(float\)"),
+        ({"timestamp_ms": 2**70}, "timestamp_ms: expected at most 9223372036854775807"),
+        ({"headers": [("trace", "text")]}, "value of 'trace': expected bytes or None, got str"),
+        ({"headers": [b"trace"]}, r"headers\[0\]: expected a pair such as"),
+        ({"headers": [("\ud800", b"")]}, "cannot be encoded as UTF-8"),
+        ({"partition": "0"}, r"partition: expected a whole number, got '0' \(str\)"),
+        ({"topic": ["t"]}, r"topic: expected a name \(str\), got \['t'\]"),
+    ],
+)
+async def test_a_wrong_argument_leaves_nothing_behind(
+    brokers: dict[int, ScriptedBroker], log: Log, given: dict[str, Any], words: str
+) -> None:
+    async with producer_of(brokers, delivery_timeout_ms=5000) as producer:
+        with pytest.raises(BadArgument, match=words):
+            await producer.send(**{"topic": "one", "value": b"wrong", **given})
+        with pytest.raises(BadArgument, match="records"):
+            await producer.send_many("one", [ProducerRecord(b"x"), "y"])  # type: ignore[list-item]
+        await producer.send("one", b"right")
+    assert log.values == {("one", 0): [b"right"]}
+    assert producer._sender.records.used == 0
+
+
+async def test_headers_may_be_a_mapping(brokers: dict[int, ScriptedBroker]) -> None:
+    seen: list[Record] = []
+
+    def note(request: ProduceRequest) -> ProduceResponse:
+        for topic in request.topic_data:
+            for one in topic.partition_data:
+                seen.extend(iter_records(read_batch(memoryview(one.records))))  # type: ignore[arg-type]
+        return respond(request, lambda place, _: PartitionProduceResponse(place.partition))
+
+    brokers[1].script(ProduceRequest, note)
+    async with producer_of(brokers) as producer:
+        await producer.send("one", b"v", headers={"a": b"1", "b": None})
+    assert seen[0].headers == (("a", b"1"), ("b", None))
+
+
+async def test_a_batch_that_cannot_be_encoded_fails_alone(
+    brokers: dict[int, ScriptedBroker], log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(builder: BatchBuilder) -> bytearray:
+        if b"spoil" in builder._records:
+            raise RuntimeError("this codec is broken")
+        return real(builder)
+
+    real = BatchBuilder.build
+    monkeypatch.setattr(BatchBuilder, "build", build)
+    async with producer_of(brokers, delivery_timeout_ms=5000) as producer:
+        outcomes = await asyncio.gather(
+            producer.send("t", b"spoil", partition=0),
+            producer.send("t", b"good", partition=1),
+            producer.send("one", b"good"),
+            return_exceptions=True,
+        )
+        assert isinstance(outcomes[0], ClientFault)
+        assert "encode records for t-0: unexpected RuntimeError" in str(outcomes[0])
+        await producer.send("t", b"after", partition=0)
+    assert log.values == {("t", 1): [b"good"], ("one", 0): [b"good"], ("t", 0): [b"after"]}
+
+
+async def test_a_request_that_cannot_be_written_fails_the_batch_to_blame(
+    brokers: dict[int, ScriptedBroker], log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(connection: Connection, request: object, *rest: Any) -> asyncio.TimerHandle:
+        if isinstance(request, ProduceRequest):
+            values = [bytes(one.records) for of in request.topic_data for one in of.partition_data]  # type: ignore[arg-type]
+            if any(b"spoil" in one for one in values):
+                raise RuntimeError("no such field")
+        return real(connection, request, *rest)
+
+    real = Connection.ask
+    monkeypatch.setattr(Connection, "ask", ask)
+    describe(brokers, {"t": [1, 1], "one": [1]})
+    async with producer_of(brokers, delivery_timeout_ms=5000) as producer:
+        outcomes = await asyncio.gather(
+            producer.send("t", b"spoil", partition=0),
+            producer.send("t", b"good", partition=1),
+            return_exceptions=True,
+        )
+        assert isinstance(outcomes[0], ClientFault)
+        assert isinstance(outcomes[1], RecordMetadata)
+        await producer.send("t", b"after", partition=0)
+    assert log.values == {("t", 1): [b"good"], ("t", 0): [b"after"]}
+
+
+async def test_an_unforeseen_error_in_the_pump_leaves_nobody_waiting(
+    brokers: dict[int, ScriptedBroker], log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with producer_of(brokers, delivery_timeout_ms=5000) as producer:
+        await producer.send("one", b"before")
+        with monkeypatch.context() as broken:
+            broken.setattr(producer._sender, "_by_leader", lambda _: 1 / 0)
+            with pytest.raises(ClientFault, match="unexpected ZeroDivisionError"):
+                await producer.send("one", b"lost")
+        await producer.send("one", b"after")
+    assert log.values == {("one", 0): [b"before", b"after"]}
+
+
+async def test_memory_is_waited_for_no_longer_than_max_block_ms(
+    brokers: dict[int, ScriptedBroker],
+) -> None:
+    for broker in brokers.values():
+        broker.script(ProduceRequest, Instead.SILENCE)
+    options = {"max_request_size": 1000, "buffer_memory": 1000, "max_block_ms": 200}
+    async with producer_of(brokers, delivery_timeout_ms=60_000, **options) as producer:
+        first = asyncio.create_task(producer.send("one", bytes(800)))
+        await brokers[1].until(lambda: bool(brokers[1].asked(ProduceRequest)))
+        with pytest.raises(RequestTimedOut, match=r"buffer_memory \(1000\) is full"):
+            await producer.send("one", bytes(800))
+        await producer.close(timeout=0)
+        with pytest.raises(ClientClosed):
+            await first
+
+
 @pytest.mark.parametrize("field", ["value", "key"])
 async def test_text_is_refused(brokers: dict[int, ScriptedBroker], field: str) -> None:
     async with producer_of(brokers) as producer:
@@ -406,17 +525,21 @@ async def test_text_is_refused(brokers: dict[int, ScriptedBroker], field: str) -
     [
         ({"acks": 2}, "acks: expected 0, 1 or 'all', got 2"),
         ({"acks": 1}, "use acks='all' or enable_idempotence=False"),
-        ({"max_request_size": 10}, "max_request_size: expected more than 61"),
+        ({"max_request_size": 10}, "max_request_size: expected 62 or more, got 10"),
+        (
+            {"compression_type": "brotli"},
+            "compression_type: expected one of none, .* 'brotli'",
+        ),
+        ({"compression_type": "zstd", "compression_level": 99}, "expected at most 22, got 99"),
+        ({"batch_size": 1e6}, r"batch_size: expected a whole number, got 1000000.0 \(float\)"),
         ({"buffer_memory": 100}, "give at least max_request_size"),
         ({"linger_ms": -1}, "linger_ms: expected 0 or more, got -1"),
         ({"max_block_ms": 0}, "max_block_ms: expected 1 or more"),
     ],
 )
 async def test_settings_that_cannot_be(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(BadSetting, match=words):
+    with pytest.raises(BadArgument, match=words):
         Producer("127.0.0.1:1", **options)
-    with pytest.raises(UnknownCodec, match="brotli"):
-        Producer("127.0.0.1:1", compression_type="brotli")
 
 
 async def test_columns_go_by_their_names(brokers: dict[int, ScriptedBroker], log: Log) -> None:

@@ -28,7 +28,7 @@ from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import ClientClosed, ConnectionLost, KafkaError, RequestTimedOut
 from ottla.client.producer.accumulator import FORGOTTEN_AFTER, MAX_IN_FLIGHT, Accumulator, Limits
 from ottla.client.producer.batches import Batch, Delivered, Identity, Outcome, Settled
-from ottla.client.producer.types import ProducerRecord, record_bound
+from ottla.client.producer.types import Outgoing, record_bound
 from ottla.wire.batch import HEADER_SIZE, MAX_SEQUENCE, read_batch
 from ottla.wire.builder import build_batch
 from ottla.wire.error_codes import ErrorCode
@@ -138,7 +138,7 @@ class Cluster(RuleBasedStateMachine):
             size = record_bound(None, value, ())
             if not self.machine.reserve(size):
                 break
-            record = ProducerRecord(value)
+            record = Outgoing(value)
             batch, index = self.machine.append(partition, record, 0, size, self.now)
             self.accepted(batch, [index])
         if leave:
@@ -169,7 +169,7 @@ class Cluster(RuleBasedStateMachine):
         for node in NODES:
             led = [one for one in ready if self.leaders[one] == node]
             while len(self.requests[node]) + len(self.answers[node]) < MAX_IN_FLIGHT:
-                batches = self.machine.take(led, node, self.now, hurry=hurry)
+                batches, _ = self.machine.take(led, node, self.now, hurry=hurry)
                 if not batches:
                     break
                 data = [bytes(batch.data) for batch in batches]
@@ -366,7 +366,7 @@ class Bench:
         return batch
 
     def take(self, now: float = 0.0, node: int = 1) -> Batch[int] | None:
-        taken = self.machine.take([ONE], node, now)
+        taken, _ = self.machine.take([ONE], node, now)
         return taken[0] if taken else None
 
     def established(self) -> None:
@@ -504,7 +504,7 @@ def test_what_is_abandoned_is_told_so() -> None:
 def test_a_batch_that_may_grow_lingers_unless_there_is_a_hurry(hurry: bool) -> None:
     bench = Bench()
     assert bench.machine.reserve(40)
-    bench.machine.append(ONE, ProducerRecord(b"v"), 0, 40, 0.0)
+    bench.machine.append(ONE, Outgoing(b"v"), 0, 40, 0.0)
     assert bench.machine.ready(0.0, hurry=hurry)[0] == ([ONE] if hurry else [])
     assert bench.machine.ready(0.0)[1] == LIMITS.linger
     assert bench.machine.ready(LIMITS.linger)[0] == [ONE]

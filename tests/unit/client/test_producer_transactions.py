@@ -15,7 +15,7 @@ import pytest
 from ottla import ConsumerGroupMetadata, OffsetAndMetadata
 from ottla.client.cluster.cluster import Client
 from ottla.client.cluster.view import TopicPartition
-from ottla.client.errors import BadSetting, KafkaError
+from ottla.client.errors import BadArgument, KafkaError
 from ottla.client.producer.batches import Identity
 from ottla.client.producer.producer import Producer
 from ottla.client.producer.types import ProducerRecord
@@ -627,7 +627,7 @@ async def test_fatal_answers_say_what_to_do(cluster: Cluster) -> None:
 async def test_settings_that_cannot_be(
     cluster: Cluster, options: dict[str, Any], advice: str
 ) -> None:
-    with pytest.raises(BadSetting, match=advice):
+    with pytest.raises(BadArgument, match=advice):
         cluster.producer(**options)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.client import arguments
 from ottla.client.admin.base import AdminBase
 from ottla.client.admin.types import ConfigEntry, ConfigSource
+from ottla.client.arguments import INT32
 from ottla.client.errors import BadArgument, check
 from ottla.wire.schema.describe_configs import (
     DescribeConfigsRequest,
@@ -37,12 +39,13 @@ class ConfigCalls(AdminBase):
         self, kind: ConfigKind, name: str, keys: Iterable[str] | None = None
     ) -> list[ConfigEntry]:
         """The settings of a topic, a broker (by its id) or a group, by name."""
-        asked = None if keys is None else list(keys)
+        target = _served_by(kind, name)
+        asked = None if keys is None else arguments.texts("keys", keys)
         resource = DescribeConfigsResource(_RESOURCE_TYPES[kind], name, asked)
 
         async def attempt() -> list[ConfigEntry]:
             answer: DescribeConfigsResponse = await self._client.send(
-                DescribeConfigsRequest([resource]), to=_served_by(kind, name)
+                DescribeConfigsRequest([resource]), to=target
             )
             result = answer.results[0]
             what = f"describe the configuration of {kind} {name!r}"
@@ -77,18 +80,18 @@ class ConfigCalls(AdminBase):
         ...     print(found.value, found.is_default)
         86400000 False
         """
+        target = _served_by(kind, name)
+        arguments.flag("validate_only", validate_only)
         changes = [
             AlterableConfig(key, _DELETE if value is None else _SET, value)
-            for key, value in configs.items()
+            for key, value in arguments.settings("configs", configs, nullable=True).items()
         ]
         request = IncrementalAlterConfigsRequest(
             [AlterConfigsResource(_RESOURCE_TYPES[kind], name, changes)], validate_only
         )
 
         async def attempt() -> None:
-            answer: IncrementalAlterConfigsResponse = await self._client.send(
-                request, to=_served_by(kind, name)
-            )
+            answer: IncrementalAlterConfigsResponse = await self._client.send(request, to=target)
             result = answer.responses[0]
             what = f"alter the configuration of {kind} {name!r}"
             check(result.error_code, what, result.error_message)
@@ -98,8 +101,11 @@ class ConfigCalls(AdminBase):
 
 def _served_by(kind: ConfigKind, name: str) -> Target:
     """A broker answers for itself; whatever else is configured is known to all."""
+    arguments.choice("kind", kind, _RESOURCE_TYPES)
+    if kind != "broker" or name != "":  # which stands for all brokers
+        arguments.text("name", name)
     if kind == "broker" and name:
-        if not name.isdigit():
+        if not (name.isascii() and name.isdigit() and int(name) <= INT32):
             raise BadArgument(f"a broker is named by its id, a number, not {name!r}")
         return int(name)
     return "any"

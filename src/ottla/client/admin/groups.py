@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.client import arguments
 from ottla.client.admin.base import by_topic, each
 from ottla.client.admin.consumer_protocol import read_assignment
 from ottla.client.admin.offsets import OffsetCalls
@@ -51,7 +52,9 @@ class GroupCalls(OffsetCalls):
         self, *, states: Iterable[str] = (), types: Iterable[str] = ()
     ) -> list[GroupListing]:
         """The groups of all brokers by name, only those in these states or of these types."""
-        request = ListGroupsRequest(list(states), list(types))
+        request = ListGroupsRequest(
+            arguments.texts("states", states), arguments.texts("types", types)
+        )
         low = 5 if request.types_filter else 4 if request.states_filter else 0
 
         async def of(broker: int) -> list[GroupListing]:
@@ -73,10 +76,11 @@ class GroupCalls(OffsetCalls):
 
     async def describe_groups(self, names: Iterable[str]) -> list[GroupDescription]:
         """Classic and consumer groups with their members, in the order asked for."""
-        return await together(self._describe(name) for name in dict.fromkeys(names))
+        return await together(self._describe(name) for name in arguments.texts("names", names))
 
     async def delete_group(self, name: str) -> None:
         """Delete a group without members, and its offsets."""
+        arguments.text("name", name)
 
         async def attempt() -> None:
             answer: DeleteGroupsResponse = await self._client.send(
@@ -88,10 +92,11 @@ class GroupCalls(OffsetCalls):
 
     async def delete_groups(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
         """Delete several groups; what could not be deleted has its error."""
-        return await each(names, self.delete_group)
+        return await each(arguments.texts("names", names), self.delete_group)
 
     async def list_group_offsets(self, group: str) -> list[GroupOffset]:
         """What a group has committed, by topic and partition, with the ends of the logs."""
+        arguments.text("group", group)
         committed = await self._client.retry(lambda: self._committed(group))
         ends = await self._ends(committed)
         return [
@@ -109,7 +114,8 @@ class GroupCalls(OffsetCalls):
         ...     print(found.offset, found.lag)
         2 1
         """
-        named = {TopicPartition(*key): offset for key, offset in offsets.items()}
+        arguments.text("group", group)
+        named = arguments.offsets("offsets", offsets)
         request = OffsetCommitRequest(
             group_id=group,
             topics=[
@@ -137,13 +143,15 @@ class GroupCalls(OffsetCalls):
 
     async def delete_group_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
         """Forget what a group has committed in partitions none of its members subscribes to."""
+        arguments.text("group", group)
+        wanted = arguments.partitions("partitions", partitions)
         request = OffsetDeleteRequest(
             group,
             [
                 OffsetDeleteRequestTopic(
                     topic, [OffsetDeleteRequestPartition(number) for number in numbers]
                 )
-                for topic, numbers in by_topic(TopicPartition(*key) for key in partitions).items()
+                for topic, numbers in by_topic(wanted).items()
             ],
         )
 

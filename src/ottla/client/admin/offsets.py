@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from ottla.client import arguments
 from ottla.client.admin.base import AdminBase, by_topic
 from ottla.client.admin.types import ListedOffset
+from ottla.client.arguments import INT64
 from ottla.client.cluster.cluster import together
 from ottla.client.cluster.view import NO_LEADER, TopicPartition
 from ottla.client.errors import BadArgument, check
@@ -56,7 +58,7 @@ class OffsetCalls(AdminBase):
         orders 0 3
         """
         timestamp, low = _timestamp(at)
-        wanted = list(of)
+        wanted = arguments.places("of", of)
 
         async def attempt() -> dict[TopicPartition, ListedOffset]:
             leaders = await self._by_leader(await self._partitions(wanted))
@@ -72,7 +74,7 @@ class OffsetCalls(AdminBase):
         self, before: Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, int]:
         """Delete the records below these offsets (-1: all); answers with the new log starts."""
-        offsets = {TopicPartition(*key): offset for key, offset in before.items()}
+        offsets = arguments.offsets("before", before, least=-1)
 
         async def attempt() -> dict[TopicPartition, int]:
             leaders = await self._by_leader(offsets)
@@ -97,8 +99,8 @@ class OffsetCalls(AdminBase):
         ]
         return {key: found.offset for key, found in (await self.list_offsets(led)).items()}
 
-    async def _partitions(self, wanted: Iterable[str | tuple[str, int]]) -> list[TopicPartition]:
-        named = [TopicPartition(*one) for one in wanted if not isinstance(one, str)]
+    async def _partitions(self, wanted: Iterable[str | TopicPartition]) -> list[TopicPartition]:
+        named = [one for one in wanted if not isinstance(one, str)]
         whole = await self._client.topics([one for one in wanted if isinstance(one, str)])
         return named + [
             TopicPartition(topic.name, partition.index)
@@ -159,12 +161,8 @@ def _timestamp(at: Position) -> tuple[int, int]:
     if isinstance(at, datetime):
         if at.tzinfo is None:
             raise BadArgument(f"the time {at.isoformat()} needs a zone, such as datetime.UTC")
-        return int(at.timestamp() * 1000), 1
-    if isinstance(at, int):
-        if at < 0:
-            raise BadArgument(f"the time {at} is negative; give milliseconds since 1970")
-        return at, 1
-    if at not in _POSITIONS:
-        known = ", ".join(_POSITIONS)
-        raise BadArgument(f"there is no position {at!r}; give a time or one of {known}")
-    return _POSITIONS[at]
+        return arguments.whole("at", int(at.timestamp() * 1000), 0, INT64), 1
+    if isinstance(at, str):
+        return _POSITIONS[arguments.choice("at", at, _POSITIONS)]
+    known = f"a datetime, milliseconds since 1970, or one of {', '.join(_POSITIONS)}"
+    return arguments.whole("at", at, 0, INT64, known), 1

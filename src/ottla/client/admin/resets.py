@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from ottla.client import arguments
 from ottla.client.admin.groups import GroupCalls
+from ottla.client.arguments import INT64
 from ottla.client.cluster.cluster import together
-from ottla.client.errors import ClientError
+from ottla.client.errors import BadArgument, ClientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -67,6 +69,9 @@ class ResetCalls(GroupCalls):
         ...     await admin.plan_offset_reset("billing", "earliest", ["orders"])
         [OffsetMove(topic='orders', partition=0, before=None, after=0)]
         """
+        arguments.text("group", group)
+        check_target(to)
+        topics = arguments.texts("topics", topics)
         committed = await self._client.retry(lambda: self._committed(group))
         return await self._moves(group, {key: one[0] for key, one in committed.items()}, to, topics)
 
@@ -94,6 +99,20 @@ class ResetCalls(GroupCalls):
             after = new_offset(to, before or 0, starts[key].offset, end.offset, at_time)
             moves.append(OffsetMove(key.topic, key.partition, before, after))
         return moves
+
+
+def check_target(to: object) -> None:
+    if isinstance(to, ToOffset):
+        arguments.whole("to.offset", to.offset, 0, INT64)
+    elif isinstance(to, ShiftBy):
+        arguments.whole("to.records", to.records, -INT64, INT64)
+    elif isinstance(to, str):
+        arguments.choice("to", to, ("earliest", "latest"))
+    elif not isinstance(to, datetime):
+        wanted = '"earliest", "latest", a datetime, ToOffset(...) or ShiftBy(...)'
+        raise arguments.wrong_type("to", wanted, to)
+    elif to.tzinfo is None:
+        raise BadArgument(f"to: the time {to.isoformat()} needs a zone, such as datetime.UTC")
 
 
 def new_offset(to: ResetTarget, before: int, start: int, end: int, at_time: int) -> int:

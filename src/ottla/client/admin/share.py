@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.client import arguments
 from ottla.client.admin.base import by_topic, each
-from ottla.client.admin.resets import ResetCalls
+from ottla.client.admin.resets import ResetCalls, check_target
 from ottla.client.admin.types import ShareGroupDescription, ShareGroupMember, ShareGroupOffset
 from ottla.client.cluster.cluster import Coordinator, together
 from ottla.client.cluster.view import TopicPartition
@@ -49,19 +50,23 @@ class ShareGroupCalls(ResetCalls):
 
     async def describe_share_groups(self, names: Iterable[str]) -> list[ShareGroupDescription]:
         """Share groups with their members, in the order asked for."""
-        return await together(self._describe_share_group(name) for name in dict.fromkeys(names))
+        return await together(
+            self._describe_share_group(name) for name in arguments.texts("names", names)
+        )
 
     async def delete_share_group(self, name: str) -> None:
         """Delete a share group without members, and its state; a group of another type stays."""
+        arguments.text("name", name)
         await self._describe_share_group(name)
         await self.delete_group(name)
 
     async def delete_share_groups(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
         """Delete several share groups; what could not be deleted has its error."""
-        return await each(names, self.delete_share_group)
+        return await each(arguments.texts("names", names), self.delete_share_group)
 
     async def list_share_group_offsets(self, group: str) -> list[ShareGroupOffset]:
         """Where a share group is in its partitions, by topic and partition."""
+        arguments.text("group", group)
         request = DescribeShareGroupOffsetsRequest(
             [DescribeShareGroupOffsetsRequestGroup(group, topics=None)]
         )
@@ -98,7 +103,8 @@ class ShareGroupCalls(ResetCalls):
 
         What was settled or delivered beyond them is forgotten. A group that is not there is made.
         """
-        named = {TopicPartition(*key): offset for key, offset in offsets.items()}
+        arguments.text("group", group)
+        named = arguments.offsets("offsets", offsets)
         request = AlterShareGroupOffsetsRequest(
             group,
             [
@@ -133,8 +139,10 @@ class ShareGroupCalls(ResetCalls):
 
         It then starts there as its setting share.auto.offset.reset says.
         """
+        arguments.text("group", group)
+        names = arguments.texts("topics", topics)
         request = DeleteShareGroupOffsetsRequest(
-            group, [DeleteShareGroupOffsetsRequestTopic(name) for name in dict.fromkeys(topics)]
+            group, [DeleteShareGroupOffsetsRequestTopic(name) for name in names]
         )
         what = f"delete the offsets of share group {group!r}"
 
@@ -155,6 +163,9 @@ class ShareGroupCalls(ResetCalls):
 
         A group that does not exist can be given start offsets, so there is a plan for it too.
         """
+        arguments.text("group", group)
+        check_target(to)
+        topics = arguments.texts("topics", topics)
         known = {one.id for one in await self.list_groups(types=["share"])}
         offsets = await self.list_share_group_offsets(group) if group in known else []
         starts = {

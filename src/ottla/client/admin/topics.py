@@ -7,9 +7,11 @@ import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from ottla.client import arguments
 from ottla.client.admin.base import each
 from ottla.client.admin.configs import ConfigCalls
 from ottla.client.admin.types import CreatedTopic, TopicDescription, TopicListing
+from ottla.client.arguments import INT16
 from ottla.client.cluster.cluster import together
 from ottla.client.cluster.retry import RETRY
 from ottla.client.errors import ClientError, check
@@ -62,7 +64,12 @@ class TopicCalls(ConfigCalls):
         ...     await admin.create_topic("users", 3, configs={"cleanup.policy": "compact"})
         CreatedTopic(name='users', id=..., partitions=3, replication_factor=1)
         """
-        settings = [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()]
+        arguments.text("name", name)
+        partitions = arguments.whole("partitions", partitions, -1)
+        replication_factor = arguments.whole("replication_factor", replication_factor, -1, INT16)
+        arguments.flag("validate_only", validate_only)
+        wanted = arguments.settings("configs", {} if configs is None else configs, nullable=False)
+        settings = [CreatableTopicConfig(key, value) for key, value in wanted.items()]
         topic = CreatableTopic(name, partitions, replication_factor, (), settings)
         request = CreateTopicsRequest([topic], self._timeout_ms, validate_only)
         # Brokers know of defaults since version 4.
@@ -92,6 +99,7 @@ class TopicCalls(ConfigCalls):
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its records."""
+        arguments.text("name", name)
         request = DeleteTopicsRequest([name], [DeleteTopicState(name)], self._timeout_ms)
 
         async def attempt() -> None:
@@ -103,10 +111,12 @@ class TopicCalls(ConfigCalls):
 
     async def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
         """Delete several topics; what could not be deleted has its error."""
-        return await each(names, self.delete_topic)
+        return await each(arguments.texts("names", names), self.delete_topic)
 
     async def create_partitions(self, topic: str, total: int) -> None:
         """Let a topic grow to this many partitions."""
+        arguments.text("topic", topic)
+        total = arguments.whole("total", total, 1)
         request = CreatePartitionsRequest(
             [CreatePartitionsTopic(topic, total, None)], self._timeout_ms
         )
@@ -120,6 +130,7 @@ class TopicCalls(ConfigCalls):
 
     async def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
         """All topics by name, Kafka's own only if asked for."""
+        arguments.flag("internal", internal)
         view = await self._client.retry(lambda: self._client.refresh(None))
         return [
             TopicListing(topic.name, topic.id, topic.is_internal, len(topic.partitions))
@@ -131,7 +142,8 @@ class TopicCalls(ConfigCalls):
         self, names: Iterable[str], *, configs: bool = False
     ) -> list[TopicDescription]:
         """Topics with their partitions, in the order asked for, and their settings if asked for."""
-        wanted = list(dict.fromkeys(names))
+        wanted = arguments.texts("names", names)
+        arguments.flag("configs", configs)
 
         async def attempt() -> list[TopicDescription]:
             await self._client.refresh(wanted)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.client import arguments
 from ottla.client.admin.base import by_topic
 from ottla.client.admin.offsets import OffsetCalls
 from ottla.client.admin.types import (
@@ -18,6 +19,7 @@ from ottla.client.admin.types import (
     TransactionDescription,
     TransactionListing,
 )
+from ottla.client.arguments import INT64
 from ottla.client.cluster.cluster import Coordinator, together
 from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import BadArgument, check
@@ -72,7 +74,10 @@ class TransactionCalls(OffsetCalls):
         `pattern` a regular expression for the transactional id.
         """
         request = ListTransactionsRequest(
-            list(states), list(producer_ids), longer_than_ms, pattern or None
+            arguments.texts("states", states),
+            arguments.wholes("producer_ids", producer_ids, INT64),
+            arguments.whole("longer_than_ms", longer_than_ms, -1, INT64),
+            arguments.optional_text("pattern", pattern, "a regular expression"),
         )
         low = _WITH_PATTERN if pattern else _WITH_DURATION if longer_than_ms >= 0 else 0
 
@@ -104,14 +109,15 @@ class TransactionCalls(OffsetCalls):
     ) -> list[TransactionDescription]:
         """Transactions with their partitions, in the order asked for."""
         return await together(
-            self._describe_transaction(one) for one in dict.fromkeys(transactional_ids)
+            self._describe_transaction(one)
+            for one in arguments.texts("transactional_ids", transactional_ids)
         )
 
     async def describe_producers(
         self, of: Iterable[str | tuple[str, int]]
     ) -> dict[TopicPartition, list[ProducerState]]:
         """Who has written to each partition lately; a topic's name stands for all of its own."""
-        wanted = list(of)
+        wanted = arguments.places("of", of)
 
         async def attempt() -> dict[TopicPartition, list[ProducerState]]:
             leaders = await self._by_leader(await self._partitions(wanted))
@@ -134,6 +140,7 @@ class TransactionCalls(OffsetCalls):
         `longer_than_ms` is to be more than any transaction may take, see
         transaction.max.timeout.ms of the brokers: a younger one may just be on its way.
         """
+        arguments.whole("longer_than_ms", longer_than_ms, 0, INT64)
         if of is None:
             view = await self._client.retry(lambda: self._client.refresh(None))
             of = list(view.topics)
@@ -163,7 +170,8 @@ class TransactionCalls(OffsetCalls):
         It is aborted there and nowhere else, whatever a coordinator says: to end one that has a
         coordinator, `fence_producer`.
         """
-        key = TopicPartition(topic, partition)
+        key = arguments.partition("partition", (topic, partition))
+        arguments.whole("start_offset", start_offset, 0, INT64)
         [producers] = (await self.describe_producers([key])).values()
         found = [one for one in producers if one.transaction_start_offset == start_offset]
         if not found:
@@ -191,6 +199,7 @@ class TransactionCalls(OffsetCalls):
 
     async def fence_producer(self, transactional_id: str) -> None:
         """Abort what a producer has open, and let it write no more; a new one may."""
+        arguments.text("transactional_id", transactional_id)
         coordinator = TransactionCoordinator(self._client, transactional_id)
         await coordinator.init(self._timeout_ms)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.cluster.connection import Address
-from ottla.client.errors import BadArgument
+from ottla.client.errors import BadArgument, WrongType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,11 +20,19 @@ class BadBootstrap(BadArgument):
 
 def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Address]:
     """The addresses in their order, each once. The port may be left out; IPv6 goes in brackets."""
-    entries = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
+    entries = bootstrap.split(",") if isinstance(bootstrap, str) else _entries(bootstrap)
     found = dict.fromkeys(_address(entry.strip()) for entry in entries if entry.strip())
     if not found:
         raise BadBootstrap(f"bootstrap {bootstrap!r} names no broker; give HOST:PORT")
     return list(found)
+
+
+def _entries(given: object) -> list[str]:
+    found = list(given) if isinstance(given, Iterable) else [given]
+    entries = [entry for entry in found if isinstance(entry, str)]
+    if len(entries) < len(found):
+        raise WrongType(f'bootstrap: expected "HOST:PORT,..." or a list of these, got {given!r}')
+    return entries
 
 
 def _address(entry: str) -> Address:

@@ -19,6 +19,7 @@ import random as random_module
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
+from ottla.client import arguments
 from ottla.client.cluster.bootstrap import parse_bootstrap
 from ottla.client.cluster.connection import CONNECT_TIMEOUT, REQUEST_TIMEOUT, Address, Connection
 from ottla.client.cluster.exchange import api_key_of
@@ -94,8 +95,18 @@ class Client:
         max_versions: Mapping[int, int] | None = None,
         random: Callable[[], float] = random_module.random,
     ) -> None:
-        security.refuse_unsupported()
+        arguments.instance("security", security, Security, "a Security").refuse_unsupported()
         self.bootstrap = parse_bootstrap(bootstrap)
+        if client_id is not None and client_id != "":
+            arguments.text("client_id", client_id)
+        for name, given in (
+            ("connect_timeout", connect_timeout),
+            ("request_timeout", request_timeout),
+            ("api_timeout", api_timeout),
+            ("metadata_max_age", metadata_max_age),
+        ):
+            arguments.seconds(name, given)
+        arguments.function("random", random)
         self.request_timeout = min(request_timeout, api_timeout)
         self.api_timeout = api_timeout
         self.view = ClusterView()
@@ -103,7 +114,7 @@ class Client:
         self._security = security
         self._connect_timeout = min(connect_timeout, api_timeout)
         self._metadata_max_age = metadata_max_age
-        self._max_versions = dict(max_versions or {})
+        self._max_versions = arguments.versions("max_versions", max_versions)
         self._random = random
         self._links: dict[_Place, _Link] = {}
         self._coordinators: dict[Coordinator, int] = {}

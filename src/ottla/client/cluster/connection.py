@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import deque
 from functools import partial
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 # Looked up, not imported: the package's front page names every room, and rooms import down only.
 SOFTWARE_VERSION: Final[str] = import_module("ottla").__version__
+
+logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT: Final = 10.0
 REQUEST_TIMEOUT: Final = 30.0  # request.timeout.ms of Kafka's clients
@@ -78,7 +81,11 @@ class _Question:
         timer, self.timer = self.timer, None
         if timer is not None:
             timer.cancel()
-            self.then(answer)
+            try:
+                self.then(answer)
+            except Exception:
+                # The answers after this one are somebody else's.
+                logger.exception("an answer could not be handed over")
 
 
 class Connection(asyncio.BufferedProtocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, afresh
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,8 +33,7 @@ class Turns:
             if is_done():
                 return
             if self._failure is not None and self._failures != seen:
-                # Raised afresh: an exception shared by callers would collect their tracebacks.
-                raise type(self._failure)(*self._failure.args) from self._failure
+                raise afresh(self._failure)
             try:
                 await work()
             except ClientError as failure:

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ottla.client.cluster.retry import RETRY, Stale, forgets
-from ottla.client.errors import ClientError, KafkaError, RequestTimedOut
+from ottla.client.errors import ClientError, ClientFault, KafkaError, RequestTimedOut
 from ottla.client.producer.batches import Batch, Delivered, Identity, Outcome, Settled
 from ottla.wire.batch import MAX_SEQUENCE
 from ottla.wire.builder import BatchBuilder
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ottla.client.cluster.view import TopicPartition
-    from ottla.client.producer.types import ProducerRecord
+    from ottla.client.producer.types import Outgoing
     from ottla.wire.writers import Part
 
 Token = TypeVar("Token")
@@ -138,27 +138,26 @@ class Accumulator(Generic[Token]):
     def append(
         self,
         partition: TopicPartition,
-        record: ProducerRecord,
+        record: Outgoing,
         timestamp: int,
         size: int,
         now: float,
     ) -> tuple[Batch[Token], int]:
         """The batch a record was put in, and its place there. `size` bytes have been reserved."""
-        queue = self._queue(partition, now)
-        batch = queue.batches[-1] if queue.batches else None
-        if (
-            batch is None
-            or batch.builder is None
-            or batch.builder.uncompressed_size + size > self.limits.batch_size
-        ):
+        queue = self._busy.get(partition)
+        batch = queue.batches[-1] if queue is not None else None
+        builder = None if batch is None else batch.builder
+        if builder is None or builder.uncompressed_size + size > self.limits.batch_size:
+            batch = None
             builder = BatchBuilder(codec=self.limits.codec, level=self.limits.level)
-            batch = self._new_batch(partition, now)
-            batch.builder = builder
-            queue.batches.append(batch)
-        assert batch.builder is not None
-        index = batch.builder.append(
+        index = builder.append(
             record.value, timestamp=timestamp, key=record.key, headers=record.headers
         )
+        if batch is None:
+            # Queued once there is something in it: a record that cannot be encoded leaves nothing.
+            batch = self._new_batch(partition, now)
+            batch.builder = builder
+            self._queue(partition, now).batches.append(batch)
         batch.count += 1
         batch.reserved += size
         return batch, index
@@ -223,9 +222,13 @@ class Accumulator(Generic[Token]):
 
     def take(
         self, partitions: Iterable[TopicPartition], node: int, now: float, *, hurry: bool = False
-    ) -> list[Batch[Token]]:
-        """What to send to `node` in one request: at most one batch for each of the partitions."""
+    ) -> tuple[list[Batch[Token]], list[Settled[Token]]]:
+        """What to send to `node` in one request: at most one batch for each of the partitions.
+
+        And who is to be told of batches that cannot be made.
+        """
         taken: list[Batch[Token]] = []
+        spoiled: list[Settled[Token]] = []
         room = self.limits.max_request_size
         for partition in partitions:
             queue = self._busy.get(partition)
@@ -237,7 +240,12 @@ class Accumulator(Generic[Token]):
             assert batch is not None
             if not self._may_seal(queue, batch):
                 continue
-            batch.close()
+            try:
+                batch.close()
+            except Exception as error:  # noqa: BLE001  # whatever a codec says, of this batch alone
+                fault = ClientFault.of(f"encode records for {partition}", error)
+                spoiled.append(self._finish(queue, batch, fault))
+                continue
             if taken and len(batch.data) > room:
                 continue
             self._seal(queue, batch)
@@ -249,7 +257,7 @@ class Accumulator(Generic[Token]):
             taken.append(batch)
             # Whoever had a turn goes to the end of the line.
             self._busy[partition] = self._busy.pop(partition)
-        return taken
+        return taken, spoiled
 
     def _may_seal(self, queue: _Queue[Token], batch: Batch[Token]) -> bool:
         """Whether there is an identity for the batch; a broken queue needs another than before."""

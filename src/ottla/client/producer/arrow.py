@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ottla.client import arguments
 from ottla.client.cluster.view import Topic, TopicPartition
+from ottla.client.errors import BadArgument
 from ottla.client.producer.partition_kernels import group_rows, hash_keys
 from ottla.client.producer.types import (
     RECORD_OVERHEAD,
@@ -58,6 +60,11 @@ class Columns(NamedTuple):
         timestamp: str | None,
     ) -> Columns:
         """The columns by their names; those called `key` and `headers` need not be named."""
+        if not isinstance(data, pa.RecordBatch | pa.Table):
+            raise arguments.wrong_type("data", "a pyarrow.RecordBatch or pyarrow.Table", data)
+        arguments.text("value", value, "the name of a column")
+        for argument, given in (("key", key), ("headers", headers), ("timestamp", timestamp)):
+            arguments.optional_text(argument, given, "the name of a column")
         names = data.schema.names
         for name in (key, value, headers, timestamp):
             if name is not None and name not in names:
@@ -169,6 +176,8 @@ class ArrowSending:
                 f"{error}, for {self._topic.name!r}; raise max_request_size "
                 f"({settings.max_request_size}), and max.message.bytes of the topic"
             ) from None
+        except (arrow.NullHeaderKey, arrow.UnsupportedColumn) as error:
+            raise BadArgument(f"data: {error}") from None
         return [RecordBatch(one) for one in encoded]
 
     def _hashed(self, keys: pa.Array) -> I32:

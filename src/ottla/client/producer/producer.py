@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import asyncio
 import random as random_module
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
+from ottla.client import arguments
 from ottla.client.cluster.cluster import Client
 from ottla.client.cluster.turns import Turns
 from ottla.client.cluster.view import NO_LEADER, Topic, TopicPartition
-from ottla.client.errors import BadSetting, UnknownTopic
+from ottla.client.errors import BadArgument, RequestTimedOut, UnknownTopic
 from ottla.client.producer.partitioner import StickyPartitioner, partition_of_key
 from ottla.client.producer.sender import Sender, Waiter
 from ottla.client.producer.types import (
@@ -32,7 +34,7 @@ from ottla.client.producer.types import (
     ProducerSettings,
     RecordMetadata,
     RecordTooLarge,
-    check_bytes,
+    checked,
     record_bound,
 )
 from ottla.client.security import PLAINTEXT, Security
@@ -44,12 +46,13 @@ from ottla.wire.batch import HEADER_SIZE
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     import pyarrow as pa
 
     from ottla.client.producer.batches import Batch, Delivered, Identity
+    from ottla.client.producer.types import Outgoing, RecordHeaders
 
 MEBIBYTE: Final = 1024 * 1024
 # A missing topic is retried for a few tenths of a second. Those who send right after they created
@@ -126,7 +129,7 @@ class Producer:
         self._sender = Sender(self._client, self._settings, random)
         self._transactions: Transactions | None = None
         if identity is not None and transactional_id is None:
-            raise BadSetting("identity: give the transactional_id that it belongs to, too")
+            raise BadArgument("identity: give the transactional_id that it belongs to, too")
         if transactional_id is not None:
             self._transactions = Transactions(
                 self._client, self._sender, transactional_id, transaction_timeout_ms, identity
@@ -159,19 +162,22 @@ class Producer:
         value: bytes | None = None,
         *,
         key: bytes | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        headers: RecordHeaders = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
         """Send one record and wait until it is acknowledged.
+
+        `headers` are pairs of a name and bytes, of which several may have one name, or a mapping.
 
         >>> from ottla import Producer
         >>> async with Producer("127.0.0.1:9092") as producer:
         ...     await producer.send("orders", b"v", headers=[("h", b"1")], timestamp_ms=1000)
         RecordMetadata(topic='orders', partition=0, offset=3, timestamp_ms=1000)
         """
-        record = ProducerRecord(value, key, tuple(headers), timestamp_ms, partition)
-        batch, index, timestamp = await self._accept(topic, record)
+        self._check_topic(topic)
+        record = checked(value, key, headers, timestamp_ms, partition)
+        batch, index, timestamp = await self._accept(topic, record, self._size(topic, record))
         delivered = await self._sender.waiter(batch)
         return _metadata(batch.partition, delivered, index, timestamp)
 
@@ -188,11 +194,17 @@ class Producer:
         ...     print([one.offset for one in sent])
         [3, 4]
         """
+        self._check_topic(topic)
+        # All of them before the first is handed over, so that a wrong one leaves nothing behind.
+        if not isinstance(records, Iterable):
+            raise arguments.wrong_type("records", "ProducerRecords", records)
+        checked_ones = [_record(at, one) for at, one in enumerate(records)]
+        given = [(one, self._size(topic, one)) for one in checked_ones]
         accepted = []
         waiters: dict[Batch[Waiter], Waiter] = {}
         try:
-            for record in records:
-                batch, index, timestamp = await self._accept(topic, record)
+            for record, size in given:
+                batch, index, timestamp = await self._accept(topic, record, size)
                 if batch not in waiters:
                     waiters[batch] = self._sender.waiter(batch)
                 accepted.append((batch, index, timestamp))
@@ -229,6 +241,9 @@ class Producer:
         ...     await producer.send_arrow("orders", rows)
         [DeliveredRange(topic='orders', partition=0, base_offset=3, records=2)]
         """
+        arguments.text("topic", topic)
+        if partition is not None:
+            partition = arguments.whole("partition", partition)
         from ottla.client.producer.arrow import ArrowSending, Columns
 
         ticket = self._sender.ticket()
@@ -278,6 +293,7 @@ class Producer:
 
         A transaction that is open is aborted.
         """
+        timeout = arguments.optional_seconds("timeout", timeout)
         if self._sender.closed:
             return
         patience = self._settings.delivery_timeout_ms / 1000 if timeout is None else timeout
@@ -293,16 +309,24 @@ class Producer:
             await self._sender.close()
             await self._client.close()
 
-    async def _accept(self, topic: str, record: ProducerRecord) -> tuple[Batch[Waiter], int, int]:
-        """Hand one record over: its batch, its place there, its time."""
-        check_bytes("value", record.value)
-        check_bytes("key", record.key)
+    def _check_topic(self, topic: str) -> None:
+        if type(topic) is not str or topic not in self._client.view.topics:
+            arguments.text("topic", topic)
+
+    def _size(self, topic: str, record: Outgoing) -> int:
+        """The most bytes the record can take up; one that cannot be sent at all is refused."""
         size = record_bound(record.key, record.value, record.headers)
         if size + HEADER_SIZE > self._settings.max_request_size:
             raise RecordTooLarge(
                 f"a record of about {size} bytes for {topic!r} passes max_request_size "
                 f"({self._settings.max_request_size}); raise it, and max.message.bytes of the topic"
             )
+        return size
+
+    async def _accept(
+        self, topic: str, record: Outgoing, size: int
+    ) -> tuple[Batch[Waiter], int, int]:
+        """Hand one checked record over: its batch, its place there, its time."""
         ticket = self._sender.ticket()
         found = await self._topic(topic)
         await self._sender.reserve(size)
@@ -337,24 +361,36 @@ class Producer:
             await self._client.refresh([name], create_missing=True)
             await self._client.topics([name])
 
-        for _ in range(MISSING_TOPIC_ROUNDS):
-            try:
-                return await self._client.retry(attempt)
-            except UnknownTopic:
-                continue
+        patience = self._client.api_timeout
+        try:
+            async with asyncio.timeout(patience):
+                for _ in range(MISSING_TOPIC_ROUNDS):
+                    with suppress(UnknownTopic):
+                        return await self._client.retry(attempt)
+        except TimeoutError:
+            raise RequestTimedOut(
+                f"topic {name!r}: not found in {patience:g} s; create it, or raise max_block_ms"
+            ) from None
         raise UnknownTopic(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"send to {name!r}",
             "there is no such topic, and the broker does not make it; create it first",
         )
 
-    def _partition(self, topic: Topic, record: ProducerRecord, size: int) -> int:
+    def _partition(self, topic: Topic, record: Outgoing, size: int) -> int:
         if record.partition is not None:
             _check_partition(topic, record.partition)
             return record.partition
         if record.key is not None:
             return partition_of_key(record.key, len(topic.partitions))
         return self._sticky.pick(topic.name, _available(topic), size)
+
+
+def _record(at: int, given: object) -> Outgoing:
+    if not isinstance(given, ProducerRecord):
+        wanted = 'a ProducerRecord such as ProducerRecord(b"v")'
+        raise arguments.wrong_type(f"records[{at}]", wanted, given)
+    return checked(*given, f"records[{at}].")
 
 
 def _check_partition(topic: Topic, partition: int) -> None:

@@ -7,11 +7,14 @@
 - In a transaction the `Gate` says which partitions may be sent to, and hears of every failure.
 - Answers are taken in as they are read. Each connection attempt, each look-up and the one for a
   producer id is a task of its own; all of them end with `close`.
+- An error that nobody foresaw fails the batches it happened to, as a `ClientFault`, and no others.
+  If it cannot be said which those are, all that has not left fails. Nobody is left waiting.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections import deque
 from functools import partial
@@ -21,7 +24,15 @@ from ottla.client.cluster.cluster import METADATA_MAX_AGE
 from ottla.client.cluster.connection import SOFTWARE_VERSION
 from ottla.client.cluster.retry import MISSING_TOPIC_ATTEMPTS, RETRY, Stale, forgets
 from ottla.client.cluster.view import NO_LEADER, TopicPartition
-from ottla.client.errors import ClientClosed, ClientError, KafkaError, check
+from ottla.client.errors import (
+    ClientClosed,
+    ClientError,
+    ClientFault,
+    KafkaError,
+    RequestTimedOut,
+    afresh,
+    check,
+)
 from ottla.client.producer.accumulator import MAX_IN_FLIGHT, Accumulator, Limits
 from ottla.client.producer.batches import Batch, Delivered, Identity, Outcome, Settled
 from ottla.client.producer.types import NO_OFFSET, ProducerSettings
@@ -37,6 +48,8 @@ if TYPE_CHECKING:
     from ottla.client.cluster.cluster import Client
     from ottla.client.cluster.connection import Connection
     from ottla.client.producer.gate import Gate
+
+logger = logging.getLogger(__name__)
 
 Waiter = asyncio.Future[Delivered]
 
@@ -105,11 +118,24 @@ class Sender:
         turn: asyncio.Future[None] = self._loop.create_future()
         self._for_room.append((turn, size))
         self.changed()
+        patience = self._settings.max_block_ms / 1000
         try:
-            await turn
+            async with asyncio.timeout(patience):
+                await turn
+        except TimeoutError:
+            if _is_granted(turn):
+                return
+            self._give_room()
+            raise RequestTimedOut(
+                f"no room for {size} bytes in {patience:g} s: buffer_memory "
+                f"({self._settings.buffer_memory}) is full; see that the broker is up, send fewer "
+                "records at once, or raise buffer_memory or max_block_ms"
+            ) from None
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and turn.exception() is None:
+            if _is_granted(turn):
                 self.release(size)
+            else:
+                self._give_room()
             raise
 
     def release(self, size: int) -> None:
@@ -184,6 +210,14 @@ class Sender:
 
     def _pump(self) -> None:
         self._pumping = None
+        try:
+            self._send_ready()
+        except Exception as error:
+            fault = ClientFault.of("send records", error)
+            logger.exception("%s; all records that have not left fail", fault)
+            self.drop(fault)
+
+    def _send_ready(self) -> None:
         now = self._loop.time()
         self._keep_fresh(now)
         self._tell(self.records.expire(now))
@@ -197,7 +231,8 @@ class Sender:
                 self._connect(number, node, partitions)
                 continue
             while node.busy < MAX_IN_FLIGHT:
-                batches = self.records.take(partitions, number, now, hurry=hurry)
+                batches, spoiled = self.records.take(partitions, number, now, hurry=hurry)
+                self._tell(spoiled)
                 if not batches:
                     break
                 assert node.connection is not None
@@ -241,7 +276,13 @@ class Sender:
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("the producer goes on after an error", exc_info=error)
+            self.changed()
 
     def _produce(self, node: _Node, connection: Connection, batches: list[Batch[Waiter]]) -> None:
         node.busy += 1
@@ -266,6 +307,15 @@ class Sender:
                 connection.ask(fence, fence_version, then, within)
         except ClientError as error:
             then(error)
+        except Exception as error:
+            if len(batches) > 1:
+                # Nothing was written. Alone, the one that cannot be sent fails alone.
+                node.busy -= 1
+                for batch in batches:
+                    self._produce(node, connection, [batch])
+                return
+            logger.exception("cannot send records for %s", batches[0].partition)
+            then(ClientFault.of(f"send to {batches[0].partition}", error))
 
     def _produced(self, node: _Node, batches: list[Batch[Waiter]], answer: Any) -> None:
         """Take in an answer, or why there is none, as it comes from the connection."""
@@ -274,7 +324,12 @@ class Sender:
             return
         now = self._loop.time()
         settled = []
-        for batch, outcome in zip(batches, self._outcomes(batches, answer), strict=True):
+        try:
+            found = self._outcomes(batches, answer)
+        except Exception as error:
+            logger.exception("cannot make sense of an answer to Produce")
+            found = [ClientFault.of("read the answer to Produce", error)] * len(batches)
+        for batch, outcome in zip(batches, found, strict=True):
             done, stale = self.records.settle(batch, outcome, now)
             if done is not None:
                 settled.append(done)
@@ -331,8 +386,11 @@ class Sender:
             await self._client.retry(lambda: self._client.topics(names))
         except ClientError as error:
             self._blame_or_abandon(error, self._without(names, error))
-        # A leader may still be missing: the next look is not to follow at once.
-        await asyncio.sleep(RETRY.delay(1, self._random()))
+        finally:
+            # A leader may still be missing: the next look is not to follow at once.
+            self._loop.call_later(RETRY.delay(1, self._random()), self._looked)
+
+    def _looked(self) -> None:
         self._looking_up = False
         self.changed()
 
@@ -364,7 +422,8 @@ class Sender:
             self._blame_or_abandon(error, {batch.partition.topic for batch in self.records})
         else:
             self.records.identified(Identity(answer.producer_id, answer.producer_epoch))
-        self._identifying = False
+        finally:
+            self._identifying = False
         self.changed()
 
     # Telling.
@@ -379,8 +438,7 @@ class Sender:
                 if isinstance(outcome, Delivered):
                     waiter.set_result(outcome)
                 else:
-                    # Raised afresh: an exception shared by callers would collect their tracebacks.
-                    waiter.set_exception(_afresh(outcome))
+                    waiter.set_exception(afresh(outcome))
         if settled:
             self._give_room()
 
@@ -394,7 +452,5 @@ class Sender:
             self._for_room.popleft()
 
 
-def _afresh(error: ClientError) -> ClientError:
-    fresh = type(error)(*error.args)
-    fresh.__cause__ = error
-    return fresh
+def _is_granted(turn: asyncio.Future[None]) -> bool:
+    return turn.done() and not turn.cancelled() and turn.exception() is None

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from ottla.client.errors import BadArgument, BadSetting, ClientError
+from ottla.client import arguments
+from ottla.client.arguments import INT32, INT64
+from ottla.client.errors import BadArgument, ClientError
 from ottla.wire.batch import HEADER_SIZE
 from ottla.wire.compression import Codec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ottla.wire.records import Headers
 
 ALL_REPLICAS: Final = -1
+CODECS: Final = tuple(codec.name.lower() for codec in Codec)
+COMPRESSION_LEVELS: Final = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131_072, 22)}
+"""As Kafka has them; the other codecs have none."""
 NO_OFFSET: Final = -1
 """Where a record went is not known: it was sent with acks=0, or its first answer was lost."""
 
@@ -27,8 +32,24 @@ class MissingColumn(BadArgument):
     """A named column that the data does not have."""
 
 
+RecordHeaders: TypeAlias = "Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]"
+
+
 class ProducerRecord(NamedTuple):
-    """A record to send. Without a timestamp it gets the time of sending."""
+    """A record to send. Without a timestamp it gets the time of sending.
+
+    `headers` are pairs of a name and bytes, of which several may have one name, or a mapping.
+    """
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: RecordHeaders = ()
+    timestamp_ms: int | None = None
+    partition: int | None = None
+
+
+class Outgoing(NamedTuple):
+    """A record that was checked."""
 
     value: bytes | None
     key: bytes | None = None
@@ -74,31 +95,35 @@ class ProducerSettings:
     transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
-        if self.required_acks not in (0, 1, ALL_REPLICAS):
-            raise BadSetting(f"acks: expected 0, 1 or 'all', got {self.acks!r}")
+        if self.required_acks not in (0, 1, ALL_REPLICAS) or isinstance(self.acks, bool | float):
+            raise arguments.bad_value("acks", "0, 1 or 'all'", self.acks)
+        arguments.flag("enable_idempotence", self.enable_idempotence)
         if self.enable_idempotence and self.required_acks != ALL_REPLICAS:
-            raise BadSetting(
+            raise BadArgument(
                 f"acks={self.acks} cannot be idempotent; use acks='all' or enable_idempotence=False"
             )
-        if self.max_request_size <= HEADER_SIZE:
-            raise BadSetting(f"max_request_size: expected more than {HEADER_SIZE} bytes")
+        arguments.choice("compression_type", self.compression_type, CODECS)
+        low, high = COMPRESSION_LEVELS.get(self.codec, (-INT32, INT32))
+        arguments.optional_whole("compression_level", self.compression_level, low, high)
+        arguments.whole("max_request_size", self.max_request_size, HEADER_SIZE + 1)
+        arguments.whole("buffer_memory", self.buffer_memory, 0, INT64)
         if self.buffer_memory < self.max_request_size:
-            raise BadSetting(
+            raise BadArgument(
                 f"buffer_memory ({self.buffer_memory}) cannot hold one request; "
                 f"give at least max_request_size ({self.max_request_size})"
             )
-        _at_least(0, batch_size=self.batch_size, linger_ms=self.linger_ms)
-        _at_least(
-            1,
-            delivery_timeout_ms=self.delivery_timeout_ms,
-            request_timeout_ms=self.request_timeout_ms,
-            max_block_ms=self.max_block_ms,
-            transaction_timeout_ms=self.transaction_timeout_ms,
+        arguments.whole("batch_size", self.batch_size)
+        arguments.milliseconds("linger_ms", self.linger_ms, 0)
+        arguments.milliseconds("delivery_timeout_ms", self.delivery_timeout_ms)
+        # The broker is told of it, in an int32.
+        arguments.real(
+            "request_timeout_ms", self.request_timeout_ms, 1, INT32, "a number of milliseconds"
         )
+        arguments.milliseconds("max_block_ms", self.max_block_ms)
+        arguments.optional_text("transactional_id", self.transactional_id)
+        arguments.whole("transaction_timeout_ms", self.transaction_timeout_ms, 1)
         if self.transactional_id is not None and not self.enable_idempotence:
-            raise BadSetting("a producer with a transactional_id is idempotent; do not disable it")
-        if self.transactional_id == "":
-            raise BadSetting("transactional_id: expected a name, got an empty one")
+            raise BadArgument("a producer with a transactional_id is idempotent; do not disable it")
 
     @property
     def required_acks(self) -> int | str:
@@ -109,23 +134,35 @@ class ProducerSettings:
         return Codec.named(self.compression_type)
 
 
-def _at_least(least: int, **settings: float) -> None:
-    for name, value in settings.items():
-        if value < least:
-            raise BadSetting(f"{name}: expected {least} or more, got {value:g}")
+def checked(
+    value: bytes | None,
+    key: bytes | None,
+    headers: RecordHeaders,
+    timestamp_ms: int | None,
+    partition: int | None,
+    where: str = "",
+) -> Outgoing:
+    """A record in the form that is sent; `where` it is in its call is part of what is raised."""
+    if (
+        (type(value) is bytes or value is None)
+        and (type(key) is bytes or key is None)
+        and headers == ()
+        and timestamp_ms is None
+        and partition is None
+    ):
+        return Outgoing(value, key)
+    arguments.payload(f"{where}value", value)
+    arguments.payload(f"{where}key", key)
+    return Outgoing(
+        value,
+        key,
+        arguments.headers(f"{where}headers", headers),
+        None if timestamp_ms is None else arguments.timestamp(f"{where}timestamp_ms", timestamp_ms),
+        None if partition is None else arguments.whole(f"{where}partition", partition),
+    )
 
 
-def check_bytes(name: str, given: object) -> None:
-    """Keys and values are bytes; text has to be encoded by whoever knows how."""
-    if given is not None and not isinstance(given, bytes):
-        raise TypeError(
-            f"{name}: expected bytes or None, got {type(given).__name__}; encode it first"
-        )
-
-
-def record_bound(
-    key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
-) -> int:
+def record_bound(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """The most bytes the record can take up in a batch."""
     size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
     for name, content in headers:

@@ -359,7 +359,7 @@ class Fetching(ABC, Generic[K]):
         if self.on_data_loss == "error":
             self.failure = self.failure or DataLost(self.name(key), track.offset)
             return
-        track.start = place_of(self.on_data_loss)
+        track.start = place_of("on_data_loss", self.on_data_loss)
         track.offset = None
 
     def add(self, key: K, start: Place, stop: Place | None = None) -> None:
@@ -414,7 +414,7 @@ class Planner(Fetching[int]):
         for number in list(self.tracks):
             del self.tracks[number]
             if number in there:
-                self.add(number, place_of(self.on_data_loss), self.stop(number))
+                self.add(number, place_of("on_data_loss", self.on_data_loss), self.stop(number))
 
     def _add_tracks(self, topic: Topic) -> None:
         wanted = self.partitions

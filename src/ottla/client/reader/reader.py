@@ -23,7 +23,9 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Self, get_args
 
+from ottla.client import arguments
 from ottla.client.admin.offsets import OffsetCalls
+from ottla.client.arguments import INT32, INT64
 from ottla.client.cluster.cluster import API_TIMEOUT, METADATA_MAX_AGE, Client
 from ottla.client.cluster.connection import REQUEST_TIMEOUT
 from ottla.client.errors import BadArgument, ClientClosed, MissingExtra
@@ -33,7 +35,7 @@ from ottla.client.reader.pump import Pump
 from ottla.client.reader.rows import RecordRows, decoder, records_of
 from ottla.client.reader.types import Isolation, OnDataLoss, Place, place_of
 from ottla.client.security import PLAINTEXT, Security
-from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS, check_columns
+from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS, UnknownColumn, check_columns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 PREFETCH: Final = 32 * 1024 * 1024
 MAX_WAIT: Final = 0.5  # fetch.max.wait.ms of Kafka's clients
 
+ID_BYTES: Final = 16
 # Records are made this many at a time: enough to spread the cost, few enough to wait for.
 RECORDS_AT_ONCE: Final = 1000
 
@@ -90,17 +93,23 @@ class Reader:
         api_timeout: float = API_TIMEOUT,
         max_versions: Mapping[int, int] | None = None,
     ) -> None:
-        _check_choice("isolation", isolation, get_args(Isolation))
-        _check_choice("on_data_loss", on_data_loss, get_args(OnDataLoss))
-        _check_at_least_one(
-            prefetch=prefetch, max_batch_rows=max_batch_rows, max_batch_bytes=max_batch_bytes
-        )
-        self.topic = topic
+        arguments.choice("isolation", isolation, get_args(Isolation))
+        arguments.choice("on_data_loss", on_data_loss, get_args(OnDataLoss))
+        arguments.whole("prefetch", prefetch, 1, INT64)
+        arguments.optional_whole("max_batch_rows", max_batch_rows, 1, INT64)
+        arguments.optional_whole("max_batch_bytes", max_batch_bytes, 1, INT64)
+        arguments.real("max_wait", max_wait, 0, INT32 / 1000, "a number of seconds")
+        arguments.flag("verify_crc", verify_crc)
+        arguments.seconds("metadata_max_age", metadata_max_age)
+        if topic_id is not None:
+            arguments.instance("topic_id", topic_id, bytes, "16 bytes")
+            if len(topic_id) != ID_BYTES:
+                raise arguments.bad_value("topic_id", "16 bytes", topic_id)
+        self.topic: str = arguments.text("topic", topic, "the name of one topic")
         # As Spark's Kafka source: headers only if asked for.
         self.columns: tuple[str, ...] = (
-            COLUMNS_WITHOUT_HEADERS if columns is None else tuple(columns)
+            COLUMNS_WITHOUT_HEADERS if columns is None else _columns(columns)
         )
-        check_columns(self.columns)
         self._may_add_columns = columns is None
         wanted = _partitions(partitions, start, stop)
         self._owns_client = not isinstance(bootstrap, Client)
@@ -118,8 +127,8 @@ class Reader:
         )
         self._planner = Planner(
             topic=topic,
-            start=_places(start),
-            stop=_no_stop if stop is None else _places(stop),
+            start=_places("start", start),
+            stop=_no_stop if stop is None else _places("stop", stop),
             partitions=wanted,
             prefetch=prefetch,
             patience=self._client.api_timeout,
@@ -216,7 +225,7 @@ class Reader:
         ...         print([record.value for record in records])
         [b'one', b'two', b'three']
         """
-        _check_at_least_one(max_records=max_records)
+        max_records = arguments.whole("max_records", max_records, 1, INT64)
         self._read_all_columns()
         if await self._head() is None:
             return []
@@ -249,11 +258,11 @@ class Reader:
         {0: 2} {0: 1}
         """
         self._running()
+        place = _places("to", to)
         numbers = list(to) if isinstance(to, Mapping) else self.partitions
         unknown = sorted(set(numbers) - self._planner.tracks.keys())
         if unknown:
             raise BadArgument(f"partitions {unknown} are not read; {self.partitions} are")
-        place = _places(to)
         for number, found in [(number, place(number)) for number in numbers]:
             self._seek(number, found)
         await self._until_found()
@@ -342,11 +351,14 @@ class Reader:
         return max(count, 1)
 
 
-def _places(positions: Positions) -> Callable[[int], Place]:
+def _places(name: str, positions: Positions) -> Callable[[int], Place]:
     """The place for each partition; whatever is no position is refused here and now."""
     if isinstance(positions, Mapping):
-        return {number: place_of(position) for number, position in positions.items()}.__getitem__
-    everywhere = place_of(positions)
+        return {
+            arguments.whole(f"{name}: partition", number): place_of(f"{name}[{number}]", position)
+            for number, position in positions.items()
+        }.__getitem__
+    everywhere = place_of(name, positions)
     return lambda _: everywhere
 
 
@@ -358,26 +370,28 @@ def _partitions(
     given: Collection[int] | None, start: Positions, stop: Positions | None
 ) -> list[int] | None:
     """The partitions to read, None for all; mappings and the argument have to agree."""
-    named: list[Iterable[int]] = [one for one in (start, stop) if isinstance(one, Mapping)]
+    named: list[Iterable[int]] = [
+        arguments.wholes("partitions", list(one), INT32)
+        for one in (start, stop)
+        if isinstance(one, Mapping)
+    ]
     if given is not None:
-        named.append(given)
+        named.append(arguments.wholes("partitions", given, INT32))
     if not named:
         return None
     wanted = sorted(set(named[0]))
     for other in named[1:]:
         if sorted(set(other)) != wanted:
             raise BadArgument(f"partitions {wanted} and {sorted(set(other))} are not the same")
-    if not wanted or wanted[0] < 0:
-        raise BadArgument(f"partitions {wanted} cannot be read; give at least one, from 0 on")
+    if not wanted:
+        raise BadArgument("partitions: expected at least one, got none; leave it out to read all")
     return wanted
 
 
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise BadArgument(f"{name} is one of {', '.join(choices)}, not {value!r}")
-
-
-def _check_at_least_one(**limits: int | None) -> None:
-    for name, value in limits.items():
-        if value is not None and value < 1:
-            raise BadArgument(f"{name} is at least 1, not {value}")
+def _columns(given: object) -> tuple[str, ...]:
+    names = tuple(arguments.texts("columns", given))
+    try:
+        check_columns(names)
+    except UnknownColumn as error:
+        raise BadArgument(f"columns: {error}") from None
+    return names

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self, TypeAlias
 
+from ottla.client import arguments
+from ottla.client.arguments import INT64
 from ottla.client.errors import BadArgument, ClientError, KafkaError
 from ottla.wire.error_codes import ErrorCode
 
@@ -83,23 +85,19 @@ class CorruptRecords(ClientError):
         return cls(f"{error}; seek past the broken batch to go on")
 
 
-def place_of(position: Position) -> Place:
-    """Where a position is, or how to find it; what is none raises BadArgument."""
+def place_of(name: str, position: Position) -> Place:
+    """Where the position given as `name` is, or how to find it."""
     if isinstance(position, datetime):
         if position.tzinfo is None:
-            raise BadArgument(f"the time {position.isoformat()} needs a zone, such as datetime.UTC")
+            raise BadArgument(
+                f"{name}: the time {position.isoformat()} needs a zone, such as datetime.UTC"
+            )
         position = Timestamp(int(position.timestamp() * 1000))
     if isinstance(position, Timestamp):
-        if position.ms < 0:
-            raise BadArgument(f"the time {position.ms} is negative; give milliseconds since 1970")
-        return Place(None, position.ms)
-    if isinstance(position, int) and not isinstance(position, bool):
-        if position < 0:
-            raise BadArgument(f"the offset {position} is negative; offsets start at 0")
-        return Place(position)
-    if isinstance(position, str) and position in _ENDS:
+        return Place(None, arguments.timestamp(name, position.ms))
+    wanted = '"earliest", "latest", an offset, a datetime or a Timestamp'
+    if isinstance(position, str):
+        if position not in _ENDS:
+            raise arguments.bad_value(name, wanted, position)
         return _ENDS[position]
-    raise BadArgument(
-        f'{position!r} is no position; give "earliest", "latest", an offset, a datetime or a '
-        "Timestamp"
-    )
+    return Place(arguments.whole(name, position, 0, INT64, wanted))

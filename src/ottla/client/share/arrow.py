@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from ottla.client.arguments import wrong_type
 from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import BadArgument
 from ottla.client.share.bulk import claim
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ottla.wire.batch import RecordBatch
 
 DELIVERY_COUNT: Final = pa.field("deliveryCount", pa.int32())
+PLACES: Final = ("topic", "partition", "offset")
 SHARE_SCHEMA: Final = SCHEMA.append(DELIVERY_COUNT)
 
 
@@ -49,10 +51,16 @@ def read_columns(arrival: Arrival) -> tuple[list[pa.RecordBatch], UndecodableRec
 
 def runs(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[TopicPartition, int, int]]:
     """Which offsets rows of a poll stand for: partitions with the first of a run and its end."""
-    missing = {"topic", "partition", "offset"} - set(rows.schema.names)
+    if not isinstance(rows, pa.RecordBatch | pa.Table):
+        raise wrong_type("what", "a ShareRecord of poll, or rows of poll_arrow", rows)
+    missing = set(PLACES) - set(rows.schema.names)
     if missing:
         raise BadArgument(f"rows to acknowledge need the columns {', '.join(sorted(missing))}")
-    table = pa.table({name: rows.column(name) for name in ("topic", "partition", "offset")})
+    try:
+        columns = {name: rows.column(name).cast(SCHEMA.field(name).type) for name in PLACES}
+    except pa.ArrowException as error:
+        raise BadArgument(f"rows to acknowledge need the columns of poll_arrow: {error}") from None
+    table = pa.table(columns).drop_null()
     for place in (
         table.group_by(["topic", "partition"]).aggregate([("offset", "list")]).to_batches()
     ):

@@ -23,6 +23,7 @@ import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, Self
 
+from ottla.client import arguments
 from ottla.client.cluster.cluster import API_TIMEOUT, Client
 from ottla.client.cluster.connection import REQUEST_TIMEOUT
 from ottla.client.cluster.view import TopicPartition
@@ -38,7 +39,6 @@ from ottla.client.share.settings import (
     MAX_BYTES,
     MAX_WAIT,
     check_settings,
-    check_topics,
     poll_limits,
 )
 from ottla.client.share.types import ConcurrentPoll, NotSubscribed, ShareRecord
@@ -98,14 +98,19 @@ class ShareConsumer:
     ) -> None:
         check_settings(
             group=group,
-            topics=topics,
             ack_mode=ack_mode,
             acquire_mode=acquire_mode,
+            auto_offset_reset=auto_offset_reset,
             close_implicit=close_implicit,
             max_poll_records=max_poll_records,
+            max_bytes=max_bytes,
             max_wait=max_wait,
+            auto_renew=auto_renew,
+            on_acknowledge=on_acknowledge,
+            rack=rack,
             request_timeout=request_timeout,
         )
+        names = arguments.texts("topics", topics)
         self.group = group
         self.on_acknowledge = on_acknowledge
         self._is_explicit = ack_mode == "explicit"
@@ -122,7 +127,7 @@ class ShareConsumer:
             api_timeout=api_timeout,
             max_versions=max_versions,
         )
-        self._membership = Membership(group, new_member_id(), topics, rack)
+        self._membership = Membership(group, new_member_id(), names, rack)
         self._parts: Parts | None = None
         self._ledger = Ledger()
         self._heads = self._ledger.heads if self._is_explicit else {}
@@ -167,6 +172,9 @@ class ShareConsumer:
 
         `accept` says whether to accept the last records first; None: as the consumer was told to.
         """
+        arguments.seconds("timeout", timeout)
+        if accept is not None:
+            arguments.flag("accept", accept)
         parts, self._parts = self._parts, None
         self._heads = {}
         if parts is not None:
@@ -186,10 +194,10 @@ class ShareConsumer:
 
         What is held of the others can still be acknowledged; what was not given yet goes back.
         """
-        check_topics(topics)
+        names = arguments.texts("topics", topics)
         parts = self._open()
-        parts.member.subscribe(topics)
-        parts.inbox.subscribe(topics)
+        parts.member.subscribe(names)
+        parts.inbox.subscribe(names)
         self._changed.set()
 
     def unsubscribe(self) -> None:
@@ -208,6 +216,7 @@ class ShareConsumer:
         timeout: float = 1.0,  # noqa: ASYNC109  # to come back without records is no failure
     ) -> list[ShareRecord]:
         """The next records; none if none come within the time. Zero only takes what is there."""
+        arguments.seconds("timeout", timeout)
         with self._turn() as inbox:
             self._begin()
             await inbox.fill(timeout)
@@ -231,6 +240,7 @@ class ShareConsumer:
         ...     print(table.num_rows, table.column_names[-1])
         3 deliveryCount
         """
+        arguments.seconds("timeout", timeout)
         import pyarrow as pa
 
         from ottla.client.share.arrow import SHARE_SCHEMA
@@ -253,6 +263,8 @@ class ShareConsumer:
         For callers that work on several records at once. What a fetch brings beyond `most` waits
         for the next call.
         """
+        arguments.whole("most", most, 1)
+        arguments.seconds("timeout", timeout)
         if not self._is_explicit:
             raise wrong_mode("take records while others are undecided")
         with self._turn() as inbox:
@@ -338,7 +350,7 @@ class ShareConsumer:
             if states[at] == HELD and at >= 0:
                 states[at] = KINDS[kind]
                 return
-        except (AttributeError, LookupError):
+        except (AttributeError, LookupError, TypeError):
             pass
         self._open()
         if not self._is_explicit:

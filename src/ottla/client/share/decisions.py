@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.share.settings import check_choice
+from ottla.client import arguments
 from ottla.client.share.types import Kind, ShareRecord, WrongAckMode
 
 if TYPE_CHECKING:
@@ -22,10 +22,13 @@ KINDS: Final = {
 
 def decide(ledger: Ledger, what: ShareRecord | pa.RecordBatch | pa.Table, kind: str) -> None:
     """Enter the caller's word on a record, or on rows."""
-    check_choice("kind", kind, tuple(KINDS))
+    arguments.choice("kind", kind, KINDS)
     if isinstance(what, ShareRecord):
         ledger.acknowledge(what.delivery, what.offset, KINDS[kind])
         return
+    if type(what).__module__.partition(".")[0] != "pyarrow":
+        wanted = "a ShareRecord of poll, or rows of poll_arrow"
+        raise arguments.wrong_type("what", wanted, what)
     from ottla.client.share.arrow import runs
 
     for partition, first, end in runs(what):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ottla.client.cluster.cluster import Coordinator
 from ottla.client.cluster.retry import MISSING_TOPIC_ATTEMPTS, RETRY, forgets
 from ottla.client.cluster.view import NO_LEADER, TopicPartition
-from ottla.client.errors import BrokerUnreachable, ClientError, KafkaError, UnknownTopic
+from ottla.client.errors import BrokerUnreachable, ClientError, KafkaError, UnknownTopic, afresh
 from ottla.client.share.membership import Membership, Phase
 from ottla.wire.error_codes import ErrorCode
 
@@ -91,8 +91,7 @@ class Member:
                 # They end early by a fault of ours alone, which nobody should wait out.
                 task.result()
         if self.membership.failure is not None:
-            failure = self.membership.failure
-            raise type(failure)(*failure.args) from failure
+            raise afresh(self.membership.failure)
         complaint, self.membership.complaint = self.membership.complaint, None
         if complaint is not None:
             raise complaint

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
+from ottla.client import arguments
 from ottla.client.admin.configs import ConfigCalls
 from ottla.client.admin.types import ConfigSource
-from ottla.client.errors import BadArgument, BadSetting
+from ottla.client.errors import BadArgument
 from ottla.client.share.session import Limits
 from ottla.client.share.types import AckMode, AcquireMode, EmptyGroupId
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ottla.client.cluster.cluster import Client
 
 MAX_POLL_RECORDS: Final = 500
@@ -47,37 +46,39 @@ def poll_limits(
 def check_settings(
     *,
     group: str,
-    topics: Sequence[str],
     ack_mode: str,
     acquire_mode: str,
+    auto_offset_reset: str | None,
     close_implicit: str,
     max_poll_records: int | None,
+    max_bytes: int,
     max_wait: float,
+    auto_renew: bool,
+    on_acknowledge: object,
+    rack: str | None,
     request_timeout: float,
 ) -> None:
-    """Raise `BadSetting` for the first that cannot be."""
-    check_choice("ack_mode", ack_mode, get_args(AckMode))
-    check_choice("acquire_mode", acquire_mode, get_args(AcquireMode))
-    check_choice("close_implicit", close_implicit, ("accept", "release"))
-    if not group:
+    """Raise `BadArgument` for the first that cannot be."""
+    arguments.choice("ack_mode", ack_mode, get_args(AckMode))
+    arguments.choice("acquire_mode", acquire_mode, get_args(AcquireMode))
+    arguments.choice("close_implicit", close_implicit, ("accept", "release"))
+    if group == "":
         raise EmptyGroupId('the group has no name; give group=, such as group="orders-workers"')
-    check_topics(topics)
-    if max_poll_records is not None and max_poll_records < 1:
-        raise BadSetting(f"max_poll_records is at least 1, not {max_poll_records}")
-    if not 0 <= max_wait < request_timeout:
-        raise BadSetting(f"max_wait is less than request_timeout, {request_timeout:g} s")
-
-
-def check_topics(topics: Sequence[str]) -> None:
-    """A lone name is a sequence of letters, which nobody means."""
-    if isinstance(topics, str) or not all(topics):
-        raise BadSetting(f'topics is a list of names, such as ["orders"], not {topics!r}')
-
-
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise `BadArgument` unless the value is one of these."""
-    if value not in choices:
-        raise BadArgument(f"{name} is one of {', '.join(choices)}, not {value!r}")
+    arguments.text("group", group)
+    arguments.optional_text(
+        "auto_offset_reset", auto_offset_reset, '"earliest", "latest" or "by_duration:..."'
+    )
+    arguments.optional_whole("max_poll_records", max_poll_records, 1)
+    arguments.whole("max_bytes", max_bytes, 1)
+    arguments.flag("auto_renew", auto_renew)
+    arguments.optional_function("on_acknowledge", on_acknowledge)
+    arguments.optional_text("rack", rack)
+    arguments.seconds("request_timeout", request_timeout)
+    arguments.seconds("max_wait", max_wait)
+    if max_wait >= request_timeout:
+        raise BadArgument(
+            f"max_wait: expected less than request_timeout ({request_timeout:g}), got {max_wait:g}"
+        )
 
 
 async def set_offset_reset(client: Client, group: str, reset: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Literal, NamedTuple, TypeAlias
 
-from ottla.client.errors import BadSetting, ClientError
+from ottla.client.errors import BadArgument, ClientError
 
 AckMode: TypeAlias = Literal["implicit", "explicit"]
 AcquireMode: TypeAlias = Literal["batch_optimized", "record_limit"]
@@ -55,7 +55,7 @@ class Acknowledged(NamedTuple):
     error: ClientError | None
 
 
-class EmptyGroupId(BadSetting):
+class EmptyGroupId(BadArgument):
     """A share consumer without the name of its group."""
 
 

@@ -29,9 +29,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from ottla.client.errors import BadSetting, BrokerUnreachable, UnknownTopic, WrongProtocol
+from ottla.client import arguments
+from ottla.client.errors import BadArgument, BrokerUnreachable, UnknownTopic, WrongProtocol
 from ottla.client.share.consumer import ShareConsumer
-from ottla.client.share.settings import check_choice
 from ottla.client.share.types import RecordNotHeld, ShareRecord, UndecodableRecords
 
 if TYPE_CHECKING:
@@ -104,11 +104,13 @@ class ShareWorker:
         idle_timeout: float | None = None,
         **options: Any,
     ) -> None:
-        check_choice("on_error", on_error, ("release", "reject"))
-        if concurrency < 1:
-            raise BadSetting(f"concurrency is at least 1, not {concurrency}")
-        if not topics:
-            raise BadSetting('a worker needs topics, such as topics=["orders"]')
+        arguments.function("fn", fn)
+        arguments.choice("on_error", on_error, ("release", "reject"))
+        concurrency = arguments.whole("concurrency", concurrency, 1)
+        if not arguments.texts("topics", topics):
+            raise BadArgument('topics: a worker needs some, such as topics=["orders"]')
+        arguments.seconds("drain_timeout", drain_timeout)
+        arguments.optional_seconds("idle_timeout", idle_timeout)
         self.counts = WorkerCounts()
         self._fn = fn
         self._concurrency = concurrency
