@@ -20,6 +20,11 @@ from ottla.wire.messages import read_request_header, request_parts
 from ottla.wire.schema.api_versions import ApiVersionsRequest
 from ottla.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.schema.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.wire.schema.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from ottla.wire.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess
 from tests.support.faults_client import ConnectionLost, PlainClient
@@ -30,7 +35,8 @@ if TYPE_CHECKING:
 
     from ottla.broker.serving.context import Peer
 
-PRODUCE, FETCH, API_VERSIONS, CREATE_TOPICS = 0, 1, 18, 19
+PRODUCE, FETCH, API_VERSIONS, CREATE_TOPICS, ALTER_CONFIGS = 0, 1, 18, 19, 44
+BROKER: Final = 4  # a kind of resource that has a configuration
 MIB: Final = 1024 * 1024
 
 
@@ -58,6 +64,12 @@ def closed(sock: socket.socket) -> bool:
     return True
 
 
+def long_poll(topic: str) -> FetchRequest:
+    """Answered after a second, if nothing is written."""
+    wanted = FetchTopic(topic, partitions=(FetchPartition(0, partition_max_bytes=MIB),))
+    return FetchRequest(max_wait_ms=1000, min_bytes=1, topics=(wanted,))
+
+
 @contextmanager
 def clients(port: int, count: int) -> Iterator[list[PlainClient]]:
     with ExitStack() as stack:
@@ -82,6 +94,46 @@ def test_one_connection_too_many_is_closed_and_the_others_stay(key: str) -> None
                 assert time.monotonic() < deadline
 
 
+def alter(client: PlainClient, key: str, value: str) -> None:
+    config = AlterableConfig(key, 0, value)
+    request = IncrementalAlterConfigsRequest([AlterConfigsResource(BROKER, "", [config])])
+    answer = client.ask(ALTER_CONFIGS, 1, request)
+    assert answer.responses[0].error_code == ErrorCode.NONE
+
+
+def test_a_lowered_limit_closes_those_that_were_used_least_recently() -> None:
+    with EmbeddedBroker() as broker, clients(port_of(broker), 6) as some:
+        broker.create_topic("orders")
+        for client in some:
+            assert served(client)
+        waiting, admin = some[0], some[5]
+        waiting.send(FETCH, 11, long_poll("orders"))
+        assert all(map(served, some[1:]))
+        alter(admin, "max.connections", "3")
+        assert [closed(client.socket) for client in some[1:4]] == [True] * 3
+        assert served(some[4])
+        assert served(admin)
+        with PlainClient(port_of(broker)) as extra:
+            assert not served(extra)
+        alter(admin, "max.connections", "0")
+        assert closed(some[4].socket)
+        assert closed(admin.socket)
+        assert waiting.read_frame(), "what was asked is answered"
+        assert closed(waiting.socket)
+
+
+def test_a_lowered_limit_of_an_address_holds_for_new_connections() -> None:
+    with EmbeddedBroker() as broker, clients(port_of(broker), 3) as some:
+        assert all(map(served, some))
+        alter(some[0], "max.connections.per.ip", "1")
+        with PlainClient(port_of(broker)) as extra:
+            assert not served(extra)
+        assert all(map(served, some))
+        alter(some[0], "max.connections.per.ip", "4")
+        with PlainClient(port_of(broker)) as extra:
+            assert served(extra)
+
+
 def test_an_idle_connection_is_closed_and_one_that_waits_for_us_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -89,9 +141,7 @@ def test_an_idle_connection_is_closed_and_one_that_waits_for_us_is_not(
     with EmbeddedBroker(config={"connections.max.idle.ms": "200"}) as broker:
         broker.create_topic("orders")
         with PlainClient(port_of(broker)) as idle, PlainClient(port_of(broker)) as waiting:
-            topic = FetchTopic("orders", partitions=(FetchPartition(0, partition_max_bytes=MIB),))
-            request = FetchRequest(max_wait_ms=1000, min_bytes=1, topics=(topic,))
-            waiting.send(FETCH, 11, request)
+            waiting.send(FETCH, 11, long_poll("orders"))
             assert closed(idle.socket)
             assert waiting.read_frame()
 

@@ -15,13 +15,13 @@ from ottla.broker.errors import ApiError
 from ottla.log.errors import LogError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Set
+    from collections.abc import Callable, Coroutine
     from typing import Any
 
     from ottla.broker.hosting.flusher import GroupFlusher
     from ottla.broker.hosting.partitions import HostedPartition
     from ottla.broker.running.services import Services
-    from ottla.broker.serving.connection import Connection
+    from ottla.broker.serving.connections import Connections
 
 SWEEP_SECONDS: Final = 5.0
 METADATA_POLL_SECONDS: Final = 0.25  # how late a node hears of what another one changed
@@ -30,6 +30,7 @@ FLUSH_CHECK_SECONDS: Final = 1.0  # the grain of flush.ms
 # count as one that works.
 HALF_FRAME_SECONDS: Final = 30.0
 MIN_FRAME_RATE: Final = 1024.0  # bytes a second
+SHORTEST_BACKOFF: Final = 0.01  # of the compactor: it looks at every log, and others have a turn
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class Jobs:
     def __init__(
         self,
         services: Services,
-        connections: Set[Connection],
+        connections: Connections,
         flusher: GroupFlusher,
         poll: Callable[[], object] | None,
     ) -> None:
@@ -56,6 +57,8 @@ class Jobs:
         self._connections = connections
         self._flusher = flusher
         self._poll_store = poll
+        self._changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when settings change; there is another one then."""
         self._tasks: list[asyncio.Task[None]] = []
         self._offline: WeakSet[HostedPartition] = WeakSet()
 
@@ -66,7 +69,6 @@ class Jobs:
             self._checkpoint: config.get_int("log.flush.offset.checkpoint.interval.ms") / 1000,
             self._expire_producers: config.get_int("producer.id.expiration.check.interval.ms")
             / 1000,
-            self._compact: config.get_int("log.cleaner.backoff.ms") / 1000,
             self._flush: FLUSH_CHECK_SECONDS,
             self._sweep: SWEEP_SECONDS,
             self._report: SWEEP_SECONDS,
@@ -78,7 +80,22 @@ class Jobs:
         if self._poll_store is not None:
             seconds[self._poll] = METADATA_POLL_SECONDS
         for job, interval in seconds.items():
-            self._tasks.append(asyncio.create_task(_every(interval, job)))
+            self._tasks.append(asyncio.create_task(_every(partial(asyncio.sleep, interval), job)))
+        self._tasks.append(asyncio.create_task(_every(self._cleaner_pause, self._compact)))
+        self._settings.watch(self._settings_changed)
+
+    def _settings_changed(self) -> None:
+        changed, self._changed = self._changed, asyncio.get_running_loop().create_future()
+        changed.set_result(None)
+
+    async def _cleaner_pause(self) -> None:
+        """log.cleaner.backoff.ms, as it is now: a pause under way becomes shorter or longer."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while (
+            left := began + max(self._settings.cleaner_backoff, SHORTEST_BACKOFF) - loop.time()
+        ) > 0:
+            await asyncio.wait([self._changed], timeout=left)
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -124,7 +141,7 @@ class Jobs:
         await self._workers.run(partial(self._data.checkpoint, tuple(self._partitions)))
 
     async def _expire_producers(self) -> None:
-        expiration_ms = self._config.get_int("producer.id.expiration.ms")
+        expiration_ms = self._settings.producer_expiration_ms
         for partition in self._partitions:
             partition.log.expire_producers(self._clock.wall_ms(), expiration_ms)
 
@@ -141,7 +158,7 @@ class Jobs:
         """Close connections that are idle, or that began a frame and do not go on."""
         now = asyncio.get_running_loop().time()
         idle = self._settings.idle_ms / 1000
-        for connection in tuple(self._connections):
+        for connection in self._connections:
             slow = connection.frame_is_slow(now, HALF_FRAME_SECONDS, MIN_FRAME_RATE)
             if slow or (idle > 0 and connection.idle_seconds(now) > idle):
                 connection.abort()
@@ -154,9 +171,11 @@ class Jobs:
                 logger.error("%r is offline until the broker is restarted", partition)
 
 
-async def _every(seconds: float, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _every(
+    pause: Callable[[], Coroutine[Any, Any, None]], job: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
     while True:
-        await asyncio.sleep(seconds)
+        await pause()
         try:
             await job()
         except Exception:

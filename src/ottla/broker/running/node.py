@@ -70,7 +70,7 @@ class Node:
     ) -> None:
         self.config = config
         self.clock = clock
-        self.settings = Settings.of(config)
+        self.settings = Settings(config)
         # A sync that nobody's data needs would only make every acknowledgement slower.
         self._group_flush = self.settings.group_flush and not ephemeral
         self.node_id = config.node_id
@@ -83,6 +83,8 @@ class Node:
         except BaseException:
             self.data.close(clean=self.data.clean)
             raise
+        if self.store.image.broker_configs:
+            self.settings.adopt(self.store.image)
         self.cluster = Cluster(self.store, config)
         self.partitions = Partitions(self.cluster, self.data)
         self.fetch_sessions = FetchSessions(
@@ -158,7 +160,7 @@ class Node:
         if self.services.tiering.made is not None:
             # It talks to this node as a client does.
             await self.services.tiering.made.stop()
-        for connection in tuple(self.dispatcher.connections):
+        for connection in self.dispatcher.connections:
             connection.close()
         # From here on the image may say that others lead what this node still has to close.
         self._end_watch()

@@ -116,8 +116,9 @@ class Services:
             self.transactions().start()
 
     def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Coordinators let go before the logs they append to are closed."""
+        """Settings first; coordinators let go before the logs they append to are closed."""
         for service in (
+            self.settings,
             self.persister.made,
             self.transactions.made,
             self.groups.made,

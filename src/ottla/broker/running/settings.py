@@ -1,11 +1,32 @@
-"""The configuration values that are looked at on every request, parsed once."""
+"""The configuration values that are looked at on every request or round, parsed once.
+
+Those marked live can be altered while the broker runs: they follow the metadata image, and whoever
+has to act on a change watches for it. Every other live key is a topic's default (`Partitions`
+follows those) or the remote tier's (`Tiering` does).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.metadata.config.values import resolve_broker_config
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.metadata.config.broker import BrokerConfig
+    from ottla.metadata.config.types import TypedConfig
+    from ottla.metadata.image import MetadataImage
+
+LIVE: Final = frozenset(
+    {
+        "max.connections",
+        "max.connections.per.ip",
+        "producer.id.expiration.ms",
+        "log.cleaner.backoff.ms",
+    }
+)
+"""The keys that are read again here when they are altered."""
 
 
 class Listener(NamedTuple):
@@ -22,33 +43,44 @@ class Listener(NamedTuple):
         return cls(name, host.strip("[]"), int(port))
 
 
-class Settings(NamedTuple):
-    auto_create_topics: bool
-    fetch_max_bytes: int
-    max_request_bytes: int
-    queued_max_request_bytes: int
-    max_connections: int
-    max_connections_per_ip: int
-    idle_ms: int
-    group_flush: bool
-    verify_transactions: bool
-    listeners: tuple[Listener, ...]
-    advertised: dict[str, Listener]
+class Settings:
+    """Attributes are plain values; only those set in `_read_live` ever change."""
 
-    @classmethod
-    def of(cls, config: BrokerConfig) -> Settings:
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._watchers: list[Callable[[], None]] = []
         told = config.parsed("advertised.listeners")
         advertised = [Listener.parse(text) for text in told] if isinstance(told, tuple) else []
-        return cls(
-            auto_create_topics=config.get_bool("auto.create.topics.enable"),
-            fetch_max_bytes=config.get_int("fetch.max.bytes"),
-            max_request_bytes=config.get_int("socket.request.max.bytes"),
-            queued_max_request_bytes=config.get_int("queued.max.request.bytes"),
-            max_connections=config.get_int("max.connections"),
-            max_connections_per_ip=config.get_int("max.connections.per.ip"),
-            idle_ms=config.get_int("connections.max.idle.ms"),
-            group_flush=config.get_str("ottla.flush.mode") == "group",
-            verify_transactions=config.get_bool("transaction.partition.verification.enable"),
-            listeners=tuple(map(Listener.parse, config.get_list("listeners"))),
-            advertised={listener.name: listener for listener in advertised},
-        )
+        self.advertised = {listener.name: listener for listener in advertised}
+        self.listeners = tuple(map(Listener.parse, config.get_list("listeners")))
+        self.auto_create_topics = config.get_bool("auto.create.topics.enable")
+        self.fetch_max_bytes = config.get_int("fetch.max.bytes")
+        self.max_request_bytes = config.get_int("socket.request.max.bytes")
+        self.queued_max_request_bytes = config.get_int("queued.max.request.bytes")
+        self.idle_ms = config.get_int("connections.max.idle.ms")
+        self.group_flush = config.get_str("ottla.flush.mode") == "group"
+        self.verify_transactions = config.get_bool("transaction.partition.verification.enable")
+        inter_broker = config.parsed("inter.broker.listener.name")
+        self.inter_broker_listener = inter_broker if len(self.listeners) > 1 else None
+        """The listener that nodes alone use; None where clients share it with them."""
+        self._read_live(config)
+
+    def _read_live(self, config: TypedConfig) -> None:
+        self.max_connections = config.get_int("max.connections")
+        self.max_connections_per_ip = config.get_int("max.connections.per.ip")
+        self.producer_expiration_ms = config.get_int("producer.id.expiration.ms")
+        self.cleaner_backoff = config.get_int("log.cleaner.backoff.ms") / 1000
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Have `changed` called whenever live values may have changed."""
+        self._watchers.append(changed)
+
+    def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
+        if before.broker_configs is not after.broker_configs:
+            self.adopt(after)
+
+    def adopt(self, image: MetadataImage) -> None:
+        """Take the live values as they are altered in this image."""
+        self._read_live(resolve_broker_config(image, self._config))
+        for changed in self._watchers:
+            changed()

@@ -48,6 +48,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, dispatcher: Dispatcher, peer: Peer, max_frame_bytes: int) -> None:
         self.peer = peer
         self.last_active = 0.0
+        self.leaves = False  # it closes when it has its answers
         self._dispatcher = dispatcher
         self._loop = asyncio.get_running_loop()
         self._frames = FrameParser(max_frame_bytes)
@@ -59,6 +60,7 @@ class Connection(asyncio.BufferedProtocol):
         self._has_room = True
         self._frame_began = 0.0
         self._turn_comes = False
+        self._in_turn = False  # a request is being served in this very moment
         # What was asked and not answered yet, in order; the gate is the one that holds the rest.
         self._pending: deque[Parts | asyncio.Future[Parked]] = deque()
         self._gate: asyncio.Future[Parked] | None = None
@@ -74,7 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=MAX_WRITE_BUFFER_BYTES)
         self.peer.host = (transport.get_extra_info("peername") or ("",))[0]
         self.last_active = self._loop.time()
-        self._dispatcher.opened(self)
+        self._dispatcher.connections.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -129,7 +131,15 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def busy(self) -> bool:
-        return bool(self._pending or self._waiting)
+        return self._in_turn or bool(self._pending or self._waiting)
+
+    def leave(self) -> None:
+        """Read nothing more, and close when what was asked is answered."""
+        self.leaves = True
+        if self.busy:
+            self._update_reading()
+        else:
+            self.close()
 
     def close(self) -> None:
         """Once all answers have left."""
@@ -144,6 +154,7 @@ class Connection(asyncio.BufferedProtocol):
     def _serve(self) -> None:
         """Answer waiting requests until one has to wait, then send what is ready."""
         left = 0 if self._turn_comes else MAX_REQUESTS_AT_ONCE
+        self._in_turn = True
         while left and self._may_go_on():
             if self._transport is None or self._transport.is_closing():
                 return
@@ -166,12 +177,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._collect()
             else:
                 self._park(answer)
+        self._in_turn = False
         if not left and not self._turn_comes:
             self._turn_comes = True
             self._loop.call_soon(self._next_turn)
         self._send()
-        if self._error is not None and not self.busy:
-            logger.info("closing the connection of %s: %s", self.peer.host, self._error)
+        if not self.busy and (self._error is not None or self.leaves):
+            if self._error is not None:
+                logger.info("closing the connection of %s: %s", self.peer.host, self._error)
             self.close()
         self._update_reading()
 
@@ -264,6 +277,7 @@ class Connection(asyncio.BufferedProtocol):
             and self._has_room
             and self._waiting_bytes <= MAX_WAITING_BYTES
             and self._error is None
+            and not self.leaves
         )
 
     def _account(self) -> None:

@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.serving.apis import SERVED, handler_of, services_of
+from ottla.broker.serving.connections import Connections
 from ottla.broker.serving.context import Pipelined, RequestContext
 from ottla.broker.serving.request_memory import RequestMemory
 from ottla.wire.errors import MalformedMessage, UnknownApiKey, UnsupportedVersion
@@ -47,31 +47,13 @@ class Dispatcher:
     def __init__(self, services: Services, requests: dict[int, int]) -> None:
         self._services = services
         self._handlers: dict[int, tuple[Handler, tuple[Any, ...]]] = {}
-        self.connections: set[Connection] = set()
-        self.hosts: Counter[str] = Counter()
+        self.connections = Connections(services.settings)
         self.memory = RequestMemory(services.settings.queued_max_request_bytes)
         self.requests = requests
 
-    def opened(self, connection: Connection) -> None:
-        """Count a new connection; one too many, of all or of its address, closes at once."""
-        self.connections.add(connection)
-        host = connection.peer.host
-        self.hosts[host] += 1
-        settings = self._services.settings
-        if len(self.connections) > settings.max_connections:
-            logger.warning("refused a connection of %s: max.connections is reached", host)
-            connection.close()
-        elif self.hosts[host] > settings.max_connections_per_ip:
-            logger.warning("refused a connection of %s: max.connections.per.ip is reached", host)
-            connection.close()
-
     def closed(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.closed(connection)
         self._services.connection_closed(connection.peer.connection_id)
-        host = connection.peer.host
-        self.hosts[host] -= 1
-        if not self.hosts[host]:
-            del self.hosts[host]
 
     def dispatch(
         self, frame: memoryview, peer: Peer
