@@ -40,6 +40,7 @@ class LogConfig:
     remote_log_copy_disable: bool = False
     local_retention_ms: int = LIKE_RETENTION
     local_retention_bytes: int = LIKE_RETENTION
+    ottla_validate_records: str = "sampled"
 
     @property
     def compacts(self) -> bool:

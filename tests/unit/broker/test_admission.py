@@ -90,6 +90,7 @@ async def send(node: Node, asked: ProduceRequest, version: int = 11) -> ErrorCod
         asked,
         node.partitions,
         node.appended,
+        node.workers,
         node.clock,
         node.services.transactions,
         node.settings,

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from ottla.log import validate
 from ottla.log.config import LogConfig
 from ottla.log.errors import (
     CorruptMessage,
@@ -19,12 +22,28 @@ from ottla.log.errors import (
     UnsupportedCompression,
 )
 from ottla.log.partition import PartitionLog
-from ottla.log.validate import validate_produce
+from ottla.log.validate import (
+    BATCH_CREDIT_NS,
+    BYTES_PER_CREDIT_NS,
+    QUICK_BYTES,
+    QUICK_RECORDS,
+    Scrutiny,
+    TakesLong,
+    check_records,
+    glance,
+    looks_into,
+    open_batch,
+    validate_produce,
+)
 from ottla.wire.batch import HEADER, RecordBatch
 from ottla.wire.builder import build_batch
 from ottla.wire.compression import Codec
+from ottla.wire.kernels.validate import validate_records
 from ottla.wire.records import ControlType, Record, iter_records
+from tests.support.foreign import LIBRARIES
 from tests.support.log_batches import batch_of, marker
+from tests.support.plain_records import Record as PlainRecord
+from tests.support.plain_records import encode_batch, encode_record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,6 +86,14 @@ def check(
     data: memoryview | bytearray, config: LogConfig = CONFIG, *, zstd_allowed: bool = True
 ) -> RecordBatch:
     return validate_produce(memoryview(data), config, now_ms=NOW, zstd_allowed=zstd_allowed)
+
+
+def enveloped(payload: bytes, count: int, codec: Codec = Codec.NONE) -> memoryview:
+    """A batch with a right header and CRC around what may be no records at all."""
+    data = encode_batch(
+        payload, count, attributes=codec, base_timestamp=NOW, max_timestamp=NOW, producer_id=-1
+    )
+    return memoryview(bytearray(data))
 
 
 def test_a_sound_batch_passes() -> None:
@@ -158,15 +185,217 @@ def test_compacted_topics_need_keys(codec: Codec) -> None:
     assert [index for index, _ in caught.value.record_errors] == [0, 1]
 
 
-def test_compacted_topics_read_every_record() -> None:
-    compacted = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
-    broken = with_fields(good(b"a"), record_count=2, last_offset_delta=1)
-    check(broken)
-    with pytest.raises(InvalidRecordError):
-        check(broken, compacted)
-    not_gzip = with_fields(good(b"a"), attributes=1)
-    with pytest.raises(CorruptMessage):
-        check(not_gzip, compacted)
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_records_that_no_client_can_read_are_refused(
+    codec: Codec, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CRC is right in all of them: it is what the client sent."""
+    monkeypatch.setattr(validate, "_compiled", validate_records if compiled else None)
+    body = encode_record(PlainRecord(0, 0, b"key", b"value" * 20))
+    two = body + encode_record(PlainRecord(0, 1, b"key", b"value" * 20))
+    check(enveloped(two, 2, codec))
+    for payload, count in (
+        (bytes(range(256)), 2),  # the poison of the review: garbage
+        (two[:-1], 2),
+        (two + b"\0", 2),
+        (two, 1),
+        (two, 3),
+        (body + body, 2),  # offset deltas 0, 0
+        (two[:2] + b"\x80" + two[3:], 2),  # attributes
+        (two.replace(b"\x06key", b"\xff" * 4, 1), 2),
+    ):
+        with pytest.raises(InvalidRecordError):
+            check(enveloped(payload, count, codec))
+    if codec:
+        with pytest.raises(InvalidRecordError):
+            check(with_fields(good(), attributes=codec))
+
+
+def test_the_largest_timestamp_is_put_right_as_kafka_does() -> None:
+    data = bytearray(batch_of(b"a", b"b", timestamps=[NOW, NOW + 7]).data)
+    wrong = with_fields(data, max_timestamp=NOW - 5)
+    stored = check(wrong)
+    assert stored.max_timestamp == NOW + 7
+    stored.verify_crc()
+    assert [r.timestamp for r in iter_records(stored)] == [NOW, NOW + 7]
+    assert RecordBatch(wrong).max_timestamp == NOW - 5, "the request's bytes are left alone"
+
+
+def test_every_record_has_to_keep_the_limits_of_time() -> None:
+    ahead = with_fields(
+        bytearray(batch_of(b"a", b"b", timestamps=[NOW, NOW + 2 * HOUR]).data), max_timestamp=NOW
+    )
+    with pytest.raises(InvalidTimestamp):
+        check(ahead)
+    behind = batch_of(b"a", b"b", timestamps=[NOW, NOW - 2 * HOUR]).data
+    check(behind)
+    with pytest.raises(InvalidTimestamp):
+        check(behind, replace(CONFIG, message_timestamp_before_max_ms=HOUR))
+    with pytest.raises(InvalidRecordError, match="64 bits"):
+        check(
+            with_fields(
+                bytearray(batch_of(b"a", b"b", timestamps=[NOW, NOW + 1]).data),
+                base_timestamp=2**63 - 1,
+                max_timestamp=2**63 - 1,
+            ),
+            replace(CONFIG, message_timestamp_after_max_ms=2**63 - 1),
+        )
+
+
+def test_what_grows_too_much_is_told_to_be_split() -> None:
+    bomb = batch_of(bytes(1 << 25), timestamps=[NOW], codec=Codec.ZSTD).data
+    with pytest.raises(RecordTooLarge):
+        check(bomb)
+
+
+# -- how many are looked into ------------------------------------------------------------------
+
+
+def open_(data: memoryview) -> RecordBatch:
+    return open_batch(data, CONFIG, now_ms=NOW)
+
+
+def test_a_topic_says_which_batches_are_looked_into() -> None:
+    few, many = open_(memoryview(good())), open_(memoryview(good(*[b"v"] * 100)))
+    packed = open_(batch_of(b"a", timestamps=[NOW], codec=Codec.ZSTD).data)
+    spent = Scrutiny()
+    spent.took(10**9)
+    for mode, expected in (
+        ("all", (True, True, True)),
+        ("sampled", (True, False, False)),
+        ("none", (False, False, False)),
+    ):
+        config = replace(CONFIG, ottla_validate_records=mode)
+        assert tuple(looks_into(b, config, spent) for b in (few, many, packed)) == expected
+    off = replace(CONFIG, ottla_validate_records="none")
+    assert looks_into(many, replace(off, cleanup_policy=frozenset({"compact"})), spent)
+    assert looks_into(many, replace(off, compression_type="gzip"), spent)
+    assert not looks_into(many, replace(off, compression_type="uncompressed"), spent)
+
+
+@given(
+    st.lists(st.tuples(st.integers(100, 10**6), st.integers(0, 10**7)), min_size=1, max_size=200)
+)
+def test_looking_takes_what_was_earned_and_one_batch_more(batches: list[tuple[int, int]]) -> None:
+    scrutiny = Scrutiny()
+    earned = paid = largest = 0
+    for number, (size, price) in enumerate(batches):
+        wanted = scrutiny.wants(size)
+        assert wanted or number, "the first batch of a connection is always looked into"
+        earned += BATCH_CREDIT_NS + size // BYTES_PER_CREDIT_NS
+        if wanted:
+            scrutiny.took(price)
+            paid += price
+            largest = max(largest, price)
+    assert paid <= earned + largest
+
+
+def test_credit_comes_back_and_distrust_stays() -> None:
+    scrutiny = Scrutiny()
+    assert scrutiny.wants(1000)
+    scrutiny.took(20_000)
+    assert [scrutiny.wants(48_000) for _ in range(5)] == [False, False, False, True, True]
+    scrutiny.distrust()
+    for _ in range(100):
+        assert scrutiny.wants(100)
+        scrutiny.took(10**9)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_glance_sees_garbage_that_is_not_compressed(codec: Codec) -> None:
+    first = encode_record(PlainRecord(0, 0, b"key", bytes(2000)))
+    glance(open_(enveloped(first * 3, 3, codec)))
+    garbage = open_(enveloped(bytes(range(1, 256)), 3, codec))
+    if codec is Codec.NONE:
+        with pytest.raises(InvalidRecordError):
+            glance(garbage)
+    else:
+        glance(garbage)
+
+
+def test_what_takes_long_is_not_done_on_the_loop() -> None:
+    record = encode_record(PlainRecord(0, 0, None, b""))
+    many = b"".join(encode_record(PlainRecord(0, i, None, b"")) for i in range(QUICK_RECORDS + 1))
+    large = encode_record(PlainRecord(0, 0, None, bytes(QUICK_BYTES)))
+    for payload, count, codec in (
+        (many, QUICK_RECORDS + 1, Codec.NONE),
+        (large, 1, Codec.LZ4),
+        (large, 1, Codec.ZSTD),
+    ):
+        batch = open_batch(
+            enveloped(payload, count, codec), replace(CONFIG, max_message_bytes=2**25), now_ms=NOW
+        )
+        with pytest.raises(TakesLong):
+            check_records(batch, CONFIG, now_ms=NOW, quick=True)
+        check_records(batch, CONFIG, now_ms=NOW)
+    check_records(open_(enveloped(record, 1)), CONFIG, now_ms=NOW, quick=True)
+
+
+# -- what is accepted can be read --------------------------------------------------------------
+
+
+@st.composite
+def batches_with_faults(draw: st.DrawFn) -> memoryview:
+    """A sound batch with some bytes of its records or its header's counts changed, CRC right."""
+    records = draw(
+        st.lists(
+            st.builds(
+                PlainRecord,
+                st.one_of(st.integers(-3, 100), st.integers(-(2**63), 2**63 - 1)),
+                st.just(0),
+                st.one_of(st.none(), st.binary(max_size=70)),
+                st.one_of(st.none(), st.binary(max_size=70)),
+                st.lists(
+                    st.tuples(st.just(b"h"), st.one_of(st.none(), st.binary(max_size=3))),
+                    max_size=2,
+                ).map(tuple),
+            ),
+            min_size=1,
+            max_size=5,
+        )
+    )
+    payload = bytearray(
+        b"".join(encode_record(r._replace(offset_delta=i)) for i, r in enumerate(records))
+    )
+    for _ in range(draw(st.integers(0, 2))):
+        at = draw(st.integers(0, len(payload) - 1))
+        match draw(st.sampled_from(["set", "cut", "add"])):
+            case "set":
+                payload[at] = draw(st.integers(0, 255))
+            case "cut":
+                del payload[at : at + draw(st.integers(1, 3))]
+            case "add":
+                payload[at:at] = draw(st.binary(min_size=1, max_size=3))
+        if not payload:
+            payload += b"\0"
+    data = enveloped(bytes(payload), len(records), draw(st.sampled_from(Codec)))
+    if draw(st.booleans()) and data[22] & 7:
+        # In the compressed block, behind the header that xerial puts before snappy: readers
+        # differ in what they make of its version.
+        at = draw(st.integers(77, max(77, len(data) - 1)).filter(lambda at: at < len(data)))
+        data[at] = draw(st.integers(0, 255))
+        _fix_crc(data.obj)  # type: ignore[arg-type]
+    return data
+
+
+@settings(max_examples=400)
+@given(batches_with_faults())
+def test_what_is_accepted_can_be_read_by_all_clients(data: memoryview) -> None:
+    config = replace(CONFIG, message_timestamp_after_max_ms=2**63 - 1)
+    try:
+        stored = check(data, config)
+    except LogError:
+        return
+    ours = list(iter_records(stored))
+    assert [record.offset for record in ours] == list(range(stored.record_count))
+    # aiokafka reads no header whose key is not UTF-8. Kafka stores such keys, and so do we.
+    text = "\ufffd" not in "".join(key for record in ours for key, _ in record.headers)
+    for name, library in LIBRARIES.items():
+        if name == "aiokafka" and not text:
+            continue
+        theirs = [(r.offset, r.key, r.value) for r in library.open(bytearray(stored.data))]
+        assert theirs == [(r.offset, r.key, r.value) for r in ours]
 
 
 @pytest.mark.parametrize("sent", Codec)
@@ -188,7 +417,7 @@ def test_a_block_that_cannot_be_read_cannot_be_recompressed() -> None:
     data = build_batch(records, codec=Codec.ZSTD)
     data[-20:] = bytes(20)
     _fix_crc(data)
-    with pytest.raises(CorruptMessage):
+    with pytest.raises(InvalidRecordError):
         validate_produce(memoryview(data), LogConfig(compression_type="gzip"), now_ms=NOW)
 
 

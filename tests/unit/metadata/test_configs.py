@@ -82,7 +82,7 @@ def test_every_definition_is_sound(definition: ConfigDef) -> None:
 def test_every_topic_key_has_its_broker_key_where_kafka_has_one() -> None:
     lacking = {name for name, each in TOPIC_CONFIGS.items() if not each.synonyms}
     assert lacking == WITHOUT_BROKER_KEY
-    assert len(TOPIC_CONFIGS) == 34
+    assert len(TOPIC_CONFIGS) == 35
 
 
 def test_nothing_set_gives_the_defaults_of_the_table() -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numba
 import pytest
@@ -25,7 +25,8 @@ from ottla.wire.errors import (
     WireError,
 )
 from ottla.wire.kernels import jit
-from ottla.wire.kernels.validate import RecordsSummary, validate_records
+from ottla.wire.kernels.validate import validate_records
+from ottla.wire.walk import RecordsSummary, walk_records
 from tests.support.plain_records import (
     Record,
     batch_of,
@@ -100,6 +101,10 @@ def test_the_guard_page_would_notice() -> None:
     assert _run("-m", "tests.support.guard_pages", "past-end").returncode == -signal.SIGSEGV
 
 
+Check: TypeAlias = "Callable[..., RecordsSummary]"
+CHECKS = [validate_records, walk_records]
+"""The compiled walk and the one in plain Python: they must agree in everything."""
+
 BODY = b"\x00" + varint(0) + varint(0)
 NULL = varint(-1)
 
@@ -132,37 +137,80 @@ def _sized(body: bytes) -> bytes:
         (_sized(BODY + NULL + NULL) + bytes(7), InvalidVarint),
     ],
 )
-def test_each_fault_has_its_error(payload: bytes, error: type[WireError]) -> None:
+@pytest.mark.parametrize("check", CHECKS)
+def test_each_fault_has_its_error(check: Check, payload: bytes, error: type[WireError]) -> None:
     with pytest.raises(WireError) as caught:
-        validate_records(payload, 1, where="here")
+        check(payload, 1, where="here")
     assert type(caught.value) is error
     assert caught.value.where.startswith("here, record 0, byte ")
 
 
+@pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("count", [-1, 0, 1, 3, 2**31 - 1])
-def test_a_count_that_lies_is_refused(count: int) -> None:
-    payload = encode_record(Record(value=bytes(10))) * 2
+def test_a_count_that_lies_is_refused(check: Check, count: int) -> None:
+    payload = b"".join(encode_record(Record(0, delta, value=bytes(10))) for delta in (0, 1))
     with pytest.raises(RecordCountMismatch):
-        validate_records(payload, count)
-    assert validate_records(payload, 2).null_keys == 2
+        check(payload, count)
+    assert check(payload, 2).null_keys == 2
 
 
-def test_the_summary_is_that_of_the_plain_decoder() -> None:
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_summary_is_that_of_the_plain_decoder(check: Check) -> None:
     rng = random.Random("summary")
     for _ in range(200):
-        size = rng.randint(0, 20)
-        deltas = rng.sample(range(size + 1), size) if rng.random() < 0.5 else range(size)
+        size = rng.randint(1, 20)
+        deltas = rng.sample(range(size), size) if rng.random() < 0.3 else range(size)
+        times = rng.choice(((-(2**62), 2**62), (0, 2000), (-10, 10), (-20, -5)))
         records = [
-            Record(rng.randint(-(2**62), 2**62), delta, rng.choice((None, b"", b"key")))
-            for delta in deltas
+            Record(rng.randint(*times), delta, rng.choice((None, b"", b"key"))) for delta in deltas
         ]
         payload = batch_of(*records)[HEADER_SIZE:]
         assert decode_records(payload, size) == records
-        assert validate_records(payload, size) == RecordsSummary(
+        if [*deltas] != [*range(size)]:
+            with pytest.raises(RecordError, match="offset delta"):
+                check(payload, size)
+            continue
+        assert check(payload, size) == RecordsSummary(
             sum(record.key is None for record in records),
-            max((record.timestamp_delta for record in records), default=None),
-            [record.offset_delta for record in records] == list(range(size)),
+            max(record.timestamp_delta for record in records),
+            min(0, *(record.timestamp_delta for record in records)),
         )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_mutated_records_end_alike_in_the_kernel_and_in_plain_python(seed: int) -> None:
+    rng = random.Random(f"walks {seed}")
+    outcomes = set()
+    for _ in range(PER_SEED):
+        data = mutated(rng, codec=0)
+        payload, count = data[HEADER_SIZE:], int.from_bytes(data[57:61], "big", signed=True)
+        compiled = _outcome(lambda d: validate_records(d, count), payload)  # noqa: B023
+        assert _outcome(lambda d: walk_records(d, count), payload) == compiled, data.hex()  # noqa: B023
+        outcomes.add(compiled if isinstance(compiled, type) else RecordsSummary)
+    assert outcomes >= {RecordsSummary, InvalidVarint, LengthPastEnd, NegativeLength, RecordError}
+
+
+def test_plain_python_reads_numbers_of_any_size() -> None:
+    """Every border of a varint's bytes, for each field that the plain walk has a short cut for."""
+    borders = [(1 << bits) + by for bits in (5, 6, 7, 12, 13, 14, 20) for by in (-1, 0, 1)]
+    for size in borders:
+        for record in (
+            Record(size, 0, b"k", b"v"),
+            Record(0, 0, bytes(size), b"v"),
+            Record(0, 0, None, bytes(size)),
+            Record(0, 0, b"k", None, ((b"h", bytes(size)),)),
+        ):
+            payload = encode_record(record)
+            assert walk_records(payload, 1) == validate_records(payload, 1)
+            assert walk_records(bytearray(payload), 1).max_timestamp_delta == record[0]
+    many = [Record(0, delta, b"k", b"v") for delta in range(20_000)]
+    payload = b"".join(map(encode_record, many))
+    assert walk_records(payload, len(many)) == RecordsSummary(0, 0, 0)
+    for wrong in (64, 8_191, 8_192, 16_384):
+        many[wrong], kept = many[wrong]._replace(offset_delta=wrong + 1), many[wrong]
+        with pytest.raises(RecordError, match=f"offset delta of {wrong}, got {wrong + 1}"):
+            walk_records(b"".join(map(encode_record, many)), len(many))
+        many[wrong] = kept
 
 
 def test_the_wire_room_imports_without_numba() -> None:

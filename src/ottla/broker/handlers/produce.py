@@ -8,18 +8,31 @@
 - A batch that opens a transaction waits until the transaction's coordinator knows of it, and with
   it what its connection sends after it (`admission`). Requests without transactional batches, and
   those that go on with open transactions, wait for nobody.
+- What is wrong inside a batch is refused (`ottla.log.validate`). A batch that takes long to look
+  into is looked into by a worker; what its connection sends after it waits until it is appended.
 - A repeated batch of an idempotent producer is answered with the offsets it got the first time.
 - Topics are named up to v12 and identified by id in v13.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Coroutine
+from functools import partial
+from time import perf_counter_ns, thread_time_ns
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ottla.broker.errors import ApiError
 from ottla.broker.serving.context import Pipelined
 from ottla.log.errors import InvalidRecordError, LogError
-from ottla.log.validate import validate_produce
+from ottla.log.validate import (
+    ALL,
+    TakesLong,
+    check_records,
+    glance,
+    looks_into,
+    open_batch,
+    use_compiled,
+)
 from ottla.wire.batch import TRANSACTIONAL
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.errors import MessageError
@@ -43,7 +56,10 @@ if TYPE_CHECKING:
     from ottla.broker.running.services import Lazy
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.context import RequestContext
+    from ottla.broker.workers import Workers
     from ottla.clock import Clock
+    from ottla.log.config import LogConfig
+    from ottla.wire.batch import RecordBatch
 
 Answer: TypeAlias = "ProduceResponse | Pipelined[ProduceResponse] | None"
 
@@ -59,29 +75,40 @@ class AcksNoneFailed(MessageError):
     summary = "produce without acknowledgement failed"
 
 
+class Long(NamedTuple):
+    """A batch that a worker has to look into, and where its answer belongs."""
+
+    partition: HostedPartition
+    batch: RecordBatch
+    responses: list[PartitionProduceResponse]
+    place: int
+
+
 class Produced:
     """Collects the answers of one request and the partitions it wrote to."""
 
     def __init__(
         self,
-        version: int,
+        context: RequestContext,
         acks: int,
         partitions: Partitions,
         now_ms: int,
         admission: Admission | None,
     ) -> None:
-        self.version = version
+        self.version = context.version
+        self.scrutiny = context.peer.scrutiny
         self.partitions = partitions
         self.acks = acks
         self.admission = admission
         self.now_ms = now_ms
         self.written: list[HostedPartition] = []
+        self.long: list[Long] = []
         self.failed: ApiError | LogError | None = None
 
     def topic(self, topic: TopicProduceData) -> TopicProduceResponse:
         partitions = self.partitions
         by_id = self.version >= FIRST_VERSION_WITH_IDS
-        responses = []
+        responses: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
             try:
                 if self.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
@@ -90,25 +117,62 @@ class Produced:
                     partition = partitions.find_by_id(topic.topic_id, data.index_)
                 else:
                     partition = partitions.find(topic.name, data.index_)
-                responses.append(self.append(partition, data))
+                responses.append(self.partition(partition, data, responses))
             except (ApiError, LogError) as error:
-                self.failed = error
-                responses.append(_refused(data.index_, error))
+                responses.append(self.refuse(data.index_, error))
         return TopicProduceResponse(topic.name, topic.topic_id, responses)
 
-    def append(
-        self, partition: HostedPartition, data: PartitionProduceData
+    def partition(
+        self,
+        partition: HostedPartition,
+        data: PartitionProduceData,
+        responses: list[PartitionProduceResponse],
     ) -> PartitionProduceResponse:
         if partition.internal:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "Only the broker writes to it.")
-        log = partition.log
+        config = partition.log.config
         assert data.records is None or isinstance(data.records, memoryview)
-        batch = validate_produce(
+        batch = open_batch(
             data.records or memoryview(b""),
-            log.config,
+            config,
             now_ms=self.now_ms,
             zstd_allowed=self.version >= FIRST_VERSION_WITH_ZSTD,
         )
+        if config.ottla_validate_records == ALL:
+            use_compiled()
+        if looks_into(batch, config, self.scrutiny):
+            start = perf_counter_ns()
+            try:
+                batch = check_records(batch, config, now_ms=self.now_ms, quick=True)
+            except TakesLong:
+                self.long.append(Long(partition, batch, responses, len(responses)))
+                return PartitionProduceResponse(data.index_)  # until the worker is done
+            self.scrutiny.took(perf_counter_ns() - start)
+        else:
+            glance(batch)
+        return self.append(partition, data.index_, batch)
+
+    async def look_into_long(self, workers: Workers) -> None:
+        """Let workers look into the batches that take long, and append those."""
+        for partition, batch, responses, place in self.long:
+            look = partial(_look_into, batch, partition.log.config, self.now_ms)
+            try:
+                checked, nanoseconds = await workers.run(look)
+                self.scrutiny.took(nanoseconds)
+                responses[place] = self.append(partition, responses[place].index_, checked)
+            except (ApiError, LogError) as error:
+                responses[place] = self.refuse(responses[place].index_, error)
+
+    def refuse(self, index: int, error: ApiError | LogError) -> PartitionProduceResponse:
+        self.failed = error
+        if isinstance(error, InvalidRecordError):
+            self.scrutiny.distrust()
+        return _refused(index, error)
+
+    def append(
+        self, partition: HostedPartition, index: int, batch: RecordBatch
+    ) -> PartitionProduceResponse:
+        log = partition.log
         if self.admission is not None and batch.attributes & TRANSACTIONAL:
             self.admission.check(partition, batch)
         result = log.append(batch, leader_epoch=partition.leader_epoch, now_ms=self.now_ms)
@@ -116,7 +180,7 @@ class Produced:
         if not result.duplicate or result.last_offset >= log.high_watermark:
             self.written.append(partition)
         return PartitionProduceResponse(
-            data.index_,
+            index,
             ErrorCode.NONE,
             result.base_offset,
             result.log_append_time_ms,
@@ -124,27 +188,35 @@ class Produced:
         )
 
 
+def _look_into(batch: RecordBatch, config: LogConfig, now_ms: int) -> tuple[RecordBatch, int]:
+    """In a worker: what is to be stored, and the CPU that it took to find out."""
+    start = thread_time_ns()
+    return check_records(batch, config, now_ms=now_ms), thread_time_ns() - start
+
+
 def produce(
     context: RequestContext,
     request: ProduceRequest,
     partitions: Partitions,
     appended: Appended,
+    workers: Workers,
     clock: Clock,
     transactions: Lazy[TransactionService],
     settings: Settings,
 ) -> ProduceResponse | Awaitable[Answer] | Pipelined[ProduceResponse] | None:
-    version = context.version
-    if not _is_transactional(request):
-        return _append(version, request, partitions, appended, clock, None)
-    from ottla.broker.coordinators.admission import Admission
+    admission = None
+    if _is_transactional(request):
+        from ottla.broker.coordinators.admission import Admission
 
-    try:
-        admission = Admission(version, request, partitions, transactions, settings)
-    except ApiError as error:
-        return _refuse_all(request, error)
-    if admission.must_wait:
-        return _append_verified(version, request, partitions, appended, clock, admission)
-    return _append(version, request, partitions, appended, clock, admission)
+        try:
+            admission = Admission(context.version, request, partitions, transactions, settings)
+        except ApiError as error:
+            return _refuse_all(request, error)
+        if admission.must_wait:
+            return _append_verified(
+                context, request, partitions, appended, workers, clock, admission
+            )
+    return _append(context, request, partitions, appended, workers, clock, admission)
 
 
 def _is_transactional(request: ProduceRequest) -> bool:
@@ -160,33 +232,49 @@ def _is_transactional(request: ProduceRequest) -> bool:
 
 
 async def _append_verified(
-    version: int,
+    context: RequestContext,
     request: ProduceRequest,
     partitions: Partitions,
     appended: Appended,
+    workers: Workers,
     clock: Clock,
     admission: Admission,
 ) -> Answer:
     await admission.verify()
-    return _append(version, request, partitions, appended, clock, admission)
+    answer = _append(context, request, partitions, appended, workers, clock, admission)
+    return await answer if isinstance(answer, Coroutine) else answer
 
 
 def _append(
-    version: int,
+    context: RequestContext,
     request: ProduceRequest,
     partitions: Partitions,
     appended: Appended,
+    workers: Workers,
     clock: Clock,
     admission: Admission | None,
-) -> Answer:
-    produced = Produced(version, request.acks, partitions, clock.wall_ms(), admission)
+) -> Answer | Coroutine[None, None, Answer]:
+    produced = Produced(context, request.acks, partitions, clock.wall_ms(), admission)
     response = ProduceResponse([produced.topic(topic) for topic in request.topic_data])
+    if produced.long:
+        return _append_long(produced, response, appended, workers)
+    return _answer(produced, response, appended)
+
+
+async def _append_long(
+    produced: Produced, response: ProduceResponse, appended: Appended, workers: Workers
+) -> Answer:
+    await produced.look_into_long(workers)
+    return _answer(produced, response, appended)
+
+
+def _answer(produced: Produced, response: ProduceResponse, appended: Appended) -> Answer:
     durable = appended(produced.written)
-    if request.acks == ACKS_NONE:
+    if produced.acks == ACKS_NONE:
         if produced.failed is not None:
             raise AcksNoneFailed("batches that can be appended", str(produced.failed), "Produce")
         return None
-    if request.acks == ACKS_ALL and durable is not None:
+    if produced.acks == ACKS_ALL and durable is not None:
         return Pipelined(_when_durable(response, produced.written, durable))
     return response
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
+from ottla.log.validate import Scrutiny
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
@@ -36,6 +38,7 @@ class Peer:
     listener: str
     software: str = ""  # name and version as told by ApiVersions
     connection_id: int = field(default_factory=count(1).__next__)
+    scrutiny: Scrutiny = field(default_factory=Scrutiny)  # of the batches it produces
 
 
 @dataclass(slots=True)

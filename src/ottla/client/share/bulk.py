@@ -19,6 +19,7 @@ from ottla.wire.errors import WireError
 from ottla.wire.kernels import decode
 from ottla.wire.kernels.jit import gather
 from ottla.wire.kernels.validate import address_of
+from ottla.wire.walk import MIN_RECORD_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +100,7 @@ def read_bulk(delivery: Delivery, batches: Sequence[RecordBatch]) -> list[ShareR
     except WireError:
         return None
     if any(
-        not 0 <= batch.record_count <= len(block) // decode.MIN_RECORD_SIZE
+        not 0 <= batch.record_count <= len(block) // MIN_RECORD_SIZE
         for batch, block in zip(batches, blocks, strict=True)
     ):
         return None

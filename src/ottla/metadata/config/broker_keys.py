@@ -22,6 +22,7 @@ from ottla.metadata.config.keys import (
     MIN_SEGMENT_BYTES,
     MINUTE_MS,
     TIMESTAMP_TYPES,
+    VALIDATIONS,
     ZSTD_LEVELS,
     table,
 )
@@ -131,6 +132,8 @@ _LOG: Final = [
     _live("log.cleanup.policy", _LIST, "delete", "cleanup.policy.", CLEANUP_POLICIES),
     _live("compression.type", _TEXT, "producer", "For topics without one.",
           OneOf(COMPRESSION_TYPES)),
+    _live("ottla.validate.records", _TEXT, "sampled", "For topics without one.",
+          OneOf(VALIDATIONS)),
     _live("compression.gzip.level", _INT, -1, "For topics without one.", GZIP_LEVELS),
     _live("compression.lz4.level", _INT, 9, "For topics without one.", LZ4_LEVELS),
     _live("compression.zstd.level", _INT, 3, "For topics without one.", ZSTD_LEVELS),

@@ -31,6 +31,7 @@ DAY_MS: Final = 24 * HOUR_MS
 MIB: Final = 1024 * 1024
 
 MIN_SEGMENT_BYTES: Final = MIB
+VALIDATIONS: Final = ("all", "sampled", "none")
 COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 CLEANUP_POLICIES: Final = EachOf(("compact", "delete"), most=2)
 TIMESTAMP_TYPES: Final = OneOf(("CreateTime", "LogAppendTime"))
@@ -117,6 +118,9 @@ TOPIC_CONFIGS: Final = table(
                "log.cleaner.min.compaction.lag.ms", rule=AtLeast(0)),
         _topic("min.insync.replicas", _INT, 1, "Replicas acks=all needs.",
                "min.insync.replicas", rule=AtLeast(1)),
+        _topic("ottla.validate.records", _TEXT, "sampled",
+               "Which batches are checked record by record: all, sampled, none.",
+               "ottla.validate.records", rule=OneOf(VALIDATIONS)),
         _topic("preallocate", _BOOL, "false", "Whether segments are allocated in full.",
                "log.preallocate"),
         _topic("remote.log.copy.disable", _BOOL, "false", "Makes the tier read-only."),

@@ -25,8 +25,9 @@ from ottla.wire.compression import Codec, codec_of, decompress
 from ottla.wire.errors import BatchError
 from ottla.wire.kernels import decode
 from ottla.wire.kernels.jit import INT32_MAX, gather
-from ottla.wire.kernels.validate import address_of, check_record_count, record_error
+from ottla.wire.kernels.validate import address_of, record_error
 from ottla.wire.selection import data_batches, each_batch
+from ottla.wire.walk import check_record_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

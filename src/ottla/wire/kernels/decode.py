@@ -22,13 +22,10 @@ from ottla.wire.kernels.jit import (
     store_i32,
     store_i64,
 )
+from ottla.wire.walk import MAX_ATTRIBUTES, MIN_HEADER_SIZE
 
 if TYPE_CHECKING:
     from ottla.wire.kernels.jit import I32, I64
-
-MIN_RECORD_SIZE: Final = 7
-"""One byte for each of the seven fields: what a record count is held against."""
-MIN_HEADER_SIZE: Final = 2
 
 NOT_WANTED: Final = 0
 """The address of a column that is not to be written."""
@@ -47,6 +44,8 @@ TOO_MANY_RECORDS: Final = 5
 RECORD_SIZE: Final = 6
 TIMESTAMP_RANGE: Final = 7
 COLUMN_TOO_LARGE: Final = 8
+OFFSET_DELTA: Final = 9
+BAD_ATTRIBUTES: Final = 10
 
 MAX_INT64: Final = 0x7FFFFFFFFFFFFFFF
 MIN_INT64: Final = -0x8000000000000000
@@ -317,27 +316,32 @@ def scan_headers(sources: I64, ends: I32, rows: int, keys: Pieces, values: Piece
 
 
 @kernel
-def summarize(address: int, size: int, count: int) -> tuple[int, int, int, int, int, int, bool]:
+def summarize(address: int, size: int, count: int) -> tuple[int, int, int, int, int, int, int]:
     """Walk one batch's records and write nothing.
 
-    Returns (status, record, position, detail, null keys, largest timestamp delta, whether the
-    offset deltas are 0, 1, 2, ...).
+    Returns (status, record, position, detail, null keys, largest timestamp delta, smallest one
+    but no more than 0). The rules are those of `walk`, which are stricter than a reader's.
     """
     position = address
     limit = address + size
     null_keys = 0
     largest = MIN_INT64
-    contiguous = True
+    smallest = 0
     for index in range(count):
         if position == limit:
-            return TOO_FEW_RECORDS, index, 0, count, 0, 0, False
+            return TOO_FEW_RECORDS, index, 0, count, 0, 0, 0
         record = _record(position, limit)
         if record.status != OK:
-            return record.status, index, record.end - address, record.detail, 0, 0, False
+            return record.status, index, record.end - address, record.detail, 0, 0, 0
+        attributes = byte_at(_varint(position, limit, 32)[1])
+        if attributes > MAX_ATTRIBUTES:
+            return BAD_ATTRIBUTES, index, position - address, attributes, 0, 0, 0
+        if record.offset_delta != index:
+            return OFFSET_DELTA, index, position - address, record.offset_delta, 0, 0, 0
         position = record.end
         null_keys += record.key_length < 0
         largest = max(largest, record.timestamp_delta)
-        contiguous &= record.offset_delta == index
+        smallest = min(smallest, record.timestamp_delta)
     if position != limit:
-        return TOO_MANY_RECORDS, count, 0, limit - position, 0, 0, False
-    return OK, 0, 0, 0, null_keys, largest, contiguous
+        return TOO_MANY_RECORDS, count, 0, limit - position, 0, 0, 0
+    return OK, 0, 0, 0, null_keys, largest, smallest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,18 +14,11 @@ from ottla.wire.errors import (
     RecordError,
 )
 from ottla.wire.kernels import decode
+from ottla.wire.walk import MAX_ATTRIBUTES, RecordsSummary, check_record_count
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import ReadableBuffer
-
-
-class RecordsSummary(NamedTuple):
-    """What a walk over sound records found; an empty batch has no largest delta."""
-
-    null_keys: int
-    max_timestamp_delta: int | None
-    contiguous: bool
 
 
 def address_of(buffer: ReadableBuffer | npt.NDArray[Any]) -> int:
@@ -35,13 +28,6 @@ def address_of(buffer: ReadableBuffer | npt.NDArray[Any]) -> int:
     )
     address: int = array.__array_interface__["data"][0]
     return address
-
-
-def check_record_count(count: int, size: int, where: str) -> None:
-    """Refuse a count that `size` bytes of records cannot hold, before memory is set aside."""
-    most = size // decode.MIN_RECORD_SIZE
-    if not 0 <= count <= most:
-        raise RecordCountMismatch(f"0 to {most} records in {size} bytes", count, where)
 
 
 def record_error(status: int, record: int, position: int, detail: int, where: str) -> RecordError:
@@ -57,6 +43,10 @@ def record_error(status: int, record: int, position: int, detail: int, where: st
         return NegativeLength("a length or count", detail, where)
     if status == decode.LENGTH_PAST_END:
         return LengthPastEnd("a length or count within the record", detail, where)
+    if status == decode.BAD_ATTRIBUTES:
+        return RecordError(f"attributes of 0 to {MAX_ATTRIBUTES}", detail, where)
+    if status == decode.OFFSET_DELTA:
+        return RecordError(f"an offset delta of {record}", detail, where)
     if status == decode.TIMESTAMP_RANGE:
         return RecordError(f"a timestamp within {decode.MAX_TIMESTAMP_MS} ms", detail, where)
     return RecordError("a record that fills its length", f"{detail} bytes left over", where)
@@ -65,12 +55,12 @@ def record_error(status: int, record: int, position: int, detail: int, where: st
 def validate_records(
     payload: ReadableBuffer, count: int, *, where: str = "records"
 ) -> RecordsSummary:
-    """Walk the `count` records that must fill the uncompressed `payload`."""
+    """Check the `count` records that must fill the uncompressed `payload`, as `walk` does."""
     size = memoryview(payload).nbytes
     check_record_count(count, size, where)
-    status, record, position, detail, null_keys, largest, contiguous = decode.summarize(
+    status, record, position, detail, null_keys, largest, smallest = decode.summarize(
         address_of(payload), size, count
     )
     if status != decode.OK:
         raise record_error(status, record, position, detail, where)
-    return RecordsSummary(null_keys, largest if count else None, contiguous)
+    return RecordsSummary(null_keys, largest, smallest)
