@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.metadata.config.values import resolve_broker_config
 
+from ottla.metadata.errors import InvalidConfig
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -52,7 +54,7 @@ class Settings:
         told = config.parsed("advertised.listeners")
         advertised = [Listener.parse(text) for text in told] if isinstance(told, tuple) else []
         self.advertised = {listener.name: listener for listener in advertised}
-        self.listeners = tuple(map(Listener.parse, config.get_list("listeners")))
+        self.listeners = _listeners(config)
         self.auto_create_topics = config.get_bool("auto.create.topics.enable")
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.max_request_bytes = config.get_int("socket.request.max.bytes")
@@ -84,3 +86,31 @@ class Settings:
         self._read_live(resolve_broker_config(image, self._config))
         for changed in self._watchers:
             changed()
+
+
+def _listeners(config: BrokerConfig) -> tuple[Listener, ...]:
+    """Those that clients use. Kafka's configuration also names those of its controllers."""
+    controllers = config.get_list("controller.listener.names")
+    protocols = dict(
+        item.split(":", 1) for item in config.get_list("listener.security.protocol.map")
+    )
+    found = tuple(
+        listener
+        for listener in map(Listener.parse, config.get_list("listeners"))
+        if listener.name not in controllers
+    )
+    if not found:
+        raise InvalidConfig(
+            "a listener that is not in controller.listener.names",
+            config.get_list("listeners"),
+            "listeners",
+        )
+    for listener in found:
+        protocol = protocols.get(listener.name, "PLAINTEXT")
+        if protocol != "PLAINTEXT":
+            raise InvalidConfig(
+                "PLAINTEXT, the one protocol this broker speaks",
+                protocol,
+                f"listener {listener.name}",
+            )
+    return found

@@ -59,7 +59,8 @@ CATALOGUE_DIRECTORY: Final = "remote-log-metadata"  # in the data directory
 # should not be answered often.
 FETCH_MAX_WAIT_MS: Final = 5_000
 MAX_BACKOFF_SECONDS: Final = 30.0
-_RETRY: Final = "rlmm.config.remote.log.metadata.initialization.retry"
+_RETRY: Final = "rlmm.config.remote.log.metadata.initialization.retry.interval.ms"
+_PATIENCE: Final = "rlmm.config.remote.log.metadata.initialization.retry.max.timeout.ms"
 
 logger = logging.getLogger(__name__)
 
@@ -220,8 +221,8 @@ class Tiering:
         from ottla.tier.catalogue.topic_rlmm import TopicBasedRemoteLogMetadataManager
 
         cluster = self.cluster
-        delay = cluster.config.get_int(f"{_RETRY}.interval.ms") / 1000
-        patience = cluster.config.get_int(f"{_RETRY}.max.timeout.ms") / 1000
+        delay = cluster.config.get_int(_RETRY) / 1000
+        patience = cluster.config.get_int(_PATIENCE) / 1000
         loop = asyncio.get_running_loop()
         begun = loop.time()
         while True:
@@ -253,12 +254,16 @@ class Tiering:
         )
 
         host, port = next(iter(self._addresses.values()))
-        topic = "rlmm.config.remote.log.metadata.topic"
+        config = self.cluster.config
         return await KafkaMetadataEventLog.open(
             KafkaMetadataEventLogConfig(
                 f"127.0.0.1:{port}" if host in ("", "0.0.0.0") else _address(host, port),
-                partition_count=self.cluster.config.get_int(f"{topic}.num.partitions"),
-                replication_factor=self.cluster.config.get_int(f"{topic}.replication.factor"),
+                partition_count=config.get_int(
+                    "rlmm.config.remote.log.metadata.topic.num.partitions"
+                ),
+                replication_factor=config.get_int(
+                    "rlmm.config.remote.log.metadata.topic.replication.factor"
+                ),
                 client_id_prefix=f"ottla-tier-{self.cluster.node_id}",
                 fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
             )

@@ -1,8 +1,8 @@
 """A broker's static configuration, and how it is put together.
 
 Later sources win: built-in defaults, then the file, then `OTTLA_` environment variables, then
-`--set key=value`. Keys are Kafka's own. An unknown key is an error that names the nearest known
-one, wherever it stands.
+`--set key=value`. Keys are Kafka's own. Unknown keys are errors: all of them are told at once, each
+with the nearest known one. Keys of Kafka's that change nothing here are taken with one warning.
 
 * A file ending in `.toml` may nest keys or write them with dots; where one key is the beginning
   of another (`max.connections`, `max.connections.per.ip`) TOML wants the longer one in quotes.
@@ -14,6 +14,7 @@ one, wherever it stands.
 
 from __future__ import annotations
 
+import logging
 import re
 import tomllib
 from dataclasses import dataclass, field
@@ -21,18 +22,29 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.metadata.config.broker_keys import BROKER_CONFIGS, RSM_PREFIX
 from ottla.metadata.config.checks import check_heartbeat
+from ottla.metadata.config.kafka_keys import SYNONYMS, has_no_effect
 from ottla.metadata.config.types import ConfigValue, TypedConfig
 from ottla.metadata.config.values import definition_of
-from ottla.metadata.errors import ConfigError, InvalidConfig
+from ottla.metadata.errors import ConfigError, InvalidConfig, UnknownConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 ENV_PREFIX: Final = "OTTLA_"
+# What starts like a key's variable and is somebody else's: of commands, secrets and tests.
+OTHER_VARIABLES: Final = (
+    "OTTLA_BOOTSTRAP",
+    "OTTLA_CONFIG",
+    "OTTLA_COMMAND_CONFIG",
+    "OTTLA_SECRET_",
+    "OTTLA_TEST_",
+)
 OWN_PREFIX: Final = "ottla."
 # A configuration is a page of text; a data file named by mistake must not fill the memory.
 MAX_FILE_BYTES: Final = 1024 * 1024
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -68,18 +80,34 @@ def load_broker_config(
     file: Path | None = None, sets: Iterable[str] = (), env: Mapping[str, str] | None = None
 ) -> BrokerConfig:
     """Read all sources; `ConfigError` says which one is wrong and how."""
-    values: dict[str, str] = {}
+    sources: list[tuple[str, Mapping[str, str]]] = []
     if file is not None:
-        values |= _checked_keys(_read_file(file), str(file))
+        sources.append((str(file), _read_file(file)))
     for variable, value in (env or {}).items():
-        if variable.startswith(ENV_PREFIX):
-            values |= _checked_keys({key_of_variable(variable): value}, variable)
+        if variable.startswith(ENV_PREFIX) and not variable.startswith(OTHER_VARIABLES):
+            sources.append((variable, {key_of_variable(variable): value}))
     for item in sets:
         key, equals, value = item.partition("=")
         if not equals:
             raise ConfigError("key=value", repr(item), "--set")
-        values |= _checked_keys({key.strip(): value}, "--set")
-    return BrokerConfig(values)
+        sources.append(("--set", {key.strip(): value}))
+    _check_keys(sources)
+    values: dict[str, str] = {}
+    for _, source in sources:
+        values |= {key: value.strip() for key, value in source.items()}
+    for old, new in SYNONYMS.items():
+        if old in values:
+            values = {new: values.pop(old), **values}
+    config = BrokerConfig(values)
+    warn_without_effect(values)
+    return config
+
+
+def warn_without_effect(keys: Iterable[str]) -> None:
+    """One line that names Kafka's keys that change nothing here."""
+    found = sorted(filter(has_no_effect, keys))
+    if found:
+        logger.warning("these settings of Kafka change nothing in Ottla: %s", ", ".join(found))
 
 
 def key_of_variable(variable: str) -> str:
@@ -89,10 +117,20 @@ def key_of_variable(variable: str) -> str:
     return own if own in BROKER_CONFIGS else key
 
 
-def _checked_keys(values: dict[str, str], where: str) -> dict[str, str]:
-    for key in values:
-        definition_of(BROKER_CONFIGS, key, where)
-    return {key: value.strip() for key, value in values.items()}
+def _check_keys(sources: Iterable[tuple[str, Mapping[str, str]]]) -> None:
+    wrong: list[UnknownConfig] = []
+    for where, values in sources:
+        for key in values:
+            if key not in SYNONYMS:
+                try:
+                    definition_of(BROKER_CONFIGS, key, where)
+                except UnknownConfig as error:
+                    wrong.append(error)
+    if len(wrong) == 1:
+        raise wrong[0]
+    if wrong:
+        found = "; ".join(f"{one.got} in {one.where} (expected {one.expected})" for one in wrong)
+        raise UnknownConfig("known keys", found, "the configuration")
 
 
 def _check_together(config: BrokerConfig) -> None:

@@ -1,9 +1,11 @@
-"""The broker keys that Ottla honours, as a table. A key that is not here is an error, not a wish.
+"""The broker keys that Ottla honours, as a table: each is read somewhere, and a test proves it.
 
-Names, types and defaults are Kafka's, with these exceptions, because Ottla does not replicate: the
-replication factors and minimum in-sync replicas of internal topics default to 1. Keys marked
-dynamic can be altered while the broker runs. Keys that start with `ottla.` are Ottla's own, and so
-are `remote.delete.grace.ms`, `remote.orphan.age.ms`, `remote.scrub.interval.ms`,
+Kafka's other keys (`kafka_keys`) are accepted with a warning; any other name is an error. Names,
+types and defaults are Kafka's, with these exceptions: the remote log's metadata topic has one
+replica, as Ottla does not replicate; `group.initial.rebalance.delay.ms` is 0, as in the
+configuration that Kafka ships; the sizes of socket buffers are the system's. Keys marked dynamic
+can be altered while the broker runs. Keys that start with `ottla.` are Ottla's own, and so are
+`remote.delete.grace.ms`, `remote.orphan.age.ms`, `remote.scrub.interval.ms`,
 `remote.result.cache.bytes` and `remote.partition.delete.events`.
 """
 
@@ -33,7 +35,6 @@ from ottla.metadata.config.types import (
     Between,
     ConfigDef,
     ConfigType,
-    EachOf,
     Matching,
     OneOf,
     Rule,
@@ -90,14 +91,14 @@ _NODE: Final = [
     _fixed("listener.security.protocol.map", _LIST,
            "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
            "Security protocol of each listener.", _PROTOCOL_MAP),
+    _fixed("controller.listener.names", _LIST, "",
+           "Listeners of Kafka's controllers: Ottla has none and does not open them."),
     _fixed("inter.broker.listener.name", _TEXT, None, "Listener that nodes use among themselves."),
     _fixed("log.dirs", _LIST, "ottla-data", "Directories of the logs.",
            Matching(r".+", "/var/lib/ottla", least=1)),
     _fixed("auto.create.topics.enable", _BOOL, "true", "Whether asking for a topic creates it."),
     _fixed("delete.topic.enable", _BOOL, "true", "Whether topics can be deleted."),
     _fixed("num.partitions", _INT, 1, "Partitions of a topic that does not say.", AtLeast(1)),
-    _fixed("default.replication.factor", _INT, 1, "Replicas of a topic that does not say.",
-           AtLeast(1)),
     _fixed("ottla.flush.mode", _TEXT, "group",
            "When acks=all is answered: after a group fdatasync, or from the page cache (os).",
            OneOf(("group", "os"))),
@@ -105,9 +106,9 @@ _NODE: Final = [
 
 _SOCKETS: Final = [
     _fixed("socket.request.max.bytes", _INT, 100 * MIB, "Largest request.", AtLeast(1)),
-    _fixed("socket.send.buffer.bytes", _INT, 100 * 1024, "SO_SNDBUF; -1 = the system's.",
+    _fixed("socket.send.buffer.bytes", _INT, -1, "SO_SNDBUF; -1 = the system's.",
            AtLeast(-1)),
-    _fixed("socket.receive.buffer.bytes", _INT, 100 * 1024, "SO_RCVBUF; -1 = the system's.",
+    _fixed("socket.receive.buffer.bytes", _INT, -1, "SO_RCVBUF; -1 = the system's.",
            AtLeast(-1)),
     # Kafka's 50 makes clients that all come back after a restart wait a second for each retry.
     _fixed("socket.listen.backlog.size", _INT, 1024, "Connections waiting to be accepted.",
@@ -115,9 +116,6 @@ _SOCKETS: Final = [
     _fixed("connections.max.idle.ms", _LONG, 10 * MINUTE_MS, "Idle time that closes."),
     _live("max.connections", _INT, INT_MAX, "Connections in all.", AtLeast(0)),
     _live("max.connections.per.ip", _INT, INT_MAX, "Connections of one address.", AtLeast(0)),
-    _live("max.connection.creation.rate", _INT, INT_MAX, "New connections a second.", AtLeast(0)),
-    _fixed("queued.max.requests", _INT, 500, "Requests waiting before reading stops.",
-           AtLeast(1)),
     _fixed("queued.max.request.bytes", _LONG, 256 * MIB,
            "Bytes of requests waiting before reading stops; -1 = no limit.", AtLeast(-1)),
     _fixed("fetch.max.bytes", _INT, 55 * MIB, "Largest fetch answer.", AtLeast(1024)),
@@ -175,14 +173,8 @@ _LOG: Final = [
            AtLeast(1)),
     _live("log.cleaner.backoff.ms", _LONG, 15_000, "Pause of the compactor with no work.",
           AtLeast(0)),
-    _live("log.cleaner.dedupe.buffer.size", _LONG, 128 * MIB, "Memory of the compactor's map.",
-          AtLeast(MIB)),
-    _live("log.cleaner.io.max.bytes.per.second", _DOUBLE, float(2**63),
-          "Bytes a second the compactor may move.", AtLeast(1)),
     _fixed("log.flush.offset.checkpoint.interval.ms", _INT, MINUTE_MS,
            "Time between recovery point checkpoints.", AtLeast(0)),
-    _fixed("log.flush.start.offset.checkpoint.interval.ms", _INT, MINUTE_MS,
-           "Time between log start checkpoints.", AtLeast(0)),
 ]  # fmt: skip
 
 _PRODUCERS: Final = [
@@ -196,38 +188,25 @@ _PRODUCERS: Final = [
            AtLeast(1)),
     _fixed("transaction.partition.verification.enable", _BOOL, "true",
            "Whether the coordinator is asked before a transaction's first batch in a partition."),
-    _fixed("transaction.abort.timed.out.transaction.cleanup.interval.ms", _INT, 10_000,
-           "Time between looks for transactions that timed out.", AtLeast(1)),
-    _fixed("transaction.remove.expired.transaction.cleanup.interval.ms", _INT, HOUR_MS,
-           "Time between looks for idle transactional ids.", AtLeast(1)),
     _fixed("transaction.state.log.num.partitions", _INT, 50, "Of __transaction_state.",
            AtLeast(1)),
-    _fixed("transaction.state.log.replication.factor", _SHORT, 1, "Of __transaction_state.",
-           AtLeast(1)),
-    _fixed("transaction.state.log.min.isr", _INT, 1, "Of __transaction_state.", AtLeast(1)),
     _fixed("transaction.state.log.segment.bytes", _INT, 100 * MIB, "Of __transaction_state.",
            AtLeast(MIN_SEGMENT_BYTES)),
 ]  # fmt: skip
 
 _GROUPS: Final = [
     _fixed("offsets.topic.num.partitions", _INT, 50, "Of __consumer_offsets.", AtLeast(1)),
-    _fixed("offsets.topic.replication.factor", _SHORT, 1, "Of __consumer_offsets.", AtLeast(1)),
     _fixed("offsets.topic.segment.bytes", _INT, 100 * MIB, "Of __consumer_offsets.",
            AtLeast(MIN_SEGMENT_BYTES)),
-    _fixed("offsets.load.buffer.size", _INT, 5 * MIB, "Bytes read at a time when loading.",
-           AtLeast(1)),
     _fixed("offsets.retention.minutes", _INT, 10_080, "Age at which unused offsets go.",
            AtLeast(1)),
     _fixed("offsets.retention.check.interval.ms", _LONG, 10 * MINUTE_MS,
            "Time between looks for unused offsets.", AtLeast(1)),
-    _fixed("offsets.commit.timeout.ms", _INT, 5000, "Longest wait of a commit.", AtLeast(1)),
     _fixed("offset.metadata.max.bytes", _INT, 4096, "Longest note beside an offset."),
-    _fixed("group.coordinator.append.linger.ms", _INT, -1,
-           "How long writes gather; -1 = as the load is.", AtLeast(-1)),
     _fixed("group.min.session.timeout.ms", _INT, 6000, "Of classic members.", AtLeast(0)),
     _fixed("group.max.session.timeout.ms", _INT, 30 * MINUTE_MS, "Of classic members.",
            AtLeast(0)),
-    _fixed("group.initial.rebalance.delay.ms", _INT, 3000,
+    _fixed("group.initial.rebalance.delay.ms", _INT, 0,
            "Wait for more members before the first round.", AtLeast(0)),
     _fixed("group.max.size", _INT, INT_MAX, "Members of a classic group.", AtLeast(1)),
     _fixed("group.consumer.session.timeout.ms", _INT, 45_000, "Silence that ends membership.",
@@ -239,11 +218,6 @@ _GROUPS: Final = [
     _fixed("group.consumer.min.heartbeat.interval.ms", _INT, 5000, "Lower bound.", AtLeast(1)),
     _fixed("group.consumer.max.heartbeat.interval.ms", _INT, 15_000, "Upper bound.", AtLeast(1)),
     _fixed("group.consumer.max.size", _INT, INT_MAX, "Members of a consumer group.", AtLeast(1)),
-    _fixed("group.consumer.assignors", _LIST, "uniform,range", "The first is the default.",
-           EachOf(("uniform", "range"), most=2)),
-    _fixed("group.consumer.migration.policy", _TEXT, "bidirectional",
-           "Which way groups may change their protocol while members are live.",
-           OneOf(("disabled", "upgrade", "downgrade", "bidirectional"))),
 ]  # fmt: skip
 
 _SHARE_GROUPS: Final = [
@@ -256,8 +230,6 @@ _SHARE_GROUPS: Final = [
     _fixed("group.share.min.heartbeat.interval.ms", _INT, 5000, "Lower bound.", AtLeast(1)),
     _fixed("group.share.max.heartbeat.interval.ms", _INT, 15_000, "Upper bound.", AtLeast(1)),
     _fixed("group.share.max.size", _INT, 200, "Members of a share group.", Between(1, 1000)),
-    _fixed("group.share.assignors", _LIST, "simple", "The assignor.",
-           EachOf(("simple",), most=1)),
     _fixed("group.share.record.lock.duration.ms", _INT, 30_000, "How long a record is held.",
            Between(1000, HOUR_MS), bounded_as="group.share.{}.record.lock.duration.ms"),
     _fixed("group.share.min.record.lock.duration.ms", _INT, 15_000, "Lower bound.",
@@ -289,20 +261,10 @@ _SHARE_GROUPS: Final = [
            "How the names of dead-letter topics begin."),
     _fixed("share.coordinator.state.topic.num.partitions", _INT, 50, "Of __share_group_state.",
            AtLeast(1)),
-    _fixed("share.coordinator.state.topic.replication.factor", _SHORT, 1,
-           "Of __share_group_state.", AtLeast(1)),
-    _fixed("share.coordinator.state.topic.min.isr", _SHORT, 1, "Of __share_group_state.",
-           AtLeast(1)),
     _fixed("share.coordinator.state.topic.segment.bytes", _INT, 100 * MIB,
            "Of __share_group_state.", AtLeast(MIN_SEGMENT_BYTES)),
     _fixed("share.coordinator.snapshot.update.records.per.snapshot", _INT, 500,
            "Updates between two snapshots.", AtLeast(0)),
-    _fixed("share.coordinator.write.timeout.ms", _INT, 5000, "Longest wait of a write.",
-           AtLeast(1)),
-    _fixed("share.coordinator.load.buffer.size", _INT, 5 * MIB,
-           "Bytes read at a time when loading.", AtLeast(1)),
-    _fixed("share.coordinator.append.linger.ms", _INT, -1,
-           "How long writes gather; -1 = as the load is.", AtLeast(-1)),
     _fixed("share.coordinator.state.topic.prune.interval.ms", _INT, 5 * MINUTE_MS,
            "Time between cuts of __share_group_state.", AtLeast(1)),
     _fixed("share.coordinator.cold.partition.snapshot.interval.ms", _INT, 5 * MINUTE_MS,
@@ -324,8 +286,6 @@ _REMOTE: Final = [
     _live("remote.log.manager.copier.thread.pool.size", _INT, 10, "Copies at once.", AtLeast(1)),
     _live("remote.log.manager.expiration.thread.pool.size", _INT, 10, "Deletions at once.",
           AtLeast(1)),
-    _live("remote.log.manager.follower.thread.pool.size", _INT, 2, "Followers served at once.",
-          AtLeast(1)),
     _live("remote.log.manager.copy.max.bytes.per.second", _LONG, LONG_MAX, "Upload rate.",
           AtLeast(1)),
     _fixed("remote.log.manager.copy.quota.window.num", _INT, 11, "Windows of that rate.",
@@ -345,8 +305,6 @@ _REMOTE: Final = [
     _live("remote.log.reader.threads", _INT, 10, "Remote reads at once.", AtLeast(1)),
     _fixed("remote.log.reader.max.pending.tasks", _INT, 100, "Remote reads waiting.",
            AtLeast(1)),
-    _fixed("follower.fetch.last.tiered.offset.enable", _BOOL, "false",
-           "Whether a new follower starts at the tier's end."),
     _live("remote.delete.grace.ms", _LONG, 10 * MINUTE_MS,
           "How long objects outlive their deletion.", AtLeast(0)),
     _live("remote.orphan.age.ms", _LONG, HOUR_MS, "Age at which unknown objects go.",
@@ -361,10 +319,6 @@ _REMOTE: Final = [
            "Of __remote_log_metadata.", AtLeast(1)),
     _fixed("rlmm.config.remote.log.metadata.topic.replication.factor", _SHORT, 1,
            "Of __remote_log_metadata.", AtLeast(1)),
-    _fixed("rlmm.config.remote.log.metadata.topic.min.isr", _SHORT, 1,
-           "Of __remote_log_metadata.", AtLeast(1)),
-    _fixed("rlmm.config.remote.log.metadata.topic.retention.ms", _LONG, -1,
-           "Of __remote_log_metadata; -1 = for ever.", AtLeast(-1)),
     _fixed("rlmm.config.remote.log.metadata.consume.wait.ms", _LONG, 2 * MINUTE_MS,
            "Longest wait for an own event to come back.", AtLeast(1)),
     _fixed("rlmm.config.remote.log.metadata.initialization.retry.max.timeout.ms", _LONG,
@@ -379,11 +333,17 @@ BROKER_CONFIGS: Final[Mapping[str, ConfigDef]] = table(
 
 
 def broker_config_def(key: str) -> ConfigDef | None:
-    """The definition of a key, also of those that the object store understands."""
+    """The definition of a key, also of those that the object store or Kafka alone understands."""
     known = BROKER_CONFIGS.get(key)
-    if known is None and key.startswith(RSM_PREFIX) and key != RSM_PREFIX:
+    if known is not None:
+        return known
+    if key.startswith(RSM_PREFIX) and key != RSM_PREFIX:
         # What the store's keys mean is not known here: some of them are secrets.
         return ConfigDef(
             key, _TEXT, None, "Handed to the object store.", dynamic=False, sensitive=True
         )
-    return known
+    from ottla.metadata.config.kafka_keys import has_no_effect
+
+    if has_no_effect(key):
+        return ConfigDef(key, _TEXT, None, "Kafka's; changes nothing in Ottla.")
+    return None

@@ -92,10 +92,27 @@ def definition_of(
     """The definition, or `UnknownConfig` that names the nearest key there is."""
     found = broker_config_def(key) if defs is BROKER_CONFIGS else defs.get(key)
     if found is None:
-        near = difflib.get_close_matches(key[:_LONGEST_GUESS], defs, n=1)
-        expected = f"{near[0]} (the nearest known key)" if near else "a known key"
-        raise UnknownConfig(expected, repr(key[:_LONGEST_GUESS]), where)
+        raise _unknown(defs, key, where)
     return found
+
+
+def _unknown(defs: Mapping[str, ConfigDef], key: str, where: str) -> UnknownConfig:
+    shown = key[:_LONGEST_GUESS]
+    if defs is not BROKER_CONFIGS:
+        near = difflib.get_close_matches(shown, defs, n=1)
+    else:
+        from ottla.metadata.config.kafka_keys import WITHOUT_EFFECT, guards
+
+        if guards(key):
+            return UnknownConfig(
+                "no key that protects a cluster, as this broker could not obey it "
+                "(keep its listeners on 127.0.0.1, or behind something that protects them)",
+                repr(shown),
+                where,
+            )
+        near = difflib.get_close_matches(shown, [*defs, *WITHOUT_EFFECT], n=1)
+    expected = f"{near[0]} (the nearest known key)" if near else "a known key"
+    return UnknownConfig(expected, repr(shown), where)
 
 
 def validate(defs: Mapping[str, ConfigDef], key: str, value: str) -> ConfigValue:
@@ -156,7 +173,7 @@ def resolve_broker_config(image: MetadataImage, broker: BrokerConfig) -> Effecti
     """The effective configuration of this broker, its object store's keys included."""
     layers = _broker_layers(image, broker)
     entries = {}
-    for name in {**BROKER_CONFIGS, **broker.static}:
+    for name in dict.fromkeys([*BROKER_CONFIGS, *(key for _, values in layers for key in values)]):
         definition = definition_of(BROKER_CONFIGS, name)
         synonym = (BrokerSynonym(name),)
         entries[name] = _winner(definition, _links(synonym, layers))
