@@ -52,13 +52,13 @@ class Transactions:
         self._append(marker(kind, PRODUCER, 0), Origin.COORDINATOR)
 
     def _append(self, batch: RecordBatch, origin: Origin) -> None:
-        def append(node: Node, topic: str) -> None:
-            hosted = node.partitions.find(topic, 0)
+        async def append(node: Node) -> None:
+            hosted = node.partitions.find(self._queue.topic, 0)
             now_ms = time.time_ns() // 1_000_000
             hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=now_ms, origin=origin)
             node.appended([hosted])
 
-        self._broker._call(append, self._queue.topic)
+        self._broker._call(append)
 
 
 def test_38_a_marker_is_passed_without_an_acknowledgement(broker: EmbeddedBroker) -> None:

@@ -115,11 +115,11 @@ def test_a_node_that_stops_says_so(nodes: Nodes) -> None:
     first = nodes.running[1]
     nodes.do(lambda: create_topic(first.cluster, "there", assignments={0: [2]}))
     nodes.stop(2)
-    image = nodes.do(first.store.poll)
+    image = nodes.do(first.metadata.poll)
     assert image.brokers[2].fenced
     assert image.topics_by_name["there"].partitions[0].leader == NO_LEADER
     nodes.start(2)
-    image = nodes.do(first.store.poll)
+    image = nodes.do(first.metadata.poll)
     assert not image.brokers[2].fenced
     assert image.topics_by_name["there"].partitions[0].leader == 2
 
@@ -164,14 +164,12 @@ def test_54_a_coordinator_that_moved_is_looked_up_again(nodes: Nodes) -> None:
     async def moved() -> list[m.StateResponse]:
         wait = m.InitializeState(key, here.services.groups().topics, 1, 7)
         before = await here.services.persister().ask(wait, m.StateResponse)
-        state = there.store.poll().topics_by_name[SHARE_GROUP_STATE_TOPIC]
-        there.store.propose(SetLeader(state.topic_id, 1, 1, (1,), (1,)))
-        # In this turn of the loop node 1 still believes that node 2 is the one to ask.
-        assert here.services.persister().leader_of(key) == 2
+        state = (await there.metadata.poll()).topics_by_name[SHARE_GROUP_STATE_TOPIC]
+        await there.metadata.change(SetLeader(state.topic_id, 1, 1, (1,), (1,)))
         return [before, await here.services.persister().ask(wait, m.StateResponse)]
 
     assert [answer.error for answer in nodes.call(moved())] == [ErrorCode.NONE] * 2
-    assert here.services.persister().leader_of(key) == 1
+    assert nodes.call(here.services.persister().leader_of(key)) == 1
     assert here.data.partitions_on_disk(SHARE_GROUP_STATE_TOPIC) == [1]
 
 

@@ -119,12 +119,12 @@ def test_case_28_49_transactions_wait_for_their_end_and_aborts_are_told(place: T
 def append(
     place: TierPlace, topic: str, batch: RecordBatch, origin: Origin = Origin.CLIENT
 ) -> None:
-    def run(node: Node, name: str) -> None:
-        hosted = node.partitions.find(name, 0)
+    async def run(node: Node) -> None:
+        hosted = node.partitions.find(topic, 0)
         hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=1, origin=origin)
         hosted.advance(hosted.log.log_end_offset)
 
-    place.broker._call(run, topic)
+    place.broker._call(run)
 
 
 def test_case_30_segments_without_times_are_not_too_old_at_once(place: TierPlace) -> None:
@@ -290,11 +290,11 @@ def test_case_42_deleted_records_leave_the_store(tmp_path: Path) -> None:
         topic = place.topic()
         place.cold(topic, 100)
 
-        def delete(node: Node, name: str) -> None:
-            hosted = node.partitions.find(name, 0)
+        async def delete(node: Node) -> None:
+            hosted = node.partitions.find(topic, 0)
             hosted.log.delete_records_before(2500)
 
-        place.broker._call(delete, topic)
+        place.broker._call(delete)
         eventually(lambda: len(place.keys(topic, ".log")) == 2, "two segments lie before")
         assert place.client.fetch_one(topic, 2499).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert batches_of(place.client.fetch_one(topic, 2500))[0].last_offset >= 2500

@@ -7,7 +7,6 @@ wrong and lives. After a repair and a restart everything that was acknowledged i
 from __future__ import annotations
 
 import errno
-import sqlite3
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -27,7 +26,6 @@ from ottla.wire.schema.delete_records import (
     DeleteRecordsTopic,
 )
 from ottla.wire.schema.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.wire.schema.init_producer_id import InitProducerIdRequest
 from ottla.wire.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.faults_client import PlainClient
 from tests.support.faults_disk import FaultyStorage
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PRODUCE, FETCH, CREATE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID = 0, 1, 19, 21, 22
+PRODUCE, FETCH, CREATE_TOPICS, DELETE_RECORDS = 0, 1, 19, 21
 ERRORS = (errno.EIO, errno.ENOSPC)
 
 
@@ -180,22 +178,3 @@ def test_a_log_start_that_cannot_be_written_is_an_answer(
         assert code == ErrorCode.KAFKA_STORAGE_ERROR
         disk.repair()
         assert broker.produce("orders", b"two") == ErrorCode.NONE
-
-
-def test_a_metadata_store_that_cannot_be_written_is_an_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("ottla.metadata.stores.sqlite.LOCK_TIMEOUT_SECONDS", 0.0)
-    with running(tmp_path, FaultyStorage(), monkeypatch) as broker:
-        assert broker.create("before") == ErrorCode.NONE
-        # Another process holds the database for longer than the broker waits for it.
-        with sqlite3.connect(tmp_path / "metadata.db", isolation_level=None) as other:
-            other.execute("BEGIN EXCLUSIVE")
-            assert broker.create("refused") == ErrorCode.KAFKA_STORAGE_ERROR
-            answer = broker.client.ask(INIT_PRODUCER_ID, 4, InitProducerIdRequest(None))
-            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert broker.produce("before", b"served") == ErrorCode.NONE
-            other.execute("ROLLBACK")
-        other.close()
-        assert broker.create("refused") == ErrorCode.NONE
-    assert any("takes no changes" in message for message in caplog.messages)

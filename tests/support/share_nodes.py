@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from inspect import isawaitable
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,7 +50,8 @@ class Nodes:
 
     def do(self, work: Callable[[], Any]) -> Any:
         async def run() -> Any:
-            return work()
+            result = work()
+            return await result if isawaitable(result) else result
 
         return self.call(run())
 
@@ -89,10 +91,11 @@ class Nodes:
 
     def set_leader(self, topic: str, partition: int, leader: int, *, by: int) -> None:
         """Proposed by one node; the other one does not know yet."""
-        store = self.running[by].store
+        metadata = self.running[by].metadata
         replicas = None if leader == NO_LEADER else (leader,)
-        topic_id = store.image.topics_by_name[topic].topic_id
-        self.do(lambda: store.propose(SetLeader(topic_id, partition, leader, replicas, replicas)))
+        topic_id = metadata.image.topics_by_name[topic].topic_id
+        change = SetLeader(topic_id, partition, leader, replicas, replicas)
+        self.do(lambda: metadata.change(change))
 
 
 def wait_for(done: Callable[[], bool]) -> None:

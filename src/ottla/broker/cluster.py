@@ -1,4 +1,4 @@
-"""The cluster as this node sees it and changes it: the image, who serves where, proposals."""
+"""The cluster as this node sees it and changes it: the image, who serves where, changes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
-from ottla.metadata.changes.apply import apply
-from ottla.metadata.errors import StoreError
+from ottla.metadata.errors import StoreBusy, StoreError
+from ottla.metadata.producer_ids import ProducerIds
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.metadata.changes.apply import Change
+    from ottla.metadata.changes.apply import Change, Decision
     from ottla.metadata.config.broker import BrokerConfig
     from ottla.metadata.image import Broker, Endpoint, MetadataImage
-    from ottla.metadata.stores.sqlite import SqliteMetadataStore
+    from ottla.metadata.metadata import Metadata
 
 logger = logging.getLogger(__name__)
 
@@ -25,15 +25,15 @@ logger = logging.getLogger(__name__)
 class Cluster:
     """What every node knows, and the configuration and id of this one."""
 
-    def __init__(self, store: SqliteMetadataStore, config: BrokerConfig) -> None:
-        self._store = store
+    def __init__(self, metadata: Metadata, config: BrokerConfig) -> None:
+        self._metadata = metadata
         self.config = config
         self.node_id = config.node_id
-        self._producer_ids = iter(range(0))
+        self._producer_ids = ProducerIds(metadata, self.node_id)
 
     @property
     def image(self) -> MetadataImage:
-        return self._store.image
+        return self._metadata.image
 
     def endpoints(self, listener: str) -> list[tuple[Broker, Endpoint]]:
         """The brokers that are up, with the address of their listener of this name."""
@@ -43,29 +43,35 @@ class Cluster:
             if not broker.fenced and listener in broker.listeners
         ]
 
-    def propose(self, change: Change) -> MetadataImage:
-        """Make a change to the cluster; it is durable, and this node has adopted it, on return."""
+    async def change(self, *steps: Change | Decision) -> MetadataImage:
+        """Change the cluster. On return it is durable, and this node has adopted it.
+
+        A refusal is its `ChangeRefused`, or what the decision raised; a store that cannot do it
+        is an `ApiError`.
+        """
         with _store_errors():
-            return self._store.propose(change)
+            return await self._metadata.change(*steps)
 
-    def try_out(self, change: Change) -> MetadataImage:
+    def try_out(self, *steps: Change | Decision) -> MetadataImage:
         """What a change would lead to."""
-        return apply(self.image, change)
+        return self._metadata.try_out(*steps)
 
-    def next_producer_id(self) -> int:
-        producer_id = next(self._producer_ids, None)
-        if producer_id is None:
-            with _store_errors():
-                self._producer_ids = iter(self._store.allocate_producer_ids(self.node_id))
-            producer_id = next(self._producer_ids)
-        return producer_id
+    async def next_producer_id(self) -> int:
+        with _store_errors():
+            return await self._producer_ids.next()
 
 
 @contextmanager
 def _store_errors() -> Iterator[None]:
-    """A failing metadata store (its disk is full, say) becomes an error response, not a crash."""
+    """A failing metadata store (its disk is full, say) becomes an error response, not a crash.
+
+    One whose lock another process holds is REQUEST_TIMED_OUT: nothing was changed, and clients
+    know that they may try again. Requests whose clients do not expect it translate it.
+    """
     try:
         yield
     except StoreError as error:
         logger.error("the metadata store takes no changes: %s", error)  # noqa: TRY400
-        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        busy = isinstance(error, StoreBusy)
+        code = ErrorCode.REQUEST_TIMED_OUT if busy else ErrorCode.KAFKA_STORAGE_ERROR
+        raise ApiError(code, str(error)) from error

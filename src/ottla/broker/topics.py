@@ -1,5 +1,8 @@
 """Creating, growing and deleting topics: the rules, and the change that is proposed.
 
+The rules are decisions: they are asked about the newest image of all nodes, in the transaction that
+makes the change, so that two requests at once cannot both succeed where one must fail.
+
 One node holds one replica of everything, so a replication factor of -1 or 1 is what there is;
 more replicas than brokers are refused as Kafka refuses them.
 """
@@ -31,10 +34,11 @@ from ottla.metadata.names import check_topic_name
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ottla.broker.cluster import Cluster
-    from ottla.metadata.image import Topic
+    from ottla.metadata.changes.apply import Change, Decision
+    from ottla.metadata.image import MetadataImage, Topic
 
     Assignment = tuple[tuple[int, ...], ...]
 
@@ -53,7 +57,7 @@ def refusal(error: ChangeRefused) -> ApiError:
     return ApiError(_CODES.get(type(error), ErrorCode.INVALID_REQUEST), str(error))
 
 
-def create_topic(
+async def create_topic(
     cluster: Cluster,
     name: str,
     *,
@@ -64,24 +68,39 @@ def create_topic(
     validate_only: bool = False,
 ) -> Topic:
     """Create a topic, or say why not. -1 takes the broker's default."""
-    configs = configs or {}
-    try:
+    overrides = dict(configs or {})
+    topic_id = random_topic_id()
+
+    def decide(image: MetadataImage) -> list[Change]:
         check_topic_name(name)
-        if cluster.image.topic(name) is not None:
+        if image.topic(name) is not None:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        assignment = _assignment(cluster, partitions, replication_factor, assignments or {})
-        if configs:
-            check_topic_configs(cluster.image, name, configs, cluster.config)
-        change = CreateTopic(name, random_topic_id(), assignment, dict(configs))
-        image = cluster.try_out(change) if validate_only else cluster.propose(change)
-    except ChangeRefused as error:
-        raise refusal(error) from error
-    except ConfigError as error:
-        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        assignment = _assignment(cluster, image, partitions, replication_factor, assignments or {})
+        if overrides:
+            check_topic_configs(image, name, overrides, cluster.config)
+        return [CreateTopic(name, topic_id, assignment, overrides)]
+
+    image = await decided(cluster, decide, validate_only=validate_only)
     return image.topics_by_name[name]
 
 
-def add_partitions(
+async def ensure_topic(
+    cluster: Cluster, name: str, *, partitions: int = -1, configs: Mapping[str, str] | None = None
+) -> Topic:
+    """The topic as it is, or as it is created; many may ask at once."""
+    topic = cluster.image.topic(name)
+    while topic is None:
+        try:
+            topic = await create_topic(cluster, name, partitions=partitions, configs=configs)
+        except ApiError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            # Somebody else created it; the refusal refreshed our image.
+            topic = cluster.image.topic(name)
+    return topic
+
+
+async def add_partitions(
     cluster: Cluster,
     name: str,
     count: int,
@@ -90,40 +109,58 @@ def add_partitions(
     validate_only: bool,
 ) -> None:
     """Grow a topic to `count` partitions."""
-    topic = existing(cluster, name)
-    have = len(topic.partitions)
-    if count <= have:
-        text = f"The topic has {have} partitions; it can only grow, not become {count}."
-        raise ApiError(ErrorCode.INVALID_PARTITIONS, text)
-    _check_count(count)
-    if assignments is not None and len(assignments) != count - have:
-        text = f"{count - have} partitions are new, {len(assignments)} assignments given."
-        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
-    if assignments is None:
-        assignment = _placed(cluster, count - have)
-    else:
-        assignment = tuple(tuple(replicas) for replicas in assignments)
-        _check_brokers(cluster, assignment)
-    try:
-        change = AddPartitions(topic.topic_id, assignment)
-        if validate_only:
-            cluster.try_out(change)
+
+    def decide(image: MetadataImage) -> list[Change]:
+        topic = existing(image, name)
+        have = len(topic.partitions)
+        if count <= have:
+            text = f"The topic has {have} partitions; it can only grow, not become {count}."
+            raise ApiError(ErrorCode.INVALID_PARTITIONS, text)
+        _check_count(count)
+        if assignments is not None and len(assignments) != count - have:
+            text = f"{count - have} partitions are new, {len(assignments)} assignments given."
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        if assignments is None:
+            assignment = _placed(cluster, image, count - have)
         else:
-            cluster.propose(change)
+            assignment = tuple(tuple(replicas) for replicas in assignments)
+            _check_brokers(image, assignment)
+        return [AddPartitions(topic.topic_id, assignment)]
+
+    await decided(cluster, decide, validate_only=validate_only)
+
+
+async def delete_topic(cluster: Cluster, find: Callable[[MetadataImage], Topic]) -> Topic:
+    """Delete the topic that `find` finds or misses with an `ApiError`; returns what it was."""
+    found: list[Topic] = []
+
+    def decide(image: MetadataImage) -> list[Change]:
+        topic = find(image)
+        if topic.internal:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic.name}' is the broker's own.")
+        if not cluster.config.get_bool("delete.topic.enable"):
+            raise ApiError(ErrorCode.POLICY_VIOLATION, "delete.topic.enable is false.")
+        found.append(topic)
+        return [DeleteTopic(topic.topic_id)]
+
+    await decided(cluster, decide)
+    return found[-1]
+
+
+async def decided(
+    cluster: Cluster, decide: Decision, *, validate_only: bool = False
+) -> MetadataImage:
+    """The image after what was decided, or what it would be; every refusal is an `ApiError`."""
+    try:
+        return cluster.try_out(decide) if validate_only else await cluster.change(decide)
     except ChangeRefused as error:
         raise refusal(error) from error
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
-def delete_topic(cluster: Cluster, topic: Topic) -> None:
-    if topic.internal:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic.name}' is the broker's own.")
-    if not cluster.config.get_bool("delete.topic.enable"):
-        raise ApiError(ErrorCode.POLICY_VIOLATION, "delete.topic.enable is false.")
-    cluster.propose(DeleteTopic(topic.topic_id))
-
-
-def existing(cluster: Cluster, name: str) -> Topic:
-    topic = cluster.image.topic(name)
+def existing(image: MetadataImage, name: str) -> Topic:
+    topic = image.topic(name)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
     return topic
@@ -131,6 +168,7 @@ def existing(cluster: Cluster, name: str) -> Topic:
 
 def _assignment(
     cluster: Cluster,
+    image: MetadataImage,
     partitions: int,
     replication_factor: int,
     assignments: Mapping[int, Sequence[int]],
@@ -143,7 +181,7 @@ def _assignment(
             text = "Replica assignments must be for partitions 0, 1, 2, ..."
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         given = tuple(tuple(assignments[index]) for index in range(len(assignments)))
-        _check_brokers(cluster, given)
+        _check_brokers(image, given)
         return given
     if partitions == -1:
         partitions = cluster.config.get_int("num.partitions")
@@ -153,7 +191,7 @@ def _assignment(
     if replication_factor not in (-1, 1):
         text = f"Replication factor {replication_factor}: Ottla keeps one replica of a partition."
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
-    return _placed(cluster, partitions)
+    return _placed(cluster, image, partitions)
 
 
 def _check_count(partitions: int) -> None:
@@ -163,15 +201,15 @@ def _check_count(partitions: int) -> None:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, text)
 
 
-def _placed(cluster: Cluster, count: int) -> Assignment:
+def _placed(cluster: Cluster, image: MetadataImage, count: int) -> Assignment:
     """Partitions in turn on the brokers that are up, beginning with this one."""
-    nodes = sorted(broker.node_id for broker in cluster.image.brokers.values() if not broker.fenced)
+    nodes = sorted(broker.node_id for broker in image.brokers.values() if not broker.fenced)
     start = nodes.index(cluster.node_id)
     return tuple((nodes[(start + index) % len(nodes)],) for index in range(count))
 
 
-def _check_brokers(cluster: Cluster, assignment: Assignment) -> None:
-    known = set(cluster.image.brokers)
+def _check_brokers(image: MetadataImage, assignment: Assignment) -> None:
+    known = set(image.brokers)
     for replicas in assignment:
         if not replicas or not set(replicas) <= known or len(replicas) > 1:
             text = f"Each partition takes one of brokers {sorted(known)}, not {list(replicas)}."

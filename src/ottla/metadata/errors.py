@@ -97,12 +97,6 @@ class ClusterIdFixed(ChangeRefused):
     summary = "cluster id is fixed"
 
 
-class VersionConflict(MetadataError):
-    """The image moved on since the caller read it: read again, decide again, propose again."""
-
-    summary = "version conflict"
-
-
 class StoreError(MetadataError):
     """The store itself cannot serve."""
 
@@ -125,6 +119,12 @@ class StoreUnavailable(StoreError):
     """The file cannot be opened, locked or written; what was proposed may be tried again."""
 
     summary = "metadata store unavailable"
+
+
+class StoreBusy(StoreUnavailable):
+    """Another process holds the store's lock for longer than a change waits; nothing changed."""
+
+    summary = "metadata store busy"
 
 
 class ConfigError(MetadataError):

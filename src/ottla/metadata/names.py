@@ -31,13 +31,17 @@ INTERNAL_TOPICS: Final = frozenset(
 
 def check_topic_name(name: str) -> str:
     """Return the name, or raise `InvalidTopicName`."""
-    if name in {".", ".."} or _LEGAL.fullmatch(name) is None:
+    if not is_legal(name):
         raise InvalidTopicName(
             f"1 to {MAX_TOPIC_NAME_LENGTH} characters of [A-Za-z0-9._-], not '.' or '..'",
             _shown(name),
             "topic name",
         )
     return name
+
+
+def is_legal(name: str) -> bool:
+    return name not in {".", ".."} and _LEGAL.fullmatch(name) is not None
 
 
 def collision_key(name: str) -> str:

@@ -16,7 +16,7 @@ import tempfile
 import threading
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.running.node import Node
 from ottla.broker.running.run import new_event_loop
@@ -24,7 +24,7 @@ from ottla.broker.topics import create_topic, delete_topic, existing
 from ottla.metadata.config.broker import load_broker_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
     from types import TracebackType
 
 # Tests start and stop groups all the time; waiting three seconds for more members helps nobody.
@@ -101,24 +101,19 @@ class EmbeddedBroker:
         self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:
         """Create a topic; the same as any admin client would, without one."""
-        create = partial(create_topic, partitions=partitions, configs=configs)
-        self._call(lambda node, topic: create(node.cluster, topic), name)
-
-    def delete_topic(self, name: str) -> None:
         self._call(
-            lambda node, topic: delete_topic(node.cluster, existing(node.cluster, topic)), name
+            lambda node: create_topic(node.cluster, name, partitions=partitions, configs=configs)
         )
 
-    def _call(self, function: Callable[[Node, str], object], name: str) -> None:
+    def delete_topic(self, name: str) -> None:
+        self._call(lambda node: delete_topic(node.cluster, partial(existing, name=name)))
+
+    def _call(self, function: Callable[[Node], Coroutine[Any, Any, object]]) -> None:
         """Run a function of the broker in its own thread; what it raises is raised here."""
         node, loop = self._node, self._loop
         if node is None or loop is None:
             raise RuntimeError("the broker is not running; use it in a with block")
-
-        async def call() -> None:
-            function(node, name)
-
-        asyncio.run_coroutine_threadsafe(call(), loop).result()
+        asyncio.run_coroutine_threadsafe(function(node), loop).result()
 
     def stop(self) -> None:
         """Stops cleanly; a temporary directory is removed."""

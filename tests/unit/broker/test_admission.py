@@ -36,7 +36,7 @@ PRODUCE = 0
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
     config = load_broker_config(sets=["listeners=PLAINTEXT://127.0.0.1:0"])
     node = await Node.start(config, tmp_path)
-    create_topic(node.cluster, TOPIC, partitions=1)
+    await create_topic(node.cluster, TOPIC, partitions=1)
     yield node
     await node.stop()
 
@@ -269,7 +269,7 @@ async def test_metrics(node: Node) -> None:
     }
     assert "transactions" not in vars(node)
     service = node.services.transactions()
-    service.coordinator_of("id")
+    await service.coordinator_of("id")
     begun = await service.ask("id", m.InitProducerId("id", 50, 9), m.InitProducerIdResponse)
     assert samples(node)["Empty"] == 1
     joining = m.AddPartitions("id", 9, begun.producer_epoch, frozenset({(TOPIC, 0)}))

@@ -79,7 +79,7 @@ async def some_transactions(node: Node) -> None:
 async def test_compaction_keeps_what_transactions_decided(tmp_path: Path) -> None:
     ok, unstable = ErrorCode.NONE, ErrorCode.UNSTABLE_OFFSET_COMMIT
     async with started(tmp_path) as node:
-        node.services.groups().coordinator_of("g")
+        await node.services.groups().coordinator_of("g")
         log = node.services.groups().partition_of("g").log
         once = Transactional(1, 0)
         await commit(node, 1, 7, once)

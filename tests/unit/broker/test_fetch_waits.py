@@ -27,7 +27,7 @@ async def test_what_is_written_before_the_wait_begins_is_not_waited_for(tmp_path
     config = load_broker_config(sets=["listeners=PLAINTEXT://127.0.0.1:0"])
     node = await Node.start(config, tmp_path, ephemeral=True)
     try:
-        create_topic(node.cluster, "orders", partitions=1)
+        await create_topic(node.cluster, "orders", partitions=1)
         partition = node.partitions.find("orders", 0)
         wanted = FetchTopic("orders", partitions=[FetchPartition(partition_max_bytes=1000)])
         request = FetchRequest(max_wait_ms=LONG_MS, min_bytes=1, topics=[wanted])

@@ -30,16 +30,7 @@ if TYPE_CHECKING:
 
 PATIENCE: Final = 30
 HOUR_MS: Final = 3_600_000
-# Kafka's, and nobody reads them here: they are to go from the table of keys.
-UNREAD: Final = {
-    "log.cleaner.dedupe.buffer.size",
-    "log.cleaner.io.max.bytes.per.second",
-    "max.connection.creation.rate",
-    "remote.log.manager.follower.thread.pool.size",
-}
-DYNAMIC: Final = {
-    key for key, definition in BROKER_CONFIGS.items() if definition.dynamic and key not in UNREAD
-}
+DYNAMIC: Final = {key for key, definition in BROKER_CONFIGS.items() if definition.dynamic}
 OF_TOPICS: Final = {
     synonym.key: topic_key
     for topic_key, definition in TOPIC_CONFIGS.items()
@@ -83,7 +74,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 
 
 async def alter(node: Node, key: str, value: str | None) -> None:
-    node.cluster.propose(SetConfigs(ResourceType.BROKER, "", {key: value}))
+    await node.cluster.change(SetConfigs(ResourceType.BROKER, "", {key: value}))
 
 
 def values_of(settings: Settings) -> dict[str, Any]:
@@ -110,7 +101,7 @@ async def test_a_live_setting_is_read_again(node: Node, key: str) -> None:
 @pytest.mark.parametrize("key", sorted(DYNAMIC & OF_TOPICS.keys()))
 async def test_a_default_of_topics_changes_open_logs(node: Node, key: str) -> None:
     topic_key = OF_TOPICS[key]
-    create_topic(node.cluster, "orders")
+    await create_topic(node.cluster, "orders")
     log = node.partitions.find("orders", 0).log
     told = resolve_topic_config(node.cluster.image, "orders", node.config)[topic_key].value
     before = log.config
@@ -145,7 +136,7 @@ async def test_the_compactor_is_woken_by_a_shorter_pause(
 
 
 async def test_producers_expire_by_the_altered_time(node: Node) -> None:
-    create_topic(node.cluster, "orders")
+    await create_topic(node.cluster, "orders")
     hosted = node.partitions.find("orders", 0)
     old = node.clock.wall_ms() - HOUR_MS
     batch = batch_of(b"1", producer_id=7, epoch=0, sequence=0, timestamps=[old])

@@ -55,7 +55,7 @@ def lazies(node: Node) -> dict[str, Lazy[Any]]:
 
 
 async def test_a_service_is_made_once_and_only_when_asked_for(node: Node) -> None:
-    create_topic(node.cluster, "orders")
+    await create_topic(node.cluster, "orders")
     assert {name for name, one in lazies(node).items() if one.made is not None} == set()
     assert node.services.groups() is node.services.groups()
     assert {name for name, one in lazies(node).items() if one.made is not None} == {"groups"}
@@ -85,6 +85,6 @@ async def test_a_service_that_fails_does_not_keep_others_from_following(
 
     monkeypatch.setattr(node.partitions, "image_changed", noted)
     with caplog.at_level(logging.ERROR):
-        create_topic(node.cluster, "orders")
+        await create_topic(node.cluster, "orders")
     assert told == ["groups", "logs"]
     assert "a fault of the groups" in caplog.text

@@ -18,9 +18,9 @@ from ottla.metadata.changes.nodes import SetClusterId
 from ottla.metadata.changes.topics import CreateTopic
 from ottla.metadata.errors import (
     CorruptStore,
+    StoreBusy,
     StoreUnavailable,
     UnsupportedSchema,
-    VersionConflict,
 )
 from ottla.metadata.image import MetadataImage, random_topic_id
 from ottla.metadata.stores.sqlite import MEMORY, SCHEMA_VERSION, SqliteMetadataStore
@@ -28,6 +28,7 @@ from ottla.metadata.stores.sqlite import MEMORY, SCHEMA_VERSION, SqliteMetadataS
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ottla.metadata.changes.apply import Change
     from ottla.metadata.stores.store import MetadataStore
 
 KILLED = """
@@ -35,7 +36,7 @@ import sys
 from ottla.metadata.changes.configs import SetFeature
 from ottla.metadata.stores.sqlite import SqliteMetadataStore
 store = SqliteMetadataStore(sys.argv[1], cluster_id="c", snapshot_interval=7)
-level = store.image.features.get("level", 0)
+level = store.snapshot().features.get("level", 0)
 while True:
     level += 1
     store.propose(SetFeature("level", level), SetFeature("again", level))
@@ -44,10 +45,12 @@ while True:
 
 SHARED = """
 import sys
+from ottla.metadata.changes.nodes import AllocateProducerIds
 from ottla.metadata.stores.sqlite import SqliteMetadataStore
 store = SqliteMetadataStore(sys.argv[1])
-blocks = [store.allocate_producer_ids(int(sys.argv[2]), 10) for _ in range(20)]
-print(store.image.cluster_id, *(block.start for block in blocks))
+take = AllocateProducerIds(int(sys.argv[2]), 10)
+ends = [store.propose(take).next_producer_id for _ in range(20)]
+print(store.snapshot().cluster_id, *(end - 10 for end in ends))
 store.close()
 """
 
@@ -61,7 +64,7 @@ def test_a_copy_taken_at_any_time_opens_to_a_prefix(tmp_path: Path) -> None:
     history = {0: apply(MetadataImage(), SetClusterId("c"))}
     for number in range(40):
         store.propose(CreateTopic(f"t{number}", random_topic_id(), ((1,),)))
-        history[len(history)] = store.image
+        history[len(history)] = store.snapshot()
         copy = tmp_path / f"copy{number}.db"
         shutil.copy(database, copy)
         log = wal.read_bytes()
@@ -69,9 +72,9 @@ def test_a_copy_taken_at_any_time_opens_to_a_prefix(tmp_path: Path) -> None:
         copy.with_name(copy.name + "-wal").write_bytes(torn)
         reopened = SqliteMetadataStore(copy, cluster_id="c")
         if torn is log:
-            assert reopened.image == store.image
+            assert reopened.snapshot() == store.snapshot()
         else:
-            assert reopened.image == history[reopened.image.version - 1]
+            assert reopened.snapshot() == history[reopened.snapshot().version - 1]
         reopened.close()
     store.close()
 
@@ -91,7 +94,7 @@ def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
         process.wait()
         process.stdout.close()
         store = SqliteMetadataStore(path)
-        levels = store.image.features
+        levels = store.snapshot().features
         store.close()
         # One more proposal may have been committed and not yet printed.
         assert levels["level"] in {answered, answered + 1}
@@ -114,27 +117,45 @@ def test_processes_that_start_at_once_make_one_cluster(tmp_path: Path) -> None:
     assert starts == list(range(0, 600, 10))
 
 
-def test_concurrent_compare_and_set_loses_no_update(tmp_path: Path) -> None:
-    def count(store: SqliteMetadataStore) -> None:
-        done = 0
-        while done < 25:
-            image = store.poll()
-            level = image.features.get("counter", 0)
-            try:
-                store.propose(SetFeature("counter", level + 1), expected_version=image.version)
-            except VersionConflict:
-                continue
-            done += 1
+def test_decisions_of_two_nodes_lose_no_update(tmp_path: Path) -> None:
+    def one_more(image: MetadataImage) -> list[Change]:
+        return [SetFeature("counter", image.features.get("counter", 0) + 1)]
 
-    stores = [SqliteMetadataStore(tmp_path / "m.db") for _ in range(2)]
-    threads = [threading.Thread(target=count, args=(store,)) for store in stores * 2]
+    def count() -> None:
+        store = SqliteMetadataStore(tmp_path / "m.db")
+        for _ in range(25):
+            store.propose(one_more)
+        store.close()
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [store.poll().features["counter"] for store in stores] == [100, 100]
-    for store in stores:
-        store.close()
+    store = SqliteMetadataStore(tmp_path / "m.db")
+    assert store.snapshot().features["counter"] == 100
+    store.close()
+
+
+def test_a_decision_for_nothing_writes_nothing(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(tmp_path / "m.db")
+    before = store.snapshot()
+    assert store.propose(lambda image: []) is before
+    store.close()
+
+
+def test_a_decision_that_raises_changes_nothing_and_sees_the_other_nodes(tmp_path: Path) -> None:
+    one, other = (SqliteMetadataStore(tmp_path / "m.db") for _ in range(2))
+    other.propose(SetFeature("f", 1))
+
+    def refuse(image: MetadataImage) -> list[Change]:
+        raise LookupError(f"f is {image.features['f']}")
+
+    with pytest.raises(LookupError, match="f is 1"):
+        one.propose(SetFeature("g", 1), refuse)
+    assert one.snapshot() == other.snapshot() == other.poll()
+    one.close()
+    other.close()
 
 
 def test_old_changes_go_when_the_snapshot_has_them(tmp_path: Path) -> None:
@@ -153,23 +174,12 @@ def test_every_proposal_is_synced(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_watch_ends() -> None:
-    store = SqliteMetadataStore(MEMORY)
-    seen: list[tuple[int, int]] = []
-    end = store.watch(lambda before, after: seen.append((before.version, after.version)))
-    store.propose(SetFeature("f", 1), SetFeature("f", 2))
-    end()
-    store.propose(SetFeature("f", 3))
-    store.close()
-    assert seen == [(1, 3)]
-
-
 def test_ephemeral_stores_share_nothing() -> None:
     one: MetadataStore = SqliteMetadataStore(MEMORY)
     other: MetadataStore = SqliteMetadataStore(MEMORY)
-    one.propose(SetFeature("f", 1))
+    one.propose(SetFeature("f", 1), wait=1.0)
     assert other.poll().features == {}
-    assert one.image.cluster_id != other.image.cluster_id
+    assert one.snapshot().cluster_id != other.snapshot().cluster_id
     one.close()
     other.close()
 
@@ -246,13 +256,13 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_a_full_disk_changes_nothing_and_can_be_tried_again(tmp_path: Path) -> None:
     store = SqliteMetadataStore(tmp_path / "m.db")
-    before = store.image
+    before = store.snapshot()
     many = [CreateTopic(f"t{n}", random_topic_id(), ((1,),) * 100) for n in range(20)]
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreUnavailable, match="full"):
         store.propose(*many)
-    assert store.image is before
+    assert store.snapshot() is before
     assert store.poll() == before
     store._connection.execute("PRAGMA max_page_count = 1000000")
     assert len(store.propose(*many).topics_by_name) == 20
@@ -261,11 +271,10 @@ def test_a_full_disk_changes_nothing_and_can_be_tried_again(tmp_path: Path) -> N
 
 def test_a_lock_that_does_not_go_is_not_waited_for_without_end(tmp_path: Path) -> None:
     store = SqliteMetadataStore(tmp_path / "m.db")
-    store._connection.execute("PRAGMA busy_timeout = 1")
     stuck = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
     stuck.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreUnavailable, match="locked"):
-        store.propose(SetFeature("f", 1))
+    with pytest.raises(StoreBusy, match=r"m\.db.*locked \(`fuser -v`"):
+        store.propose(SetFeature("f", 1), wait=0.001)
     stuck.execute("ROLLBACK")
     stuck.close()
     assert store.propose(SetFeature("f", 1)).features == {"f": 1}

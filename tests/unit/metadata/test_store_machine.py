@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ottla.metadata.changes.apply import Change, apply
-from ottla.metadata.changes.nodes import AllocateProducerIds, SetClusterId
-from ottla.metadata.errors import ChangeRefused, MetadataError, VersionConflict
+from ottla.metadata.changes.apply import Change, Decision, apply
+from ottla.metadata.changes.nodes import SetClusterId
+from ottla.metadata.errors import ChangeRefused, MetadataError
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.stores.sqlite import SqliteMetadataStore
 from tests.support.metadata_changes import changes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _nodes = st.integers(0, 1)
 _proposals = st.lists(changes(), max_size=3)
@@ -27,21 +31,13 @@ class TwoNodesOneFile(RuleBasedStateMachine):
         self.directory = tempfile.TemporaryDirectory()
         self.model = apply(MetadataImage(), SetClusterId("the cluster"))
         self.history = {self.model.version: self.model}
-        self.seen: list[list[int]] = [[], []]
-        self.stores = [self._open(0), self._open(1)]
+        self.stores = [self._open(), self._open()]
 
-    def _open(self, node: int) -> SqliteMetadataStore:
+    def _open(self) -> SqliteMetadataStore:
         # Snapshots so often that nodes fall behind them and that a proposal can span two.
-        store = SqliteMetadataStore(
+        return SqliteMetadataStore(
             Path(self.directory.name, "metadata.db"), cluster_id="the cluster", snapshot_interval=2
         )
-        store.watch(lambda before, after: self._moved(node, before, after))
-        self.seen[node] = [store.image.version]
-        return store
-
-    def _moved(self, node: int, before: MetadataImage, after: MetadataImage) -> None:
-        assert before.version == self.seen[node][-1] < after.version
-        self.seen[node].append(after.version)
 
     def _fold(self, proposal: list[Change]) -> type[ChangeRefused] | None:
         image = self.model
@@ -58,52 +54,47 @@ class TwoNodesOneFile(RuleBasedStateMachine):
 
     @rule(node=_nodes, proposal=_proposals)
     def propose(self, node: int, proposal: list[Change]) -> None:
-        refused = self._fold(proposal)
-        self._try(node, proposal, None, refused)
+        self._try(node, proposal, self._fold(proposal))
 
     @rule(node=_nodes, proposal=_proposals)
-    def compare_and_set(self, node: int, proposal: list[Change]) -> None:
-        expected = self.stores[node].image.version
-        stale = expected != self.model.version
-        self._try(node, proposal, expected, VersionConflict if stale else self._fold(proposal))
+    def decide(self, node: int, proposal: list[Change]) -> None:
+        """A decision sees what the other node changed, and its changes meet the same image."""
+        newest = self.model
+
+        def decision(image: MetadataImage) -> list[Change]:
+            assert image == newest
+            return proposal
+
+        self._try(node, [decision], self._fold(proposal))
 
     def _try(
         self,
         node: int,
-        proposal: list[Change],
-        expected_version: int | None,
+        proposal: Sequence[Change | Decision],
         error: type[MetadataError] | None,
     ) -> None:
         store = self.stores[node]
         if error is None:
-            assert store.propose(*proposal, expected_version=expected_version) == self.model
+            assert store.propose(*proposal) == self.model
         else:
             with pytest.raises(error):
-                store.propose(*proposal, expected_version=expected_version)
-        assert store.image == self.model
+                store.propose(*proposal)
+        assert store.snapshot() == self.model
 
     @rule(node=_nodes)
     def poll(self, node: int) -> None:
         assert self.stores[node].poll() == self.model
 
-    @rule(node=_nodes, count=st.integers(1, 5))
-    def allocate_producer_ids(self, node: int, count: int) -> None:
-        block = self.stores[node].allocate_producer_ids(node, count)
-        assert block == range(self.model.next_producer_id, self.model.next_producer_id + count)
-        assert self._fold([AllocateProducerIds(node, count)]) is None
-        assert self.stores[node].image == self.model
-
     @rule(node=_nodes)
     def reopen(self, node: int) -> None:
         self.stores[node].close()
-        self.stores[node] = self._open(node)
-        assert self.stores[node].image == self.model
+        self.stores[node] = self._open()
+        assert self.stores[node].snapshot() == self.model
 
     @invariant()
     def images_are_of_the_history(self) -> None:
-        for node, store in enumerate(self.stores):
-            assert store.image == self.history[store.image.version]
-            assert self.seen[node][-1] == store.image.version
+        for store in self.stores:
+            assert store.snapshot() == self.history[store.snapshot().version]
 
     def teardown(self) -> None:
         for store in self.stores:

@@ -124,10 +124,10 @@ class GroupService:
         except ApiError as error:
             logger.warning("what groups know of deleted topics stays: %s", error)
 
-    def coordinator_of(self, group_id: str) -> int:
+    async def coordinator_of(self, group_id: str) -> int:
         """The node that coordinates the group; makes the internal topic if need be."""
         config = self._cluster.config
-        topic = self._service.ensure_topic(
+        topic = await self._service.ensure_topic(
             config.get_int("offsets.topic.num.partitions"),
             {
                 "cleanup.policy": "compact",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ottla.broker.coordinators.log import InternalTopicLog
 from ottla.broker.errors import ApiError
-from ottla.broker.topics import create_topic
+from ottla.broker.topics import ensure_topic
 from ottla.coordination.partitioner import partition_for
 from ottla.coordination.runtime import CoordinatorError, CoordinatorRuntime
 from ottla.wire.error_codes import ErrorCode
@@ -71,20 +71,15 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
                 del self._loads[index]
                 self._runtime.unload(index)
 
-    def ensure_topic(self, partitions: int, configs: Mapping[str, str]) -> Topic:
-        """The topic, made if it is not there yet."""
-        topic = self._cluster.image.topic(self.topic_name)
-        if topic is not None:
-            return topic
+    async def ensure_topic(self, partitions: int, configs: Mapping[str, str]) -> Topic:
+        """The topic, created if it is not there yet; never waits if it is."""
         try:
-            return create_topic(
+            return await ensure_topic(
                 self._cluster, self.topic_name, partitions=partitions, configs=configs
             )
         except ApiError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
-        # Another node was quicker; being refused is how this one has heard of it.
-        return self._cluster.image.topics_by_name[self.topic_name]
+            # Whatever keeps us from creating it now, clients look for their coordinator again.
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
 
     def index_of(self, key: str) -> int:
         """The partition that owns a key; NOT_COORDINATOR if it is not led here."""

@@ -82,10 +82,10 @@ class TransactionService:
         if before.topics_by_name is not after.topics_by_name:
             self._service.leaders_changed(after)
 
-    def coordinator_of(self, transactional_id: str) -> int:
+    async def coordinator_of(self, transactional_id: str) -> int:
         """The node that coordinates the id; makes the internal topic if need be."""
         config = self._cluster.config
-        topic = self._service.ensure_topic(
+        topic = await self._service.ensure_topic(
             config.get_int("transaction.state.log.num.partitions"),
             {
                 "cleanup.policy": "compact",
@@ -134,7 +134,7 @@ class TransactionService:
     async def join(self, request: m.AddPartitions) -> dict[m.Partition, ErrorCode]:
         """What the transaction's coordinator, here or elsewhere, says of each partition."""
         try:
-            coordinator = self.coordinator_of(request.transactional_id)
+            coordinator = await self.coordinator_of(request.transactional_id)
             if coordinator != self._cluster.node_id:
                 return await self._join_there(coordinator, request)
             answer = await self.add_partitions(request)

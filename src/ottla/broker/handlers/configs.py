@@ -10,11 +10,13 @@ Before v1 only client metrics could be asked for.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
-from ottla.broker.topics import existing
+from ottla.broker.topics import decided, existing
 from ottla.metadata.changes.configs import SetConfigs
+from ottla.metadata.config.broker import warn_without_effect
 from ottla.metadata.config.checks import (
     check_broker_configs,
     check_group_configs,
@@ -31,7 +33,6 @@ from ottla.metadata.config.values import (
     resolve_topic_config,
     subtract_from_list,
 )
-from ottla.metadata.errors import ConfigError
 from ottla.metadata.image import CLUSTER_DEFAULT, ResourceType
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -59,12 +60,20 @@ from ottla.wire.schema.list_config_resources import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ottla.broker.cluster import Cluster
     from ottla.broker.serving.context import RequestContext
+    from ottla.metadata.changes.apply import Change
     from ottla.metadata.config.types import ConfigDef
     from ottla.metadata.config.values import ConfigEntry, EffectiveConfig
+    from ottla.metadata.image import MetadataImage
+    from ottla.wire.schema.alter_configs import AlterConfigsResource
+    from ottla.wire.schema.incremental_alter_configs import (
+        AlterConfigsResource as IncrementalAlterConfigsResource,
+    )
+
+    Configs = Mapping[str, str | None]
 
 DEFINITIONS = {
     ResourceType.TOPIC: TOPIC_CONFIGS,
@@ -88,7 +97,7 @@ def _describe(
 ) -> DescribeConfigsResult:
     kind, name = resource.resource_type, resource.resource_name
     try:
-        entries = _effective(cluster, _resource_type(kind), name)
+        entries = _effective(cluster, cluster.image, _resource_type(kind), name)
     except ApiError as error:
         return DescribeConfigsResult(error.code, str(error), kind, name)
     wanted = resource.configuration_keys
@@ -105,16 +114,18 @@ def _describe(
     )
 
 
-def _effective(cluster: Cluster, kind: ResourceType, name: str) -> EffectiveConfig:
+def _effective(
+    cluster: Cluster, image: MetadataImage, kind: ResourceType, name: str
+) -> EffectiveConfig:
     match kind:
         case ResourceType.TOPIC:
-            existing(cluster, name)
-            return resolve_topic_config(cluster.image, name, cluster.config)
+            existing(image, name)
+            return resolve_topic_config(image, name, cluster.config)
         case ResourceType.GROUP:
-            return resolve_group_config(cluster.image, name, cluster.config)
+            return resolve_group_config(image, name, cluster.config)
         case ResourceType.BROKER:
             _check_broker(cluster, name)
-            return resolve_broker_config(cluster.image, cluster.config)
+            return resolve_broker_config(image, cluster.config)
 
 
 def _described(
@@ -137,45 +148,39 @@ def _described(
     )
 
 
-def alter_configs(
+async def alter_configs(
     context: RequestContext, request: AlterConfigsRequest, cluster: Cluster
 ) -> AlterConfigsResponse:
-    results = []
-    for resource in request.resources:
-        kind, name = resource.resource_type, resource.resource_name
-        try:
-            resource_type = _resource_type(kind)
-            old = cluster.image.configs_of(resource_type, name)
-            new = {config.name: config.value for config in resource.configs}
-            change: dict[str, str | None] = {**dict.fromkeys(old), **new}
-            _alter(cluster, resource_type, name, change, validate_only=request.validate_only)
-        except ApiError as error:
-            results.append(AlterResult(error.code, str(error), kind, name))
-        else:
-            results.append(AlterResult(ErrorCode.NONE, None, kind, name))
-    return AlterConfigsResponse(responses=results)
+    async def alter(resource: AlterConfigsResource) -> AlterResult:
+        new = {config.name: config.value for config in resource.configs}
+
+        def changes(image: MetadataImage, kind: ResourceType) -> Configs:
+            return {**dict.fromkeys(image.configs_of(kind, resource.resource_name)), **new}
+
+        code, message = await _alter(cluster, resource, changes, request.validate_only)
+        return AlterResult(code, message, resource.resource_type, resource.resource_name)
+
+    return AlterConfigsResponse(responses=await asyncio.gather(*map(alter, request.resources)))
 
 
-def incremental_alter_configs(
+async def incremental_alter_configs(
     context: RequestContext, request: IncrementalAlterConfigsRequest, cluster: Cluster
 ) -> IncrementalAlterConfigsResponse:
-    results = []
-    for resource in request.resources:
-        kind, name = resource.resource_type, resource.resource_name
-        try:
-            resource_type = _resource_type(kind)
-            effective = _effective(cluster, resource_type, name)
-            defs = DEFINITIONS[resource_type]
-            change = {c.name: _altered(c, defs, effective) for c in resource.configs}
-            if len(change) != len(resource.configs):
+    async def alter(resource: IncrementalAlterConfigsResource) -> IncrementalAlterResult:
+        def changes(image: MetadataImage, kind: ResourceType) -> Configs:
+            effective = _effective(cluster, image, kind, resource.resource_name)
+            defs = DEFINITIONS[kind]
+            altered = {c.name: _altered(c, defs, effective) for c in resource.configs}
+            if len(altered) != len(resource.configs):
                 raise ApiError(ErrorCode.INVALID_REQUEST, "A key is altered twice.")
-            _alter(cluster, resource_type, name, change, validate_only=request.validate_only)
-        except (ApiError, ConfigError) as error:
-            code = error.code if isinstance(error, ApiError) else ErrorCode.INVALID_CONFIG
-            results.append(IncrementalAlterResult(code, str(error), kind, name))
-        else:
-            results.append(IncrementalAlterResult(ErrorCode.NONE, None, kind, name))
-    return IncrementalAlterConfigsResponse(responses=results)
+            return altered
+
+        code, message = await _alter(cluster, resource, changes, request.validate_only)
+        return IncrementalAlterResult(code, message, resource.resource_type, resource.resource_name)
+
+    return IncrementalAlterConfigsResponse(
+        responses=await asyncio.gather(*map(alter, request.resources))
+    )
 
 
 def list_config_resources(
@@ -200,13 +205,14 @@ def list_config_resources(
 def _altered(
     config: AlterableConfig, defs: Mapping[str, ConfigDef], effective: EffectiveConfig
 ) -> str | None:
-    """The value a key gets; None removes its override."""
-    definition = definition_of(defs, config.name)
+    """The value a key gets; None removes its override, if it has one: Kafka's tools do not ask."""
     if config.config_operation == 1:
         return None
+    definition = definition_of(defs, config.name)
     if config.value is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"No value given for {config.name}.")
-    current = effective[config.name].value or ""
+    entry = effective.get(config.name)
+    current = "" if entry is None else entry.value or ""
     match config.config_operation:
         case 0:
             return config.value
@@ -217,30 +223,45 @@ def _altered(
     raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation {config.config_operation}.")
 
 
-def _alter(
+async def _alter(
     cluster: Cluster,
-    kind: ResourceType,
-    name: str,
-    change: Mapping[str, str | None],
-    *,
+    resource: AlterConfigsResource | IncrementalAlterConfigsResource,
+    changes: Callable[[MetadataImage, ResourceType], Configs],
     validate_only: bool,
-) -> None:
-    merged = {**cluster.image.configs_of(kind, name), **change}
-    after = {key: value for key, value in merged.items() if value is not None}
+) -> tuple[ErrorCode, str | None]:
+    """Makes the changes to the overrides as they are then, or says why not."""
+    name = resource.resource_name
     try:
-        match kind:
-            case ResourceType.TOPIC:
-                existing(cluster, name)
-                check_topic_configs(cluster.image, name, after, cluster.config)
-            case ResourceType.GROUP:
-                check_group_configs(cluster.image, after, cluster.config)
-            case ResourceType.BROKER:
-                _check_broker(cluster, name)
-                check_broker_configs(after)
-    except ConfigError as error:
-        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
-    if not validate_only:
-        cluster.propose(SetConfigs(kind, name, dict(change)))
+        kind = _resource_type(resource.resource_type)
+
+        def decide(image: MetadataImage) -> list[Change]:
+            before = image.configs_of(kind, name)
+            asked = changes(image, kind)
+            change = {k: v for k, v in asked.items() if v is not None or k in before}
+            after = {k: v for k, v in {**before, **change}.items() if v is not None}
+            _check(cluster, image, kind, name, after)
+            return [SetConfigs(kind, name, change)] if change else []
+
+        await decided(cluster, decide, validate_only=validate_only)
+    except ApiError as error:
+        return error.code, str(error)
+    if kind is ResourceType.BROKER:
+        warn_without_effect(config.name for config in resource.configs if config.value is not None)
+    return ErrorCode.NONE, None
+
+
+def _check(
+    cluster: Cluster, image: MetadataImage, kind: ResourceType, name: str, after: dict[str, str]
+) -> None:
+    match kind:
+        case ResourceType.TOPIC:
+            existing(image, name)
+            check_topic_configs(image, name, after, cluster.config)
+        case ResourceType.GROUP:
+            check_group_configs(image, after, cluster.config)
+        case ResourceType.BROKER:
+            _check_broker(cluster, name)
+            check_broker_configs(after)
 
 
 def _resource_type(kind: int) -> ResourceType:

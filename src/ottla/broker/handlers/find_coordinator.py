@@ -6,6 +6,7 @@ share, from v6, whose keys read group:topicId:partition.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
@@ -29,7 +30,7 @@ FIRST_VERSION_WITH_SHARE = 6
 FIRST_VERSION_WITH_LISTS = 4
 
 
-def find_coordinator(
+async def find_coordinator(
     context: RequestContext,
     request: FindCoordinatorRequest,
     cluster: Cluster,
@@ -37,9 +38,9 @@ def find_coordinator(
     transactions: Lazy[TransactionService],
     persister: Lazy[Persister],
 ) -> FindCoordinatorResponse:
-    def find(key: str) -> Coordinator:
+    async def find(key: str) -> Coordinator:
         try:
-            node_id = coordinator(key)
+            node_id = await coordinator(key)
             for broker, endpoint in cluster.endpoints(context.peer.listener):
                 if broker.node_id == node_id:
                     return Coordinator(
@@ -49,24 +50,24 @@ def find_coordinator(
         except ApiError as error:
             return Coordinator(key, -1, "", -1, error.code, str(error))
 
-    def coordinator(key: str) -> int:
+    async def coordinator(key: str) -> int:
         if request.key_type == GROUP:
             if not key:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
-            return groups().coordinator_of(key)
+            return await groups().coordinator_of(key)
         if request.key_type == TRANSACTION:
-            return transactions().coordinator_of(key)
+            return await transactions().coordinator_of(key)
         if request.key_type == SHARE and context.version >= FIRST_VERSION_WITH_SHARE:
-            return _share_coordinator(persister(), key)
+            return await _share_coordinator(persister(), key)
         text = f"There are no coordinators of type {request.key_type} in version {context.version}."
         raise ApiError(ErrorCode.INVALID_REQUEST, text)
 
     if context.version >= FIRST_VERSION_WITH_LISTS:
         return FindCoordinatorResponse(
             error_message=None,
-            coordinators=[find(key) for key in request.coordinator_keys],
+            coordinators=await asyncio.gather(*map(find, request.coordinator_keys)),
         )
-    found = find(request.key)
+    found = await find(request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message,
@@ -76,10 +77,10 @@ def find_coordinator(
     )
 
 
-def _share_coordinator(persister: Persister, key: str) -> int:
+async def _share_coordinator(persister: Persister, key: str) -> int:
     from ottla.coordination.share_state.records import InvalidShareKey, ShareKey
 
     try:
-        return persister.leader_of(ShareKey.parse(key))
+        return await persister.leader_of(ShareKey.parse(key))
     except InvalidShareKey as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error

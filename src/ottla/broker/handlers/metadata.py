@@ -12,13 +12,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from ottla.broker.errors import ApiError
-from ottla.broker.topics import create_topic
-from ottla.metadata.errors import InvalidTopicName
-from ottla.metadata.names import check_topic_name
+from ottla.broker.topics import ensure_topic
+from ottla.metadata.names import is_legal
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -38,24 +38,64 @@ from ottla.wire.schema.metadata import (
 from ottla.wire.spec import ZERO_UUID
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping
+
     from ottla.broker.cluster import Cluster
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.context import RequestContext
-    from ottla.metadata.image import Topic
+    from ottla.metadata.image import MetadataImage, Topic
 
 FIRST_VERSION_BY_ID: Final = 12
-MAX_PARTITIONS_PER_PAGE: Final = 2000  # Kafka's max.request.partition.size.limit
 
 
 def metadata(
     context: RequestContext, request: MetadataRequest, cluster: Cluster, settings: Settings
-) -> MetadataResponse:
+) -> MetadataResponse | Awaitable[MetadataResponse]:
     wants_all = request.topics is None or (context.version == 0 and not request.topics)
     if wants_all:
         topics = [_found(topic) for topic in cluster.image.topics_by_name.values()]
     else:
         allow = request.allow_auto_topic_creation and settings.auto_create_topics
-        topics = [_asked(context.version, asked, cluster, allow) for asked in request.topics or ()]
+        missing = _to_create(request, cluster) if allow else []
+        if missing:
+            return _after_creating(context, request, cluster, missing)
+        topics = [_asked(context.version, asked, cluster.image) for asked in request.topics or ()]
+    return _answer(context, cluster, topics)
+
+
+def _to_create(request: MetadataRequest, cluster: Cluster) -> list[str]:
+    """The topics that are asked for by name, could exist and do not, each once."""
+    names = dict.fromkeys(
+        asked.name or "" for asked in request.topics or () if asked.topic_id == ZERO_UUID
+    )
+    return [name for name in names if cluster.image.topic(name) is None and is_legal(name)]
+
+
+async def _after_creating(
+    context: RequestContext, request: MetadataRequest, cluster: Cluster, missing: list[str]
+) -> MetadataResponse:
+    """A topic that was created and deleted again meanwhile is unknown once more."""
+    codes = await asyncio.gather(*(_create(cluster, name) for name in missing))
+    failed = dict(zip(missing, codes, strict=True))
+    topics = [
+        _asked(context.version, asked, cluster.image, failed) for asked in request.topics or ()
+    ]
+    return _answer(context, cluster, topics)
+
+
+async def _create(cluster: Cluster, name: str) -> ErrorCode:
+    try:
+        await ensure_topic(cluster, name)
+    except ApiError as error:
+        # Clients ask again after LEADER_NOT_AVAILABLE; some give up after a timeout of a topic.
+        timed_out = error.code == ErrorCode.REQUEST_TIMED_OUT
+        return ErrorCode.LEADER_NOT_AVAILABLE if timed_out else error.code
+    return ErrorCode.NONE
+
+
+def _answer(
+    context: RequestContext, cluster: Cluster, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(broker.node_id, endpoint.host, endpoint.port, broker.rack)
@@ -68,32 +108,30 @@ def metadata(
 
 
 def _asked(
-    version: int, asked: MetadataRequestTopic, cluster: Cluster, allow_creation: bool
+    version: int,
+    asked: MetadataRequestTopic,
+    image: MetadataImage,
+    failed: Mapping[str, ErrorCode] | None = None,
 ) -> MetadataResponseTopic:
+    """`failed` has the codes of the topics that should have been created."""
     if asked.topic_id != ZERO_UUID:
         if version < FIRST_VERSION_BY_ID:
             return MetadataResponseTopic(
                 ErrorCode.INVALID_REQUEST, asked.name or "", asked.topic_id
             )
-        topic = cluster.image.topic_by_id(UUID(bytes=asked.topic_id))
+        topic = image.topic_by_id(UUID(bytes=asked.topic_id))
         if topic is None:
             return MetadataResponseTopic(
                 ErrorCode.UNKNOWN_TOPIC_ID, asked.name or None, asked.topic_id
             )
         return _found(topic)
     name = asked.name or ""
-    topic = cluster.image.topic(name)
+    topic = image.topic(name)
     if topic is None:
-        try:
-            check_topic_name(name)
-        except InvalidTopicName:
+        if not is_legal(name):
             return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
-        if not allow_creation:
-            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-        try:
-            topic = create_topic(cluster, name)
-        except ApiError as error:
-            return MetadataResponseTopic(error.code, name)
+        code = (failed or {}).get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return MetadataResponseTopic(code, name)
     return _found(topic)
 
 
@@ -126,7 +164,8 @@ def describe_topic_partitions(
         names = [name for name in names if name >= request.cursor.topic_name]
         if names and names[0] == request.cursor.topic_name:
             first_partition = max(0, request.cursor.partition_index)
-    left = min(max(1, request.response_partition_limit), MAX_PARTITIONS_PER_PAGE)
+    most = cluster.config.get_int("max.request.partition.size.limit")
+    left = min(max(1, request.response_partition_limit), most)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
         if left == 0:
@@ -151,9 +190,7 @@ def _page(
 
 
 def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
-    try:
-        check_topic_name(name)
-    except InvalidTopicName:
+    if not is_legal(name):
         return DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
     return DescribeTopicPartitionsResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
 

@@ -21,8 +21,6 @@ from ottla.wire.schema.describe_producers import (
 from ottla.wire.schema.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from ottla.broker.cluster import Cluster
     from ottla.broker.coordinators.transactions import TransactionService
     from ottla.broker.hosting.partitions import Partitions
@@ -34,14 +32,14 @@ NO_PRODUCER: Final = -1
 FIRST_VERSION_WITH_FENCED: Final = 4
 
 
-def init_producer_id(
+async def init_producer_id(
     context: RequestContext,
     request: InitProducerIdRequest,
     cluster: Cluster,
     transactions: Lazy[TransactionService],
-) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
+) -> InitProducerIdResponse:
     if request.transactional_id is not None:
-        return _begin_transactional(
+        return await _begin_transactional(
             context, cluster, transactions(), request.transactional_id, request
         )
     if request.producer_id >= 0 and 0 <= request.producer_epoch < MAX_EPOCH - 1:
@@ -49,10 +47,20 @@ def init_producer_id(
             producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1
         )
     try:
-        producer_id = cluster.next_producer_id()
+        producer_id = await _fresh_id(cluster)
     except ApiError as error:
         return InitProducerIdResponse(error_code=error.code, producer_epoch=NO_PRODUCER)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+async def _fresh_id(cluster: Cluster) -> int:
+    try:
+        return await cluster.next_producer_id()
+    except ApiError as error:
+        if error.code != ErrorCode.REQUEST_TIMED_OUT:
+            raise
+        # Kafka's answer when it has no block at hand: producers before 4.0 give up at a timeout.
+        raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from error
 
 
 async def _begin_transactional(
@@ -68,7 +76,7 @@ async def _begin_transactional(
         question = m.InitProducerId(
             transactional_id,
             request.transaction_timeout_ms,
-            cluster.next_producer_id(),
+            await _fresh_id(cluster),
             request.producer_id,
             request.producer_epoch,
         )

@@ -1,12 +1,14 @@
 """CreateTopics (19), DeleteTopics (20) and CreatePartitions (37).
 
 Every requested topic gets a result of its own; a name that is asked for twice in one request is
-refused for all its occurrences, as Kafka does. `validate_only` checks everything and changes
-nothing. DeleteTopics takes names up to v5 and names or ids from v6.
+refused for all its occurrences, as Kafka does. The topics of one request are proposed together, so
+that they also wait together when the metadata store is held by another process. `validate_only`
+checks everything and changes nothing. DeleteTopics takes names up to v5 and names or ids from v6.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -41,28 +43,31 @@ if TYPE_CHECKING:
 
     from ottla.broker.cluster import Cluster
     from ottla.broker.serving.context import RequestContext
+    from ottla.metadata.image import MetadataImage, Topic
 
 
-def create_topics(
+async def create_topics(
     context: RequestContext, request: CreateTopicsRequest, cluster: Cluster
 ) -> CreateTopicsResponse:
     repeated = _repeated(topic.name for topic in request.topics)
     return CreateTopicsResponse(
-        topics=[
-            _refused(topic.name, _twice(topic.name))
-            if topic.name in repeated
-            else _create(cluster, topic, validate_only=request.validate_only)
-            for topic in request.topics
-        ]
+        topics=await asyncio.gather(
+            *(
+                _create(cluster, topic, repeated, validate_only=request.validate_only)
+                for topic in request.topics
+            )
+        )
     )
 
 
-def _create(
-    cluster: Cluster, asked: CreatableTopic, *, validate_only: bool
+async def _create(
+    cluster: Cluster, asked: CreatableTopic, repeated: set[str], *, validate_only: bool
 ) -> CreatableTopicResult:
     configs = {config.name: config.value for config in asked.configs if config.value is not None}
     try:
-        topic = rules.create_topic(
+        if asked.name in repeated:
+            raise _twice(asked.name)
+        topic = await rules.create_topic(
             cluster,
             asked.name,
             partitions=asked.num_partitions,
@@ -72,7 +77,7 @@ def _create(
             validate_only=validate_only,
         )
     except ApiError as error:
-        return _refused(asked.name, error)
+        return CreatableTopicResult(asked.name, error_code=error.code, error_message=str(error))
     effective = resolve_topic_overrides(cluster.image, configs, cluster.config)
     return CreatableTopicResult(
         asked.name,
@@ -92,45 +97,46 @@ def _create(
     )
 
 
-def _refused(name: str, error: ApiError) -> CreatableTopicResult:
-    return CreatableTopicResult(name, error_code=error.code, error_message=str(error))
-
-
-def delete_topics(
+async def delete_topics(
     context: RequestContext, request: DeleteTopicsRequest, cluster: Cluster
 ) -> DeleteTopicsResponse:
     asked = list(request.topics) or [DeleteTopicState(name) for name in request.topic_names]
-    return DeleteTopicsResponse(responses=[_delete(cluster, state) for state in asked])
+    return DeleteTopicsResponse(
+        responses=await asyncio.gather(*(_delete(cluster, state) for state in asked))
+    )
 
 
-def _delete(cluster: Cluster, state: DeleteTopicState) -> DeletableTopicResult:
-    try:
+async def _delete(cluster: Cluster, state: DeleteTopicState) -> DeletableTopicResult:
+    def find(image: MetadataImage) -> Topic:
         if state.name is not None:
-            topic = rules.existing(cluster, state.name)
-        else:
-            found = cluster.image.topic_by_id(UUID(bytes=state.topic_id))
-            if found is None:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
-            topic = found
-        rules.delete_topic(cluster, topic)
+            return rules.existing(image, state.name)
+        found = image.topic_by_id(UUID(bytes=state.topic_id))
+        if found is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return found
+
+    try:
+        topic = await rules.delete_topic(cluster, find)
     except ApiError as error:
         return DeletableTopicResult(state.name, state.topic_id, error.code, str(error))
     return DeletableTopicResult(topic.name, topic.topic_id.bytes)
 
 
-def create_partitions(
+async def create_partitions(
     context: RequestContext, request: CreatePartitionsRequest, cluster: Cluster
 ) -> CreatePartitionsResponse:
     repeated = _repeated(topic.name for topic in request.topics)
     return CreatePartitionsResponse(
-        results=[
-            _grow(cluster, topic, repeated, validate_only=request.validate_only)
-            for topic in request.topics
-        ]
+        results=await asyncio.gather(
+            *(
+                _grow(cluster, topic, repeated, validate_only=request.validate_only)
+                for topic in request.topics
+            )
+        )
     )
 
 
-def _grow(
+async def _grow(
     cluster: Cluster, asked: CreatePartitionsTopic, repeated: set[str], *, validate_only: bool
 ) -> CreatePartitionsTopicResult:
     try:
@@ -139,7 +145,7 @@ def _grow(
         assignments = (
             None if asked.assignments is None else [a.broker_ids for a in asked.assignments]
         )
-        rules.add_partitions(
+        await rules.add_partitions(
             cluster, asked.name, asked.count_, assignments, validate_only=validate_only
         )
     except ApiError as error:

@@ -178,7 +178,7 @@ async def add_offsets_to_txn(
 ) -> AddOffsetsToTxnResponse:
     """The partition of `__consumer_offsets` that has the group joins the transaction."""
     try:
-        groups().coordinator_of(request.group_id)  # makes the topic if need be
+        await groups().coordinator_of(request.group_id)  # makes the topic if need be
         count = len(cluster.image.topics_by_name[CONSUMER_OFFSETS_TOPIC].partitions)
         question = m.AddPartitions(
             request.transactional_id,
@@ -207,7 +207,7 @@ async def end_txn(
             request.producer_epoch,
             request.committed,
             version_2,
-            cluster.next_producer_id() if used_up else m.NO_PRODUCER_ID,
+            await cluster.next_producer_id() if used_up else m.NO_PRODUCER_ID,
         )
         answer = await transactions().ask(
             request.transactional_id, question, m.EndTransactionResponse

@@ -15,7 +15,7 @@ from ottla.broker.errors import ApiError
 from ottla.log.errors import LogError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
     from typing import Any
 
     from ottla.broker.hosting.flusher import GroupFlusher
@@ -43,7 +43,7 @@ class Jobs:
         services: Services,
         connections: Connections,
         flusher: GroupFlusher,
-        poll: Callable[[], object] | None,
+        poll: Callable[[], Awaitable[object]] | None,
     ) -> None:
         """`poll` looks for what other nodes changed, where there may be others."""
         self._config = services.cluster.config
@@ -150,9 +150,9 @@ class Jobs:
             self._persister.made.prune()
 
     async def _poll(self) -> None:
-        """Adopt what other nodes changed; microseconds when they did not."""
+        """Adopt what other nodes changed."""
         assert self._poll_store is not None
-        self._poll_store()
+        await self._poll_store()
 
     async def _sweep(self) -> None:
         """Close connections that are idle, or that began a frame and do not go on."""

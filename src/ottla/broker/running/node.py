@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import socket
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,7 @@ from ottla.metadata.changes.configs import SetFeature
 from ottla.metadata.changes.nodes import RegisterBroker, SetBrokerFenced
 from ottla.metadata.errors import ChangeRefused, StoreError
 from ottla.metadata.image import Endpoint
+from ottla.metadata.metadata import CHANGE_WAIT_SECONDS, Metadata
 from ottla.metadata.stores.sqlite import MEMORY, SqliteMetadataStore
 
 if TYPE_CHECKING:
@@ -62,30 +64,27 @@ class Node:
     def __init__(
         self,
         config: BrokerConfig,
-        path: Path,
+        settings: Settings,
+        data: Data,
+        metadata: Metadata,
         *,
         ephemeral: bool,
-        metadata: Path | None,
+        shares_metadata: bool,
         clock: Clock,
     ) -> None:
         self.config = config
         self.clock = clock
-        self.settings = Settings(config)
+        self.settings = settings
         # A sync that nobody's data needs would only make every acknowledgement slower.
         self._group_flush = self.settings.group_flush and not ephemeral
         self.node_id = config.node_id
         self._ephemeral = ephemeral
-        self.data = Data(path, ephemeral=ephemeral)
-        self.shares_metadata = metadata is not None
-        own = MEMORY if ephemeral else path / METADATA_FILE
-        try:
-            self.store = SqliteMetadataStore(metadata or own, cluster_id=self.data.cluster_id)
-        except BaseException:
-            self.data.close(clean=self.data.clean)
-            raise
-        if self.store.image.broker_configs:
-            self.settings.adopt(self.store.image)
-        self.cluster = Cluster(self.store, config)
+        self.data = data
+        self.metadata = metadata
+        self.shares_metadata = shares_metadata
+        if metadata.image.broker_configs:
+            settings.adopt(metadata.image)
+        self.cluster = Cluster(metadata, config)
         self.partitions = Partitions(self.cluster, self.data)
         self.fetch_sessions = FetchSessions(
             config.get_int("max.incremental.fetch.session.cache.slots"),
@@ -113,7 +112,7 @@ class Node:
             self.services,
             self.dispatcher.connections,
             self.flusher,
-            self.store.poll if self.shares_metadata else None,
+            metadata.poll if shares_metadata else None,
         )
         self._end_watch: Callable[[], None] = lambda: None
 
@@ -128,7 +127,27 @@ class Node:
         clock: Clock = SYSTEM,
     ) -> Node:
         """Nodes of one cluster are given one `metadata` file; a node alone keeps its own."""
-        node = cls(config, path, ephemeral=ephemeral, metadata=metadata, clock=clock)
+        settings = Settings(config)
+        data = Data(path, ephemeral=ephemeral)
+        file = metadata or (MEMORY if ephemeral else path / METADATA_FILE)
+        try:
+            opened = await Metadata.open(
+                lambda: SqliteMetadataStore(file, cluster_id=data.cluster_id),
+                wait=CHANGE_WAIT_SECONDS,
+                clock=clock,
+            )
+        except BaseException:
+            data.close(clean=data.clean)
+            raise
+        node = cls(
+            config,
+            settings,
+            data,
+            opened,
+            ephemeral=ephemeral,
+            shares_metadata=metadata is not None,
+            clock=clock,
+        )
         try:
             if config.get_bool("remote.log.storage.system.enable"):
                 node.services.tiering()
@@ -136,11 +155,11 @@ class Node:
                 node.data.claim(node.image.cluster_id, node.node_id)
             adopted = await node.workers.run(node._adopt) if node.data.all_on_disk() else []
             await node._bind()
-            node._register(adopted)
+            await node._register(adopted)
             node.data.set_aside_strays(node.image)
             if not node.data.clean:
                 await node._recover()
-            node._end_watch = node.store.watch(node.services.image_changed)
+            node._end_watch = node.metadata.watch(node.services.image_changed)
             node.services.start()
             node.jobs.start()
             for server in node.servers:
@@ -165,16 +184,16 @@ class Node:
         # From here on the image may say that others lead what this node still has to close.
         self._end_watch()
         if self.shares_metadata:
-            self._fence()
+            await self._fence()
         await self.services.stop()
         await self.flusher.drain()
         await self.workers.run(self._close_data)
-        self.store.close()
+        await self.metadata.close()
         self.workers.close()
 
     @property
     def image(self) -> MetadataImage:
-        return self.store.image
+        return self.metadata.image
 
     def appended(self, partitions: Sequence[HostedPartition]) -> Awaitable[None] | None:
         """To be called after appends; what to await for their durability, if that is asked for."""
@@ -199,8 +218,20 @@ class Node:
                 start_serving=False,
                 backlog=self.config.get_int("socket.listen.backlog.size"),
             )
+            self._size_buffers(server.sockets)
             self.servers.append(server)
             self.addresses[listener.name] = server.sockets[0].getsockname()[:2]
+
+    def _size_buffers(self, listening: Sequence[socket.socket]) -> None:
+        """Connections inherit them from the socket they are accepted on."""
+        for key, option in (
+            ("socket.send.buffer.bytes", socket.SO_SNDBUF),
+            ("socket.receive.buffer.bytes", socket.SO_RCVBUF),
+        ):
+            size = self.config.get_int(key)
+            if size >= 0:
+                for one in listening:
+                    one.setsockopt(socket.SOL_SOCKET, option, size)
 
     def _accept(self, listener: Listener) -> Connection:
         return Connection(self.dispatcher, Peer("", listener.name), self.settings.max_request_bytes)
@@ -214,7 +245,7 @@ class Node:
 
         return adoption(self.data.path, found, self.node_id)
 
-    def _register(self, adopted: Sequence[Change]) -> None:
+    async def _register(self, adopted: Sequence[Change]) -> None:
         endpoints = {}
         for listener in self.settings.listeners:
             told = self.settings.advertised.get(listener.name, listener)
@@ -223,22 +254,17 @@ class Node:
             host = "127.0.0.1" if told.host in ("", "0.0.0.0", "::") else told.host
             endpoints[listener.name] = Endpoint(host, told.port or port)
         rack = self.config.parsed("broker.rack")
-        features = [
-            SetFeature(name, level)
-            for name, level in FEATURES.items()
-            if self.image.features.get(name) != level
-        ]
-        self.store.propose(
+        await self.metadata.change(
             RegisterBroker(self.node_id, endpoints, None if rack is None else str(rack)),
-            *features,
+            _missing_features,
             *adopted,
         )
 
-    def _fence(self) -> None:
+    async def _fence(self) -> None:
         """Tell the other nodes not to send anybody here; a start takes it back."""
         epoch = self.image.brokers[self.node_id].epoch
         try:
-            self.store.propose(SetBrokerFenced(self.node_id, epoch, fenced=True))
+            await self.metadata.change(SetBrokerFenced(self.node_id, epoch, fenced=True))
         except (StoreError, ChangeRefused):
             logger.exception("the other nodes are not told that this one stops")
 
@@ -267,5 +293,13 @@ class Node:
         await self.jobs.stop()
         self.partitions.close(clean=False)
         self.data.close(clean=False)
-        self.store.close()
+        await self.metadata.close()
         self.workers.close()
+
+
+def _missing_features(image: MetadataImage) -> list[Change]:
+    return [
+        SetFeature(name, level)
+        for name, level in FEATURES.items()
+        if image.features.get(name) != level
+    ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.metadata.config.values import resolve_broker_config
-
 from ottla.metadata.errors import InvalidConfig
 
 if TYPE_CHECKING:

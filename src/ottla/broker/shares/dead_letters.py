@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.errors import ApiError
 from ottla.broker.running.peers import PeerUnreachable
-from ottla.broker.topics import create_topic
+from ottla.broker.topics import ensure_topic
 from ottla.log.errors import LogError, OffsetMovedToTieredStorage, StorageFailure
 from ottla.log.validate import validate_produce
 from ottla.metadata.config.values import resolve_topic_config
@@ -113,7 +113,7 @@ class DeadLetters:
                     error,
                 )
 
-    def _topic(self, name: str) -> Topic:
+    async def _topic(self, name: str) -> Topic:
         """The topic, made if that is allowed, if it takes dead letters."""
         cluster = self._cluster
         topic = cluster.image.topic(name)
@@ -124,19 +124,10 @@ class DeadLetters:
                     f"create it with {ENABLE}=true, or set "
                     "errors.deadletterqueue.auto.create.topics.enable=true on the broker",
                 )
-            topic = self._create(name)
+            topic = await ensure_topic(cluster, name, configs={ENABLE: "true"})
         if not resolve_topic_config(cluster.image, name, cluster.config).get_bool(ENABLE):
             raise ApiError(ErrorCode.POLICY_VIOLATION, f"set {ENABLE}=true on it to allow that")
         return topic
-
-    def _create(self, name: str) -> Topic:
-        try:
-            return create_topic(self._cluster, name, configs={ENABLE: "true"})
-        except ApiError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
-        # Another node was quicker; being refused is how this one has heard of it.
-        return self._cluster.image.topics_by_name[name]
 
     def _max_bytes(self, name: str) -> int:
         cluster = self._cluster
@@ -147,7 +138,7 @@ class DeadLetters:
     async def _append(self, name: str, origin: int, batch: bytearray) -> None:
         pause = FIRST_PAUSE_SECONDS
         for attempt in range(1, ATTEMPTS + 1):
-            partitions = self._topic(name).partitions
+            partitions = (await self._topic(name)).partitions
             index = origin % len(partitions)
             leader = partitions[index].leader
             try:

@@ -77,9 +77,9 @@ class Persister:
         if before.topics_by_name is not after.topics_by_name:
             self.coordinators.leaders_changed(after)
 
-    def ensure_topic(self) -> None:
+    async def ensure_topic(self) -> None:
         config = self._cluster.config
-        self.coordinators.ensure_topic(
+        await self.coordinators.ensure_topic(
             config.get_int("share.coordinator.state.topic.num.partitions"),
             {
                 "cleanup.policy": "delete",
@@ -118,7 +118,10 @@ class Persister:
 
     async def ask(self, request: m.KeyedRequest, expect: type[ReplyT]) -> ReplyT:
         """The coordinator's answer; a failure to reach it is an answer with an error too."""
-        self.ensure_topic()
+        try:
+            await self.ensure_topic()
+        except ApiError as error:
+            return expect(error.code, str(error))
         pause = FIRST_PAUSE_SECONDS
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -156,9 +159,9 @@ class Persister:
         """The coordinators here forget deleted topics."""
         await self.coordinators.ask_all(m.DropTopics(topic_ids), m.StateResponse)
 
-    def leader_of(self, key: ShareKey) -> int:
+    async def leader_of(self, key: ShareKey) -> int:
         """The node whose coordinator keeps this key; makes the internal topic if need be."""
-        self.ensure_topic()
+        await self.ensure_topic()
         return self._leader(key)
 
     def _leader(self, key: ShareKey) -> int:

@@ -11,6 +11,7 @@ and `applied_to` is the rule. It is given the old image with the version counted
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,11 +24,10 @@ from ottla.metadata.changes.nodes import (
     UnregisterBroker,
 )
 from ottla.metadata.changes.topics import AddPartitions, CreateTopic, DeleteTopic, SetLeader
+from ottla.metadata.image import MetadataImage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from ottla.metadata.image import MetadataImage
 
 Change = (
     SetClusterId
@@ -43,6 +43,14 @@ Change = (
     | AllocateProducerIds
 )
 
+Decision = Callable[[MetadataImage], Sequence[Change]]
+"""Decides by the newest image of all nodes which changes to make; none is a decision, too.
+
+It runs in the metadata thread, inside the store's transaction: nobody can change anything between
+the decision and its changes. It must be quick and pure; whatever it raises goes to the caller, and
+nothing is changed.
+"""
+
 
 def apply(image: MetadataImage, change: Change) -> MetadataImage:
     """The image one version on, or a `ChangeRefused`."""
@@ -53,3 +61,15 @@ def apply_all(image: MetadataImage, changes: Iterable[Change]) -> MetadataImage:
     for change in changes:
         image = apply(image, change)
     return image
+
+
+def carry_out(
+    image: MetadataImage, steps: Iterable[Change | Decision]
+) -> tuple[list[Change], MetadataImage]:
+    """The changes that the steps come to, one after another, and the image after them."""
+    made: list[Change] = []
+    for step in steps:
+        changes = step(image) if callable(step) else (step,)
+        image = apply_all(image, changes)
+        made += changes
+    return made, image

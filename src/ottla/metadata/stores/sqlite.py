@@ -11,8 +11,9 @@ Rules:
 * WAL with synchronous=FULL: what was proposed survives a power cut, readers never wait for it.
 * Every `SNAPSHOT_INTERVAL` changes the proposal also writes the snapshot; the changes before the
   previous interval go, so that a node that polls now and then need not read a whole image.
-* `PRAGMA data_version` tells for microseconds whether another node committed.
-* A connection does not survive a fork: open the store in the process that uses it.
+* A decision is asked inside that transaction, so it sees what the other nodes committed.
+* `PRAGMA data_version` tells in microseconds whether another node committed.
+* A connection belongs to the thread that opened it, and does not survive a fork.
 
 ":memory:" is the same store for tests and ephemeral brokers, with nobody to share it with.
 """
@@ -20,12 +21,11 @@ Rules:
 from __future__ import annotations
 
 import sqlite3
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from ottla.metadata.changes.apply import Change, apply, apply_all
-from ottla.metadata.changes.nodes import AllocateProducerIds, SetClusterId
+from ottla.metadata.changes.apply import apply, carry_out
+from ottla.metadata.changes.nodes import SetClusterId
 from ottla.metadata.codec import (
     UndecodableMetadata,
     decode_change,
@@ -36,25 +36,24 @@ from ottla.metadata.codec import (
 from ottla.metadata.errors import (
     ChangeRefused,
     CorruptStore,
+    StoreBusy,
     StoreUnavailable,
     UnsupportedSchema,
-    VersionConflict,
 )
 from ottla.metadata.image import MetadataImage, random_topic_id, topic_id_text
-from ottla.metadata.stores.store import PRODUCER_ID_BLOCK_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from ottla.metadata.stores.store import Watcher
+    from ottla.metadata.changes.apply import Change, Decision
 
 MEMORY: Final = ":memory:"
 APPLICATION_ID: Final = 0x4F74746C  # "Ottl", so that `file` and we know whose database it is
 SCHEMA_VERSION: Final = 1
 # A snapshot costs about as much as a hundred changes; folding 2,000 at start costs milliseconds.
 SNAPSHOT_INTERVAL: Final = 1000
-# Proposals hold the write lock for milliseconds; whoever waits longer has met a stuck process.
+# For all but proposals, which say how long they wait: opening may meet other nodes that start.
 LOCK_TIMEOUT_SECONDS: Final = 10.0
 
 _SCHEMA: Final = (
@@ -77,16 +76,11 @@ class SqliteMetadataStore:
     ) -> None:
         self._path = str(path)
         self._snapshot_interval = snapshot_interval
-        self._lock = threading.Lock()
-        self._watchers: list[Watcher] = []
         self._image = MetadataImage()
         self._data_version = -1
         with self._errors():
             self._connection = sqlite3.connect(
-                self._path,
-                timeout=LOCK_TIMEOUT_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,
+                self._path, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None
             )
         try:
             with self._errors():
@@ -95,52 +89,37 @@ class SqliteMetadataStore:
             self._connection.close()
             raise
 
-    @property
-    def image(self) -> MetadataImage:
+    def snapshot(self) -> MetadataImage:
         return self._image
 
-    def propose(self, *changes: Change, expected_version: int | None = None) -> MetadataImage:
-        with self._lock, self._errors():
+    def propose(
+        self, *steps: Change | Decision, wait: float = LOCK_TIMEOUT_SECONDS
+    ) -> MetadataImage:
+        with self._errors():
+            self._connection.execute(f"PRAGMA busy_timeout = {max(1, int(wait * 1000))}")
             newest = self._image
             try:
                 with self._transaction("IMMEDIATE"):
                     newest = self._read(newest)
-                    _check_version(newest, expected_version)
-                    after = apply_all(newest, changes)
+                    changes, after = carry_out(newest, steps)
                     self._write(newest, changes, after)
-            except (VersionConflict, ChangeRefused):
-                self._move_to(newest)
-                raise
-            self._move_to(after)
-            return after
+                newest = after
+            finally:
+                # What the other nodes committed counts, whether this proposal does or not.
+                self._image = newest
+            return newest
 
     def poll(self) -> MetadataImage:
-        with self._lock, self._errors():
+        with self._errors():
             data_version = self._pragma("data_version")
             if data_version != self._data_version:
                 with self._transaction("DEFERRED"):
-                    newest = self._read(self._image)
+                    self._image = self._read(self._image)
                 self._data_version = data_version
-                self._move_to(newest)
             return self._image
 
-    def watch(self, watcher: Watcher) -> Callable[[], None]:
-        with self._lock:
-            self._watchers.append(watcher)
-
-        def end() -> None:
-            with self._lock:
-                self._watchers.remove(watcher)
-
-        return end
-
-    def allocate_producer_ids(self, node_id: int, count: int = PRODUCER_ID_BLOCK_SIZE) -> range:
-        end = self.propose(AllocateProducerIds(node_id, count)).next_producer_id
-        return range(end - count, end)
-
     def close(self) -> None:
-        with self._lock:
-            self._connection.close()
+        self._connection.close()
 
     def _open(self, cluster_id: str) -> None:
         self._connection.execute("PRAGMA journal_mode = WAL")
@@ -208,7 +187,7 @@ class SqliteMetadataStore:
             raise CorruptStore("an image", error, f"{self._path}, snapshot") from error
 
     def _write(
-        self, before: MetadataImage, changes: tuple[Change, ...], after: MetadataImage
+        self, before: MetadataImage, changes: Sequence[Change], after: MetadataImage
     ) -> None:
         self._connection.executemany(
             "INSERT INTO changes VALUES (?, ?)",
@@ -225,12 +204,6 @@ class SqliteMetadataStore:
             self._connection.execute(
                 "DELETE FROM changes WHERE version <= ?", (after.version - interval,)
             )
-
-    def _move_to(self, after: MetadataImage) -> None:
-        before, self._image = self._image, after
-        if before.version != after.version:
-            for watcher in tuple(self._watchers):
-                watcher(before, after)
 
     @contextmanager
     def _transaction(self, kind: str) -> Iterator[None]:
@@ -251,13 +224,14 @@ class SqliteMetadataStore:
         except sqlite3.ProgrammingError as error:
             raise StoreUnavailable("an open database", error, self._path) from error
         except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+                raise StoreBusy(
+                    "the write lock in time",
+                    f"{error} (`fuser -v` on the file shows which process holds it)",
+                    self._path,
+                ) from error
             # SQLITE_ERROR is a statement that does not fit the tables: ours always do.
             generic = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_ERROR
             if isinstance(error, sqlite3.OperationalError) and not generic:
                 raise StoreUnavailable("a writable database", error, self._path) from error
             raise CorruptStore("a metadata store", error, self._path) from error
-
-
-def _check_version(image: MetadataImage, expected_version: int | None) -> None:
-    if expected_version is not None and image.version != expected_version:
-        raise VersionConflict(f"version {expected_version}", image.version, "propose")
