@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ottla.log.config import LogConfig
-    from ottla.log.index import AbortedTransaction
+    from ottla.log.index import AbortedTransaction, IndexSums
     from ottla.log.partition import PartitionLog
 
 MAX_KEYS: Final = 700_000  # about 128 MiB of dict, the size of Kafka's dedupe buffer
@@ -56,10 +56,11 @@ class CompactionPlan(NamedTuple):
 
 
 class CompactedGroup(NamedTuple):
-    """A new segment and those it replaces."""
+    """A new segment, the sums of its indexes, and the segments it replaces."""
 
     old: tuple[Segment, ...]
     new: Segment
+    sums: IndexSums
 
 
 class CompactionResult(NamedTuple):
@@ -149,15 +150,17 @@ class _Cleaner:
     def run(self) -> CompactionResult:
         self._mapped_end = self._map_keys()
         chosen = [s for s in self._plan.segments if s.base_offset < self._mapped_end]
-        result = CompactionResult([], self._mapped_end)
+        made: list[Segment] = []
+        groups = []
         try:
             for group in self._groups(chosen):
-                result.groups.append(CompactedGroup(group, self._new_segment(group[0])))
-                self._copy(*result.groups[-1])
+                made.append(self._new_segment(group[0]))
+                groups.append(CompactedGroup(group, made[-1], self._copy(group, made[-1])))
         except BaseException:
-            result.discard()
+            for segment in made:
+                segment.unlink()
             raise
-        return result
+        return CompactionResult(groups, self._mapped_end)
 
     def _map_keys(self) -> int:
         """Remember the last offset of each key in the dirty part; the offset where that ends."""
@@ -213,7 +216,7 @@ class _Cleaner:
         first.storage.truncate(new.file.fd, 0)
         return new
 
-    def _copy(self, group: tuple[Segment, ...], new: Segment) -> None:
+    def _copy(self, group: tuple[Segment, ...], new: Segment) -> IndexSums:
         new.aborted = [entry for segment in group for entry in segment.aborted]
         end = group[-1].next_offset
         for segment in group:
@@ -222,10 +225,11 @@ class _Cleaner:
                 if data:
                     new.write([data])
                     new.add(len(data), batch.last_offset, newest_time(RecordBatch(data)))
-        new.seal()
+        sums = new.seal()
         new.sync()
         for kind in INDEX_SUFFIXES:
             new.storage.sync_file(new.path(kind))
+        return sums
 
     def _cleaned(self, batch: RecordBatch, *, must_stay: bool) -> memoryview:
         """What stays of the batch; nothing if all of it goes.

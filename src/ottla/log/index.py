@@ -7,8 +7,14 @@
 `.txnindex`   34 bytes: int16 version 0, int64 producer id, first offset, last offset (the marker),
               last stable offset. Aborted transactions only.
 
-The first two are derived from the `.log` file and from nothing else: a lost or damaged one is
-rebuilt byte for byte. They are written when a segment is sealed or closed, never while it grows.
+All three are derived from the `.log` file (the third one with the producers' state before it): a
+lost or damaged one is rebuilt byte for byte. They are written when a segment is sealed or closed,
+never while it grows. An index without entries may be an empty file or none.
+
+`IndexSums` tell whether the files are the ones that were written. They stand at the end of the
+producer snapshot that is taken where the segment ends; Kafka reads such a snapshot as its own, and
+one that Kafka wrote has none. Without them the files are taken as Kafka takes them, if they make
+sense.
 """
 
 from __future__ import annotations
@@ -28,6 +34,8 @@ _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 _TXN_ENTRY = struct.Struct(">hqqqq")
 _TXN_VERSION: Final = 0
+_SUMS = struct.Struct(">4sIII")
+_SUMS_MAGIC: Final = b"OSUM"
 
 
 class CorruptIndex(ValueError):
@@ -118,6 +126,25 @@ class TimeIndex:
         return index
 
 
+class IndexSums(NamedTuple):
+    """CRC-32C of the three index files of one segment; that of a file without entries is 0."""
+
+    offsets: int
+    times: int
+    aborted: int
+
+    def encode(self) -> bytes:
+        return _SUMS.pack(_SUMS_MAGIC, *self)
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> IndexSums | None:
+        """None if these are not what `encode` wrote."""
+        if len(data) != _SUMS.size:
+            return None
+        magic, *sums = _SUMS.unpack(data)
+        return cls(*sums) if magic == _SUMS_MAGIC else None
+
+
 class AbortedTransaction(NamedTuple):
     """One aborted transaction: what a reader with isolation 1 must leave out."""
 
@@ -132,11 +159,16 @@ def encode_aborted(transactions: list[AbortedTransaction]) -> bytes:
 
 
 def decode_aborted(data: bytes) -> list[AbortedTransaction]:
+    """Markers ascend, and each is behind the start of its transaction."""
     if len(data) % TXN_ENTRY_SIZE:
         raise CorruptIndex(f"{len(data)} bytes are no whole number of transaction entries")
-    entries = []
+    entries: list[AbortedTransaction] = []
     for version, *values in _TXN_ENTRY.iter_unpack(data):
         if version != _TXN_VERSION:
             raise CorruptIndex(f"transaction entry of version {version}")
-        entries.append(AbortedTransaction(*values))
+        entry = AbortedTransaction(*values)
+        before = entries[-1].last_offset if entries else -1
+        if not (0 <= entry.first_offset < entry.last_offset and before < entry.last_offset):
+            raise CorruptIndex("transaction entries do not ascend")
+        entries.append(entry)
     return entries

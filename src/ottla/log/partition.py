@@ -42,7 +42,7 @@ from ottla.log.errors import (
     StorageFailure,
 )
 from ottla.log.life import Leases, Life
-from ottla.log.producer_state import Origin
+from ottla.log.producer_state import CorruptSnapshot, Origin, snapshot_sums, with_sums
 from ottla.log.reading import ReadResult, TimestampOffset
 from ottla.log.recovery import SWAP, LogLoader
 from ottla.log.retention import SegmentBin, expired_segments
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
     from ottla.log.compaction import CompactedGroup
     from ottla.log.config import LogConfig
-    from ottla.log.index import AbortedTransaction
+    from ottla.log.index import AbortedTransaction, IndexSums
     from ottla.log.life import Lease
     from ottla.log.producer_state import Producer
     from ottla.log.recovery import LoadedLog
@@ -334,9 +334,9 @@ class PartitionLog:
 
     def _roll(self, now_ms: int) -> None:
         """Begin a new segment at the end. Nothing is synced here; the next flush does that."""
-        self._active.seal()
+        sums = self._active.seal()
         end = self.log_end_offset
-        self._files.put(self._snapshot(end), self._producers.encode())
+        self._files.put(self._snapshot(end), self._producers.encode(sums))
         self._active = Segment(self._files, end, self.config, now_ms)
         self._segments = (*self._segments, self._active)
         self._directory_changes += 1
@@ -503,6 +503,12 @@ class PartitionLog:
     def _snapshot(self, offset: int) -> Entry:
         return self._files / segment_name(offset, SNAPSHOT)
 
+    def _sums_at(self, offset: int) -> IndexSums | None:
+        try:
+            return snapshot_sums(self.storage.read_file(self._snapshot(offset)))
+        except (FileNotFoundError, CorruptSnapshot):
+            return None
+
     def _drop_snapshot(self, offset: int) -> None:
         self.storage.unlink(self._snapshot(offset))
 
@@ -530,12 +536,19 @@ class PartitionLog:
             new.move(INDEX_SUFFIXES, "")
             new.suffix = SWAP
             new.rename("")
+            self._vouch(self._segments[last].base_offset, compacted.sums)
         except OSError as error:
             raise self._fail(error) from error
         self._segments = (*self._segments[:first], new, *self._segments[last:])
         self._tail.drop_below(new.next_offset)
         self._directory_changes += 1
         return True
+
+    def _vouch(self, offset: int, sums: IndexSums) -> None:
+        """The segment that ends at an offset has other indexes now."""
+        snapshot = self._snapshot(offset)
+        with suppress(FileNotFoundError, CorruptSnapshot):
+            self._files.put(snapshot, with_sums(self.storage.read_file(snapshot), sums))
 
     def purge(self, now_ms: int) -> int:
         """Unlink segments that went file.delete.delay.ms ago; how many. Blocks, any thread."""
@@ -613,9 +626,12 @@ class PartitionLog:
     def _finish(self) -> None:
         """Write what only a running log keeps in memory, and sync all of it."""
         try:
-            self._active.write_indexes()
+            sums: IndexSums | None = self._active.write_indexes()
+            if not self._active.size:
+                # The snapshot that is here already speaks for the segment before.
+                sums = self._sums_at(self.log_end_offset)
             snapshot = self._snapshot(self.log_end_offset)
-            self.storage.replace_file(snapshot, self._producers.encode())
+            self.storage.replace_file(snapshot, self._producers.encode(sums))
         except OSError as error:
             raise self._fail(error) from error
         self._directory_changes += 1

@@ -31,7 +31,7 @@ from ottla.log.errors import (
     OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
-from ottla.log.index import AbortedTransaction
+from ottla.log.index import AbortedTransaction, IndexSums
 from ottla.wire.batch import CONTROL, MAX_SEQUENCE, NO_SEQUENCE, TRANSACTIONAL, RecordBatch
 from ottla.wire.records import ControlType, read_control_record
 
@@ -273,8 +273,11 @@ class ProducerStates:
 
     # Snapshots
 
-    def encode(self) -> bytes:
-        """Kafka's `.snapshot`: of each producer only the last batch survives a restart."""
+    def encode(self, sums: IndexSums | None = None) -> bytes:
+        """Kafka's `.snapshot`: of each producer only the last batch survives a restart.
+
+        `sums` are those of the segment that ends here.
+        """
         body = bytearray(_SNAPSHOT_COUNT.pack(len(self._producers)))
         for producer in self._producers.values():
             last = producer.batches[-1] if producer.batches else None
@@ -288,23 +291,13 @@ class ProducerStates:
                 producer.coordinator_epoch,
                 producer.current_txn_first_offset,
             )
-        return _SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
+        return _snapshot(body, sums)
 
     @classmethod
     def decode(cls, data: bytes, max_producers: int = MAX_PRODUCERS) -> ProducerStates:
-        header_size = _SNAPSHOT_HEADER.size + _SNAPSHOT_COUNT.size
-        if len(data) < header_size:
-            raise CorruptSnapshot(f"{len(data)} bytes are no snapshot")
-        version, crc = _SNAPSHOT_HEADER.unpack_from(data)
-        body = memoryview(data)[_SNAPSHOT_HEADER.size :]
-        (count,) = _SNAPSHOT_COUNT.unpack_from(body)
-        entries = body[_SNAPSHOT_COUNT.size :]
-        if version != _SNAPSHOT_VERSION or crc != crc32c(body):
-            raise CorruptSnapshot("snapshot of another version, or its CRC does not match")
-        if len(entries) != count * _SNAPSHOT_ENTRY.size:
-            raise CorruptSnapshot(f"{count} entries do not fit {len(entries)} bytes")
+        entries, _ = _split_snapshot(data)
         states = cls(max_producers)
-        for entry in _SNAPSHOT_ENTRY.iter_unpack(entries):
+        for entry in _SNAPSHOT_ENTRY.iter_unpack(entries[_SNAPSHOT_COUNT.size :]):
             states._restore(*entry)
         return states
 
@@ -330,6 +323,36 @@ class ProducerStates:
         )
         if txn_first_offset >= 0:
             self._open[txn_first_offset] = producer_id
+
+
+def snapshot_sums(data: bytes) -> IndexSums | None:
+    """What a snapshot says of the segment before it; CorruptSnapshot if it cannot be read."""
+    return IndexSums.decode(_split_snapshot(data)[1])
+
+
+def with_sums(data: bytes, sums: IndexSums) -> bytes:
+    """The same snapshot for another segment before it."""
+    return _snapshot(_split_snapshot(data)[0], sums)
+
+
+def _snapshot(body: bytes | bytearray | memoryview, sums: IndexSums | None) -> bytes:
+    content = bytes(body) + (sums.encode() if sums else b"")
+    return _SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, crc32c(content)) + content
+
+
+def _split_snapshot(data: bytes) -> tuple[memoryview, memoryview]:
+    """Count and entries, and what follows them."""
+    if len(data) < _SNAPSHOT_HEADER.size + _SNAPSHOT_COUNT.size:
+        raise CorruptSnapshot(f"{len(data)} bytes are no snapshot")
+    version, crc = _SNAPSHOT_HEADER.unpack_from(data)
+    body = memoryview(data)[_SNAPSHOT_HEADER.size :]
+    if version != _SNAPSHOT_VERSION or crc != crc32c(body):
+        raise CorruptSnapshot("snapshot of another version, or its CRC does not match")
+    (count,) = _SNAPSHOT_COUNT.unpack_from(body)
+    end = _SNAPSHOT_COUNT.size + count * _SNAPSHOT_ENTRY.size
+    if not _SNAPSHOT_COUNT.size <= end <= len(body):
+        raise CorruptSnapshot(f"{count} entries do not fit {len(body)} bytes")
+    return body[:end], body[end:]
 
 
 def _sent(batch: RecordBatch, base_offset: int) -> SentBatch:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.log.checkpoints import CorruptCheckpoint
 from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
 from ottla.log.epochs import LeaderEpochs
-from ottla.log.producer_state import CorruptSnapshot, ProducerStates
+from ottla.log.producer_state import CorruptSnapshot, ProducerStates, snapshot_sums
 from ottla.log.segment import (
     LOG,
     SEGMENT_SUFFIXES,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ottla.log.config import LogConfig
+    from ottla.log.index import IndexSums
     from ottla.log.storage import Directory, Entry
     from ottla.wire.batch import RecordBatch
 
@@ -74,7 +75,8 @@ class LogLoader:
         self._clean = clean
         self._recovery_point = recovery_point
         self._log_start_offset = log_start_offset
-        self._recovered: set[int] = set()
+        self._recovered: set[int] = set()  # walked: all that is known of them comes from the walk
+        self._unknown: set[int] = set()  # those, and others whose aborted transactions are lost
 
     def load(self) -> LoadedLog:
         self._finish_swaps()
@@ -162,7 +164,7 @@ class LogLoader:
         synced = next_base is not None and next_base < self._recovery_point
         if self._clean or synced:
             try:
-                segment.load(sealed=next_base is not None)
+                self._load_trusted(segment, next_base)
             except CorruptSegment:
                 # No crash does this to synced batches. Cutting here would throw away all that
                 # comes after; a person has to decide.
@@ -171,6 +173,7 @@ class LogLoader:
             else:
                 return True
         self._recovered.add(segment.base_offset)
+        self._unknown.add(segment.base_offset)
         self._storage.unlink(segment.path(TXN_INDEX))
         whole = recover_segment(segment)
         if next_base is None:
@@ -180,6 +183,24 @@ class LogLoader:
             return False
         segment.seal()
         return True
+
+    def _load_trusted(self, segment: Segment, next_base: int | None) -> None:
+        """What the snapshot at its end says of a segment decides what of its indexes is taken."""
+        end = next_base
+        if end is None:
+            end = max(self._bases(SNAPSHOT), default=segment.base_offset)
+        sums, is_readable = self._sums_at(end)
+        known = segment.load(sealed=next_base is not None, sums=sums)
+        if segment.size and not (known and is_readable and end >= segment.next_offset):
+            self._unknown.add(segment.base_offset)
+            segment.aborted = []
+
+    def _sums_at(self, offset: int) -> tuple[IndexSums | None, bool]:
+        """What the snapshot at an offset says of the segment before it; whether there is one."""
+        try:
+            return snapshot_sums(self._storage.read_file(self._entry(offset, SNAPSHOT))), True
+        except (FileNotFoundError, CorruptSnapshot):
+            return None, False
 
     # Epochs and producers
 
@@ -192,22 +213,27 @@ class LogLoader:
     def _replay(self, segments: list[Segment], epochs: LeaderEpochs) -> ProducerStates:
         """State from the newest usable snapshot, and the batches after it.
 
-        After a crash the snapshot must not be newer than the first walked segment: the aborted
-        transactions of that segment are found by the same replay.
+        The snapshot must not be newer than the first segment whose aborted transactions are not
+        known: they are found by the same replay.
         """
         end = segments[-1].next_offset
-        newest = min([end, *self._recovered])
+        newest = min([end, *self._unknown])
         start, producers = self._newest_snapshot(newest, segments[0].base_offset)
         keep = {segment.base_offset for segment in segments} | {start}
         for base in self._bases(SNAPSHOT):
             if base > newest or base not in keep:
                 self._storage.unlink(self._entry(base, SNAPSHOT))
         rebuild_epochs = not epochs.entries
+        before: Segment | None = None
         for segment in segments:
             if segment.base_offset > start:
-                self._write_snapshot(segment.base_offset, producers)
+                sums = before.sums() if before is not None else None
+                self._directory.put(
+                    self._entry(segment.base_offset, SNAPSHOT), producers.encode(sums)
+                )
             if segment.next_offset > start or rebuild_epochs:
                 self._replay_segment(segment, start, producers, epochs)
+            before = segment
         for segment in segments[-2:]:
             producers.recall(_tail_headers(segment, start))
         return producers
@@ -222,10 +248,6 @@ class LogLoader:
                     self._storage.unlink(path)
         return log_base, ProducerStates()
 
-    def _write_snapshot(self, offset: int, producers: ProducerStates) -> None:
-        path = self._entry(offset, SNAPSHOT)
-        self._directory.put(path, producers.encode())
-
     def _replay_segment(
         self, segment: Segment, start: int, producers: ProducerStates, epochs: LeaderEpochs
     ) -> None:
@@ -235,9 +257,9 @@ class LogLoader:
                 continue
             batch = segment.batch_at(position, header) if header.is_control else header
             aborted = producers.update(batch, header.base_offset)
-            if aborted is not None and segment.base_offset in self._recovered:
+            if aborted is not None and segment.base_offset in self._unknown:
                 segment.aborted.append(aborted)
-        if segment.sealed and segment.base_offset in self._recovered and segment.aborted:
+        if segment.sealed and segment.base_offset in self._unknown:
             segment.write_indexes()
 
 

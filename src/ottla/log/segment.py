@@ -10,13 +10,17 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from contextlib import suppress
+from copy import copy
 from typing import TYPE_CHECKING, Final
+
+from crc32c import crc32c
 
 from ottla.log.index import (
     OFFSET_ENTRY_SIZE,
     TIME_ENTRY_SIZE,
     AbortedTransaction,
     CorruptIndex,
+    IndexSums,
     OffsetIndex,
     TimeIndex,
     decode_aborted,
@@ -52,6 +56,15 @@ _SEARCH_CHUNK: Final = 8192  # an index interval and the batch after it, in most
 _SCAN_CHUNK: Final = 1 << 16
 _MAX_CURSORS: Final = 64  # readers of one segment whose next position is remembered
 
+_DERIVED: Final = (  # what `reset` forgets and the headers tell again
+    "offset_index",
+    "time_index",
+    "next_offset",
+    "first_timestamp",
+    "max_timestamp",
+    "max_timestamp_offset",
+    "_last_indexed",
+)
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 
@@ -93,7 +106,6 @@ class Segment:
         self.file = File(self.storage, self.path(LOG), create=True)
         self._interval = config.index_interval_bytes
         self.aborted: list[AbortedTransaction] = []
-        self._cursors: dict[int, int] = {}
         self.reset()
 
     def reset(self) -> None:
@@ -106,7 +118,7 @@ class Segment:
         self.offset_index = OffsetIndex()
         self.time_index = TimeIndex()
         self._last_indexed = 0
-        self._cursors.clear()
+        self._cursors: dict[int, int] = {}
 
     def __repr__(self) -> str:
         return f"<Segment {self.base_offset}..{self.next_offset} bytes {self.size}>"
@@ -166,24 +178,35 @@ class Segment:
             return timestamp - self.first_timestamp
         return now_ms - self.created_ms
 
-    def seal(self) -> None:
+    def seal(self) -> IndexSums:
         """End the time index with the largest timestamp; no batch is added any more."""
         self._end_time_index()
-        self.write_indexes()
         self.sealed = True
+        return self.write_indexes()
 
     def _end_time_index(self) -> None:
         self.time_index.maybe_append(
             self.max_timestamp, self.max_timestamp_offset - self.base_offset
         )
 
-    def write_indexes(self) -> None:
+    def write_indexes(self) -> IndexSums:
         """The directory remembers that they are not durable yet."""
         put = self.directory.put
-        put(self.path(INDEX), self.offset_index.encode())
-        put(self.path(TIME_INDEX), self.time_index.encode())
-        if self.aborted:
-            put(self.path(TXN_INDEX), encode_aborted(self.aborted))
+        offsets, times, aborted = self._encoded()
+        put(self.path(INDEX), offsets)
+        put(self.path(TIME_INDEX), times)
+        if aborted:
+            put(self.path(TXN_INDEX), aborted)
+        else:
+            self.storage.unlink(self.path(TXN_INDEX))
+        return IndexSums(crc32c(offsets), crc32c(times), crc32c(aborted))
+
+    def sums(self) -> IndexSums:
+        """Of the indexes as they are in memory."""
+        return IndexSums(*map(crc32c, self._encoded()))
+
+    def _encoded(self) -> tuple[bytes, bytes, bytes]:
+        return self.offset_index.encode(), self.time_index.encode(), encode_aborted(self.aborted)
 
     def sync(self) -> None:
         """Blocks until the batches are durable."""
@@ -237,11 +260,13 @@ class Segment:
         entry = index.last_at_or_below(offset - self.base_offset)
         if entry < 0:
             return 0
-        position = index.positions[entry]
         if not self._entry_holds(index, entry):
-            self.rebuild_indexes()
-            return self._indexed_position(offset)
-        return position
+            rebuilt = self._rebuilt()
+            index = rebuilt.offset_index
+            entry = index.last_at_or_below(offset - self.base_offset)
+            if self.size == rebuilt.size:
+                self.offset_index = index
+        return index.positions[entry] if entry >= 0 else 0
 
     def _entry_holds(self, index: OffsetIndex, entry: int) -> bool:
         """Whether the batch that an entry names is there: bit rot must not mislead a reader."""
@@ -299,27 +324,48 @@ class Segment:
 
     # Loading
 
-    def load(self, *, sealed: bool) -> None:
+    def load(self, *, sealed: bool, sums: IndexSums | None) -> bool:
         """Trust a file that was closed cleanly or synced: read its indexes, scan its last stretch.
 
-        Indexes that are missing or cannot be right are rebuilt; CorruptSegment if the batches
-        themselves do not add up.
+        Offset and time index are rebuilt if they are missing, are not those that `sums` were taken
+        of, or cannot be right; CorruptSegment if the batches themselves do not add up. False if the
+        aborted transactions are not known: only a replay of the segment finds them.
         """
         size = self.storage.size(self.file.fd)
         self.sealed = sealed
+        known = self._load_aborted(sums)
         try:
-            self._load_indexes(size)
+            self._load_indexes(size, sums)
         except (CorruptIndex, CorruptSegment, FileNotFoundError):
             self.size = size
-            self.rebuild_indexes()
+            self._take(self._rebuilt())
+            if sealed:
+                self.seal()
+        return known
 
-    def _load_indexes(self, size: int) -> None:
-        read = self.storage.read_file
+    def _load_aborted(self, sums: IndexSums | None) -> bool:
+        try:
+            data = self.storage.read_file(self.path(TXN_INDEX))
+        except FileNotFoundError:
+            data = b""
+        self.aborted = []
+        if sums is not None and crc32c(data) != sums.aborted:
+            return False
+        try:
+            self.aborted = decode_aborted(data)
+        except CorruptIndex:
+            return False
+        return True
+
+    def _load_indexes(self, size: int, sums: IndexSums | None) -> None:
+        offsets = self.storage.read_file(self.path(INDEX))
+        times = self.storage.read_file(self.path(TIME_INDEX))
+        if sums is not None and (crc32c(offsets), crc32c(times)) != sums[:2]:
+            raise CorruptIndex("these are not the indexes that were written")
         self.reset()
-        self.offset_index = OffsetIndex.decode(read(self.path(INDEX)), size)
-        self.time_index = TimeIndex.decode(read(self.path(TIME_INDEX)))
+        self.offset_index = OffsetIndex.decode(offsets, size)
+        self.time_index = TimeIndex.decode(times)
         self.size = size
-        self.load_aborted()
         for _, first in self.headers(chunk_size=HEADER_SIZE):
             self.first_timestamp = newest_time(first)
             break
@@ -344,24 +390,24 @@ class Segment:
         if end != size or self.max_timestamp_offset >= self.next_offset:
             raise CorruptSegment(f"batches end at {end}, the file at {size}")
 
-    def load_aborted(self) -> None:
-        try:
-            self.aborted = decode_aborted(self.storage.read_file(self.path(TXN_INDEX)))
-        except (FileNotFoundError, CorruptIndex):
-            self.aborted = []
+    def _rebuilt(self) -> Segment:
+        """This segment with offset and time index derived from the headers. Blocks on reading.
 
-    def rebuild_indexes(self) -> None:
-        """Derive both indexes from the headers. Blocks while it reads the file."""
-        found = [
-            (header.size, header.last_offset, newest_time(header)) for _, header in self.headers()
-        ]
-        if sum(size for size, _, _ in found) != self.size:
+        Another object: a reader in a worker thread must not take the indexes from others.
+        """
+        size = self.size
+        copied = copy(self)
+        copied.reset()
+        for _, header in self.headers():
+            copied.add(header.size, header.last_offset, newest_time(header))
+        if copied.size != size:
             raise CorruptSegment("the last batch does not end with the file")
-        self.reset()
-        for entry in found:
-            self.add(*entry)
-        if self.sealed:
-            self.seal()
+        return copied
+
+    def _take(self, other: Segment) -> None:
+        """Become what `_rebuilt` gave."""
+        for name in _DERIVED:
+            setattr(self, name, getattr(other, name))
 
     # Going away
 
