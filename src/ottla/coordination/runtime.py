@@ -315,6 +315,10 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
         if partition is not None and (writer := partition.close()) is not None:
             self._draining[index] = writer
 
+    def is_hosted(self, index: int) -> bool:
+        """Whether a partition is loaded, or being loaded."""
+        return index in self._partitions
+
     def submit(self, index: int, request: RequestT) -> asyncio.Future[ResponseT]:
         """Decides at once; the future ends when the answer may leave."""
         return self._loaded(index).submit(request)

@@ -94,6 +94,17 @@ def test_who_leaves_while_it_waits_is_answered(driver: Driver) -> None:
     driver.advance(INTERVAL_MS)
 
 
+def test_a_later_heartbeat_overtakes_one_that_waits(driver: Driver) -> None:
+    """An old join that is answered last would give away what the member got by the newer one."""
+    client(driver, "a").join()
+    second = client(driver, "b")
+    old, new = join(second), join(second)
+    assert driver.answer(old, ConsumerHeartbeatResponse).error is ErrorCode.FENCED_MEMBER_EPOCH
+    assert new not in driver.answers
+    driver.advance(INTERVAL_MS)
+    assert driver.answer(new, ConsumerHeartbeatResponse).member_epoch == 2
+
+
 def test_who_waits_is_a_member_without_partitions_for_those_who_look(driver: Driver) -> None:
     client(driver, "a").join()
     join(client(driver, "b"))

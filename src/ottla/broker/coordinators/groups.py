@@ -56,7 +56,11 @@ if TYPE_CHECKING:
     from ottla.metadata.image import MetadataImage
 
 ResponseT = TypeVar("ResponseT")
-_NOT_NOW: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+_NOT_NOW: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 logger = logging.getLogger(__name__)
 
 

@@ -2,12 +2,16 @@
 
 The topic is made when a coordinator is first looked up. A partition of it is loaded when it is
 first asked, or at start when it has been used before; until then nobody pays for it.
+
+A partition that cannot be read answers COORDINATOR_NOT_AVAILABLE for its keys, and is tried again
+at most once in `RETRY_SECONDS`, when somebody asks. The other partitions are not concerned.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Generic, TypeVar
+import logging
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ottla.broker.coordinators.log import InternalTopicLog
 from ottla.broker.errors import ApiError
@@ -18,6 +22,7 @@ from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from uuid import UUID
 
     from ottla.broker.coordinators.log import Hosting, Note
     from ottla.coordination.machine import Effect, Machine, Transaction
@@ -27,6 +32,10 @@ RequestT = TypeVar("RequestT")
 RecordT = TypeVar("RecordT")
 ResponseT = TypeVar("ResponseT")
 ExpectedT = TypeVar("ExpectedT")
+
+RETRY_SECONDS: Final = 1.0  # clients ask again within 100 ms, and a replay may read gigabytes
+
+logger = logging.getLogger(__name__)
 
 
 class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
@@ -43,7 +52,12 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         self._cluster = hosting.cluster
         self._data = hosting.data
         self.topic_name = topic
+        self._clock = hosting.clock
         self._loads: dict[int, asyncio.Task[None]] = {}
+        self._began: dict[int, float] = {}
+        """When each was last loaded, in monotonic seconds."""
+        self._topic_id: UUID | None = None
+        """Of the topic that is loaded: one that is made anew has the same name."""
         self._runtime: CoordinatorRuntime[RequestT, RecordT, ResponseT] = CoordinatorRuntime(
             InternalTopicLog(hosting, topic, note), machine, hosting.clock, perform
         )
@@ -56,7 +70,7 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
     @property
     def loaded(self) -> list[int]:
         """The partitions that can be asked at once."""
-        return [index for index, load in self._loads.items() if load.done() and _is_good(load)]
+        return [index for index, load in self._loads.items() if load.done() and self._serves(index)]
 
     async def close(self) -> None:
         for load in self._loads.values():
@@ -67,8 +81,12 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         """Give up what another node leads now; what comes back is loaded anew."""
         topic = image.topic(self.topic_name)
         for index in tuple(self._loads):
-            if topic is None or topic.partitions[index].leader != self._cluster.node_id:
-                del self._loads[index]
+            if (
+                topic is None
+                or topic.topic_id != self._topic_id
+                or topic.partitions[index].leader != self._cluster.node_id
+            ):
+                del self._loads[index], self._began[index]
                 self._runtime.unload(index)
 
     async def ensure_topic(self, partitions: int, configs: Mapping[str, str]) -> Topic:
@@ -94,7 +112,7 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
     async def ask(self, key: str, request: RequestT, expect: type[ExpectedT]) -> ExpectedT:
         """The key's coordinator decides; the answer comes when it is committed."""
         index = self.index_of(key)
-        await asyncio.shield(self.load(index))
+        await self._ready(index)
         return await self.submit(index, request, expect)
 
     def submit_now(self, key: str, request: RequestT) -> asyncio.Future[ResponseT]:
@@ -128,7 +146,7 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         admit: Callable[[], None] = lambda: None,
     ) -> ExpectedT:
         """As `ask`, of a partition led here, for what stands in a transaction or ends it."""
-        await asyncio.shield(self.load(index))
+        await self._ready(index)
         try:
             response = await self._runtime.submit_in(index, transaction, request, admit)
         except CoordinatorError as error:
@@ -137,20 +155,52 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         return response
 
     async def ask_all(self, request: RequestT, expect: type[ExpectedT]) -> list[ExpectedT]:
-        """The answers of all partitions that have been used."""
+        """The answers of all partitions that have been used and can be read."""
         answers = []
-        for index, load in sorted(self._loads.items()):
-            await asyncio.shield(load)
-            answers.append(await self.submit(index, request, expect))
+        for index in sorted(self._loads):
+            try:
+                await self._ready(index)
+                answers.append(await self.submit(index, request, expect))
+            except ApiError as error:
+                logger.info("%s-%d is left out: %s", self.topic_name, index, error)
         return answers
 
+    async def _ready(self, index: int) -> None:
+        """Returns when the partition can be asked; `ApiError` if it cannot be read."""
+        load = self.load(index)
+        try:
+            await asyncio.shield(load)
+        except CoordinatorError as error:
+            raise ApiError(ErrorCode(error.error_code)) from error
+        except Exception as error:
+            raise ApiError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic_name}-{index} cannot be read."
+            ) from error
+
     def load(self, index: int) -> asyncio.Task[None]:
+        """Begin to load the partition, unless that has been done."""
         load = self._loads.get(index)
-        if load is None or (load.done() and not _is_good(load)):
-            load = self._loads[index] = asyncio.ensure_future(self._runtime.load(index))
+        now = self._clock.monotonic()
+        if load is not None:
+            is_lost = load.done() and not self._serves(index)
+            if not is_lost or now < self._began[index] + RETRY_SECONDS:
+                return load
+        topic = self._cluster.image.topic(self.topic_name)
+        self._topic_id = None if topic is None else topic.topic_id
+        self._began[index] = now
+        load = self._loads[index] = asyncio.ensure_future(self._runtime.load(index))
+        load.add_done_callback(lambda done: self._load_ended(index, done))
         return load
 
+    def _serves(self, index: int) -> bool:
+        """Whether the partition has been loaded, and not been lost since."""
+        return self._runtime.is_hosted(index)
 
-def _is_good(load: asyncio.Task[None]) -> bool:
-    """Of a load that is done."""
-    return not load.cancelled() and load.exception() is None
+    def _load_ended(self, index: int, load: asyncio.Task[None]) -> None:
+        if not load.cancelled() and (error := load.exception()) is not None:
+            logger.error(
+                "%s-%d cannot be read; its keys have no coordinator until that is mended",
+                self.topic_name,
+                index,
+                exc_info=error,
+            )

@@ -211,7 +211,13 @@ class Services:
         from ottla.broker.shares.dead_letters import DeadLetters
 
         return DeadLetters(
-            self.cluster, self.partitions, self.appended, self.peers, self.tiering, self.clock
+            self.cluster,
+            self.partitions,
+            self.appended,
+            self.peers,
+            self.tiering,
+            self.workers,
+            self.clock,
         )
 
     def _tiering(self) -> Tiering:

@@ -14,12 +14,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.errors import ApiError
 from ottla.broker.running.peers import PeerUnreachable
 from ottla.broker.topics import ensure_topic
-from ottla.log.errors import LogError, OffsetMovedToTieredStorage, StorageFailure
+from ottla.log.errors import LogError, StorageFailure
 from ottla.log.validate import validate_produce
 from ottla.metadata.config.values import resolve_topic_config
 from ottla.sharing.dead_letters import Origin, dead_letters, letter_batches
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.broker.running.services import Lazy
     from ottla.broker.shares.settings import DeadLetterTopic
     from ottla.broker.tiering.tiering import Tiering
+    from ottla.broker.workers import Workers
     from ottla.clock import Clock
     from ottla.metadata.image import Topic
     from ottla.sharing.values import Archived
@@ -71,8 +73,10 @@ class DeadLetters:
         appended: Appended,
         peers: Lazy[Peers],
         tiering: Lazy[Tiering],
+        workers: Workers,
         clock: Clock,
     ) -> None:
+        self._workers = workers
         self._clock = clock
         self._cluster = cluster
         self._partitions = partitions
@@ -90,7 +94,7 @@ class DeadLetters:
         for one in archived:
             first = one.first_offset
             try:
-                async for part, records in _parts(self._tiering, source, one, copy=to.copy_records):
+                async for part, records in self._parts(source, one, copy=to.copy_records):
                     first = part.first_offset
                     for count, batch in letter_batches(
                         dead_letters(origin, part, records),
@@ -112,6 +116,59 @@ class DeadLetters:
                     group,
                     error,
                 )
+
+    async def _parts(
+        self, source: HostedPartition, archived: Archived, *, copy: bool
+    ) -> AsyncIterator[tuple[Archived, dict[int, Record]]]:
+        """The range in parts, with what the log still holds of each, if that is to be copied."""
+        log = source.log
+        offset = archived.first_offset
+        while copy and offset <= archived.last_offset:
+            if offset < log.log_start_offset:
+                gone = min(log.log_start_offset - 1, archived.last_offset)
+                yield archived._replace(first_offset=offset, last_offset=gone), {}
+                offset = gone + 1
+                continue
+            try:
+                chunks = await self._read(source, offset)
+                batches = [batch for chunk in chunks for batch in iter_batches(memoryview(chunk))]
+            except BatchError:
+                break  # nothing can be found in there: the letters say so much
+            if not batches:
+                break
+            last = min(batches[-1].last_offset, archived.last_offset)
+            records: dict[int, Record] = {}
+            for batch in batches:
+                if not batch.is_control and batch.base_offset <= last:
+                    records |= _records(batch, range(offset, last + 1))
+            yield archived._replace(first_offset=offset, last_offset=last), records
+            offset = last + 1
+        if offset <= archived.last_offset:
+            yield archived._replace(first_offset=offset), {}
+
+    async def _read(self, source: HostedPartition, offset: int) -> Sequence[bytes | memoryview]:
+        """Batches from an offset on; none if the remote tier, which has them, cannot give them.
+
+        `LogClosed` if the partition has been deleted, or moved, since the records were given up.
+        """
+        log = source.log
+        if offset < log.local_start_offset:
+            reads = self._tiering().reads
+            read = reads.begin(source, offset, READ_BYTES, at_least_one=True, committed=False)
+            if read is None:
+                return []
+            await reads.wait([read])
+            return [] if read.records is None else [read.records.records]
+        found = await self._workers.run(
+            partial(
+                log.read_files,
+                offset,
+                READ_BYTES,
+                upper_bound_offset=log.high_watermark,
+                min_one_message=True,
+            )
+        )
+        return found.chunks
 
     async def _topic(self, name: str) -> Topic:
         """The topic, made if that is allowed, if it takes dead letters."""
@@ -176,55 +233,6 @@ class DeadLetters:
         row = answer.responses[0].partition_responses[0]
         if row.error_code != ErrorCode.NONE:
             raise ApiError(ErrorCode(row.error_code), row.error_message or "")
-
-
-async def _parts(
-    tiering: Lazy[Tiering], source: HostedPartition, archived: Archived, *, copy: bool
-) -> AsyncIterator[tuple[Archived, dict[int, Record]]]:
-    """The range in parts, with what the log still holds of each, if that is to be copied."""
-    log = source.log
-    offset = archived.first_offset
-    while copy and offset <= archived.last_offset:
-        if offset < log.log_start_offset:
-            gone = min(log.log_start_offset - 1, archived.last_offset)
-            yield archived._replace(first_offset=offset, last_offset=gone), {}
-            offset = gone + 1
-            continue
-        try:
-            chunks = await _read(tiering, source, offset)
-            batches = [batch for chunk in chunks for batch in iter_batches(memoryview(chunk))]
-        except BatchError:
-            break  # nothing can be found in there: the letters say so much
-        if not batches:
-            break
-        last = min(batches[-1].last_offset, archived.last_offset)
-        records: dict[int, Record] = {}
-        for batch in batches:
-            if not batch.is_control and batch.base_offset <= last:
-                records |= _records(batch, range(offset, last + 1))
-        yield archived._replace(first_offset=offset, last_offset=last), records
-        offset = last + 1
-    if offset <= archived.last_offset:
-        yield archived._replace(first_offset=offset), {}
-
-
-async def _read(
-    tiering: Lazy[Tiering], source: HostedPartition, offset: int
-) -> Sequence[bytes | memoryview]:
-    """Batches from an offset on; none if the remote tier, which has them, cannot give them."""
-    log = source.log
-    try:
-        found = log.read(
-            offset, READ_BYTES, upper_bound_offset=log.high_watermark, min_one_message=True
-        )
-    except OffsetMovedToTieredStorage:
-        reads = tiering().reads
-        read = reads.begin(source, offset, READ_BYTES, at_least_one=True, committed=False)
-        if read is None:
-            return []
-        await reads.wait([read])
-        return [] if read.records is None else [read.records.records]
-    return found.chunks
 
 
 def _records(batch: RecordBatch, wanted: range) -> dict[int, Record]:

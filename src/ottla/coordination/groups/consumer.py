@@ -135,6 +135,7 @@ def heartbeat(
         matched = match_regex(request, resolve)
     if replaced is not None:
         _replace(group, replaced, member_id, turn)
+    waited = group.overtake(member_id, turn)
     changed = _update(group, member_id, request, matched, turn)
     _follow_topics(group, request.topics, resolve, turn, changed=changed)
     group.touch(member_id, turn.now_ms)
@@ -143,8 +144,10 @@ def heartbeat(
         due_ms = group.next_target_ms(request.topics)
         if due_ms <= turn.now_ms:
             group.retarget(request.topics, turn)
-        elif changed:
-            group.wait_for_target(Waiting(member_id, request.topics, answer), due_ms)
+        elif changed or waited:
+            refuse = partial(_refuse, group, member_id, token)
+            waiting = Waiting(member_id, request.topics, answer, refuse)
+            group.wait_for_target(waiting, due_ms)
             return
     answer(turn)
 
@@ -153,10 +156,6 @@ def _answer(
     group: ConsumerGroup, member_id: str, request: ConsumerHeartbeat, token: Token, turn: Turn
 ) -> None:
     """Moves the member towards the target and tells it."""
-    if member_id not in group.members:
-        gone = Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no member {member_id!r}")
-        turn.reply(token, gone.response())
-        return
     before = group.current.get(member_id, NOTHING_YET)
     after = _reconcile(group, member_id, request, turn)
     response = ConsumerHeartbeatResponse(
@@ -166,6 +165,14 @@ def _answer(
         assignment=after.assigned if _must_tell(request, before, after) else None,
     )
     turn.reply(token, response)
+
+
+def _refuse(group: ConsumerGroup, member_id: str, token: Token, turn: Turn) -> None:
+    if member_id in group.members:
+        refusal = Refused(ErrorCode.FENCED_MEMBER_EPOCH, "a later heartbeat has come")
+    else:
+        refusal = Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no member {member_id!r}")
+    turn.reply(token, refusal.response())
 
 
 def _must_tell(

@@ -63,6 +63,8 @@ class Waiting(NamedTuple):
     member_id: str
     topics: TopicsImage
     answer: Callable[[Turn], None]
+    refuse: Callable[[Turn], None]
+    """Says that the member is no more, or has sent another heartbeat since."""
 
 
 def subscription(member: MemberValue) -> Subscription:
@@ -235,17 +237,26 @@ class ConsumerGroup:
             if self.targets.get(member_id) != target:
                 turn.emit(TargetMemberKey(self.group_id, member_id), TargetMemberValue(target))
         turn.emit(TargetEpochKey(self.group_id), TargetEpochValue(self.epoch))
-        self._answer(self.waiting, turn)
-        self.waiting = []
+        waiting, self.waiting = self.waiting, []
+        for one in waiting:
+            one.answer(turn)
 
     def _topic_ids(self, subscribed: Subscription, topics: TopicsImage) -> frozenset[UUID]:
         by_name = topics.topics_by_name
         names = self._names(subscribed)
         return frozenset(by_name[name].topic_id for name in names if name in by_name)
 
-    def _answer(self, waiting: list[Waiting], turn: Turn) -> None:
-        for one in waiting:
-            one.answer(turn)
+    def overtake(self, member_id: str, turn: Turn) -> bool:
+        """Refuses the heartbeats of a member that still wait; whether there were any.
+
+        Answered later than a newer one, an old heartbeat would tell of partitions as they were.
+        """
+        overtaken = [one for one in self.waiting if one.member_id == member_id]
+        if overtaken:
+            self.waiting = [one for one in self.waiting if one.member_id != member_id]
+            for one in overtaken:
+                one.refuse(turn)
+        return bool(overtaken)
 
     def bump(self, turn: Turn, metadata_hash: int) -> None:
         value = ConsumerGroupValue(self.epoch + 1, metadata_hash)
@@ -265,9 +276,7 @@ class ConsumerGroup:
         self.drop_unused_regex(regex, turn)
         self.timers.cancel(session(member_id))
         self.timers.cancel(revocation(member_id))
-        gone = [one for one in self.waiting if one.member_id == member_id]
-        self.waiting = [one for one in self.waiting if one.member_id != member_id]
-        self._answer(gone, turn)
+        self.overtake(member_id, turn)
 
     def drop_unused_regex(self, regex: str | None, turn: Turn) -> None:
         used = any(member.regex == regex for member in self.members.values())
