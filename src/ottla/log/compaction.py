@@ -23,6 +23,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.log.index import AbortedIndex
 from ottla.log.reading import aborted_transactions
 from ottla.log.recovery import CLEANED
 from ottla.log.retention import last_timestamp
@@ -217,7 +218,7 @@ class _Cleaner:
         return new
 
     def _copy(self, group: tuple[Segment, ...], new: Segment) -> IndexSums:
-        new.aborted = [entry for segment in group for entry in segment.aborted]
+        new.aborted = AbortedIndex(entry for segment in group for entry in segment.aborted)
         end = group[-1].next_offset
         for segment in group:
             for batch in _batches(segment):

@@ -22,9 +22,13 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from itertools import chain
 from operator import le, lt
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 OFFSET_ENTRY_SIZE: Final = 8
 TIME_ENTRY_SIZE: Final = 12
@@ -34,6 +38,8 @@ _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 _TXN_ENTRY = struct.Struct(">hqqqq")
 _TXN_VERSION: Final = 0
+_TXN_FIELDS: Final = 4
+_MARKER: Final = 2  # the field that entries are sorted by
 _SUMS = struct.Struct(">4sIII")
 _SUMS_MAGIC: Final = b"OSUM"
 
@@ -154,7 +160,42 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-def encode_aborted(transactions: list[AbortedTransaction]) -> bytes:
+class AbortedIndex:
+    """The aborted transactions of one segment, by their markers: 32 bytes each in memory."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, entries: Iterable[AbortedTransaction] = ()) -> None:
+        self._values = array("q", chain.from_iterable(entries))
+
+    def __len__(self) -> int:
+        return len(self._values) // _TXN_FIELDS
+
+    def __iter__(self) -> Iterator[AbortedTransaction]:
+        return map(self._entry, range(len(self)))
+
+    @property
+    def last_marker(self) -> int:
+        """Offset of the last marker, -1 if there is none."""
+        return self._marker(len(self) - 1) if self._values else -1
+
+    def append(self, entry: AbortedTransaction) -> None:
+        self._values.extend(entry)
+
+    def starting_at(self, offset: int) -> Iterator[AbortedTransaction]:
+        """Those whose marker is at `offset` or later, in order."""
+        first = bisect_left(range(len(self)), offset, key=self._marker)
+        return map(self._entry, range(first, len(self)))
+
+    def _entry(self, number: int) -> AbortedTransaction:
+        start = number * _TXN_FIELDS
+        return AbortedTransaction(*self._values[start : start + _TXN_FIELDS])
+
+    def _marker(self, number: int) -> int:
+        return self._values[number * _TXN_FIELDS + _MARKER]
+
+
+def encode_aborted(transactions: Iterable[AbortedTransaction]) -> bytes:
     return b"".join(_TXN_ENTRY.pack(_TXN_VERSION, *entry) for entry in transactions)
 
 

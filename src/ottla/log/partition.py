@@ -119,6 +119,7 @@ class PartitionLog:
         self._active = loaded.segments[-1]
         self._producers = loaded.producers
         self.epochs = loaded.epochs
+        self._last_abort = max(segment.aborted.last_marker for segment in self._segments)
         self.log_end_offset = self._active.next_offset
         # The oldest part of a tiered log is in the remote tier alone.
         first = 0 if config.remote_storage_enable else self._segments[0].base_offset
@@ -294,6 +295,7 @@ class PartitionLog:
                     self._roll(now_ms)
                 if tracked and (aborted := self._producers.update(batch, end)) is not None:
                     self._active.aborted.append(aborted)
+                    self._last_abort = aborted.last_offset
                 chunk = _PATCHED.pack(end, batch.batch_length, leader_epoch) + batch.data[16:]
                 staged.append(_Staged(chunk, end, last, timestamp))
                 staged_bytes += size
@@ -410,7 +412,17 @@ class PartitionLog:
 
     def aborted_transactions(self, first: int, end: int) -> list[AbortedTransaction]:
         """Those that touch offsets `first` to `end` (exclusive), ascending by first offset."""
+        if first > self._last_abort:
+            return []
         return reading.aborted_transactions(self._segments, first, end)
+
+    def aborted_in(
+        self, first: int, chunks: Sequence[bytes | memoryview]
+    ) -> list[AbortedTransaction]:
+        """Those that touch what `read` gave from the offset `first` on."""
+        if first > self._last_abort or not chunks:
+            return []
+        return reading.aborted_transactions(self._segments, first, reading.next_offset(chunks))
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record not older than `timestamp`, exact inside its batch. Blocks."""
@@ -590,6 +602,7 @@ class PartitionLog:
     def advance_high_watermark(self, offset: int) -> int:
         """Let readers see up to `offset`; it never goes back nor past the end. The new value."""
         self.high_watermark = max(self.high_watermark, min(offset, self.log_end_offset))
+        self._producers.committed(self.high_watermark)
         return self.high_watermark
 
     def begin_close(self) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections import deque
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -107,7 +108,7 @@ class ProducerStates:
         self._max_producers = max_producers
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}  # first offset of each open transaction -> producer id
-        self._ended: list[_Ended] = []
+        self._ended: deque[_Ended] = deque()  # by marker; gone once that is committed
 
     def __iter__(self) -> Iterator[Producer]:
         return iter(self._producers.values())
@@ -245,12 +246,17 @@ class ProducerStates:
 
     # Offsets and time
 
+    def committed(self, high_watermark: int) -> None:
+        """Forget the ends of transactions that every reader may see now."""
+        ended = self._ended
+        while ended and ended[0].marker_offset < high_watermark:
+            ended.popleft()
+
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Start of the first transaction that is open, or ended only past the high watermark."""
         if not self._open and not self._ended:
             return None
-        if self._ended:
-            self._ended = [end for end in self._ended if end.marker_offset >= high_watermark]
+        self.committed(high_watermark)
         candidates = [end.first_offset for end in self._ended]
         candidates += self._open
         return min(candidates, default=None)

@@ -6,11 +6,13 @@ they may run in any thread while the log grows, rolls or drops segments.
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.log.segment import newest_time
+from ottla.wire.batch import LENGTH_OVERHEAD, RecordBatch
 from ottla.wire.errors import BatchError
 from ottla.wire.records import iter_records
 
@@ -19,9 +21,11 @@ if TYPE_CHECKING:
 
     from ottla.log.index import AbortedTransaction
     from ottla.log.segment import Segment
-    from ottla.wire.batch import RecordBatch
 
 _by_base = attrgetter("base_offset")
+_by_first = attrgetter("first_offset")
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT: Final = 8
 
 
 class ReadResult(NamedTuple):
@@ -71,14 +75,27 @@ def aborted_transactions(
     segments: tuple[Segment, ...], first: int, end: int
 ) -> list[AbortedTransaction]:
     """Those that touch offsets `first` to `end` (exclusive), ascending by first offset."""
-    found = [
-        aborted
-        for segment in segments
-        if segment.next_offset > first
-        for aborted in segment.aborted
-        if aborted.last_offset >= first and aborted.first_offset < end
-    ]
-    return sorted(found, key=attrgetter("first_offset"))
+    found: list[AbortedTransaction] = []
+    start = max(0, bisect_right(segments, first, key=_by_base) - 1)
+    for segment in segments[start:]:
+        for aborted in segment.aborted.starting_at(first):
+            if aborted.first_offset < end:
+                found.append(aborted)
+            # Whatever was still open then began at its last stable offset or later.
+            if aborted.last_stable_offset >= end:
+                return sorted(found, key=_by_first)
+    return sorted(found, key=_by_first)
+
+
+def next_offset(chunks: Sequence[bytes | memoryview]) -> int:
+    """The offset after the last batch of what a read gave."""
+    view = memoryview(chunks[-1])
+    last = 0
+    position = 0
+    while position < len(view):
+        last = position
+        position += LENGTH_OVERHEAD + _LENGTH.unpack_from(view, position + _LENGTH_AT)[0]
+    return RecordBatch(view[last:]).next_offset
 
 
 def offset_for_timestamp(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.log.checkpoints import CorruptCheckpoint
 from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
 from ottla.log.epochs import LeaderEpochs
+from ottla.log.index import AbortedIndex
 from ottla.log.producer_state import CorruptSnapshot, ProducerStates, snapshot_sums
 from ottla.log.segment import (
     LOG,
@@ -193,7 +194,7 @@ class LogLoader:
         known = segment.load(sealed=next_base is not None, sums=sums)
         if segment.size and not (known and is_readable and end >= segment.next_offset):
             self._unknown.add(segment.base_offset)
-            segment.aborted = []
+            segment.aborted = AbortedIndex()
 
     def _sums_at(self, offset: int) -> tuple[IndexSums | None, bool]:
         """What the snapshot at an offset says of the segment before it; whether there is one."""

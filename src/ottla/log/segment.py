@@ -18,7 +18,7 @@ from crc32c import crc32c
 from ottla.log.index import (
     OFFSET_ENTRY_SIZE,
     TIME_ENTRY_SIZE,
-    AbortedTransaction,
+    AbortedIndex,
     CorruptIndex,
     IndexSums,
     OffsetIndex,
@@ -105,7 +105,7 @@ class Segment:
         self.sealed = False
         self.file = File(self.storage, self.path(LOG), create=True)
         self._interval = config.index_interval_bytes
-        self.aborted: list[AbortedTransaction] = []
+        self.aborted = AbortedIndex()
         self.reset()
 
     def reset(self) -> None:
@@ -348,11 +348,11 @@ class Segment:
             data = self.storage.read_file(self.path(TXN_INDEX))
         except FileNotFoundError:
             data = b""
-        self.aborted = []
+        self.aborted = AbortedIndex()
         if sums is not None and crc32c(data) != sums.aborted:
             return False
         try:
-            self.aborted = decode_aborted(data)
+            self.aborted = AbortedIndex(decode_aborted(data))
         except CorruptIndex:
             return False
         return True

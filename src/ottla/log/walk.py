@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
+from ottla.log.index import AbortedIndex
 from ottla.log.segment import MAX_RELATIVE_OFFSET, newest_time
 from ottla.wire.batch import CRC_START, HEADER_SIZE, MAGIC, MIN_BATCH_LENGTH, RecordBatch
 
@@ -24,7 +25,7 @@ def recover_segment(segment: Segment) -> bool:
     storage, fd = segment.storage, segment.file.fd
     file_size = storage.size(fd)
     segment.reset()
-    segment.aborted = []
+    segment.aborted = AbortedIndex()
     chunk = memoryview(b"")
     chunk_start = 0
     while segment.size < file_size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from ottla.log.config import LogConfig
 from ottla.log.partition import PartitionLog
 from ottla.log.producer_state import Origin
+from ottla.log.reading import next_offset
 from ottla.wire.compression import Codec
 from ottla.wire.records import ControlType
 from tests.support.log_batches import batch_of, marker
@@ -150,3 +152,78 @@ class TestTransactions:
         assert log.aborted_transactions(3, 9) == [self.EXPECTED[0], self.EXPECTED[2]]
         assert log.aborted_transactions(5, 6) == []
         assert log.last_stable_offset == 8
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(1, 4), st.sampled_from(["send", "abort", "commit"])), max_size=40
+)
+
+
+@given(steps=STEPS, segment_bytes=st.sampled_from([200, 700, 1 << 20]))
+@settings(max_examples=60)
+def test_aborted_transactions_of_every_range(
+    steps: list[tuple[int, str]], segment_bytes: int
+) -> None:
+    storage = MemoryStorage()
+    config = LogConfig(segment_bytes=segment_bytes)
+    log = PartitionLog.open(Path("/t-0"), config, now_ms=0, tail_bytes=0, storage=storage)
+    sequences = dict.fromkeys(range(1, 5), 0)
+    started: dict[int, int] = {}
+    expected: list[tuple[int, int, int]] = []
+    for producer_id, step in steps:
+        end = log.log_end_offset
+        if step == "send":
+            batch = batch_of(
+                b"x",
+                producer_id=producer_id,
+                epoch=0,
+                sequence=sequences[producer_id],
+                transactional=True,
+            )
+            log.append(batch, leader_epoch=0, now_ms=0)
+            sequences[producer_id] += 1
+            started.setdefault(producer_id, end)
+            continue
+        kind = ControlType.ABORT if step == "abort" else ControlType.COMMIT
+        ending = marker(kind, producer_id, 0)
+        log.append(ending, leader_epoch=0, now_ms=0, origin=Origin.COORDINATOR)
+        first = started.pop(producer_id, None)
+        if step == "abort" and first is not None:
+            expected.append((producer_id, first, end))
+    end = log.log_end_offset
+    for first in range(end):
+        for bound in range(first + 1, end + 1):
+            found = [entry[:3] for entry in log.aborted_transactions(first, bound)]
+            assert sorted(found) == sorted(e for e in expected if e[2] >= first and e[1] < bound)
+
+
+class TestManyAborted:
+    """5,000 aborted transactions of one record each: what costs little must stay little."""
+
+    @pytest.fixture
+    def log(self) -> PartitionLog:
+        storage = MemoryStorage()
+        log = PartitionLog.open(Path("/t-0"), LogConfig(), now_ms=0, storage=storage)
+        for number in range(5000):
+            data = batch_of(b"x", producer_id=1, epoch=0, sequence=number, transactional=True)
+            log.append(data, leader_epoch=0, now_ms=0)
+            ending = marker(ControlType.ABORT, 1, 0)
+            log.append(ending, leader_epoch=0, now_ms=0, origin=Origin.COORDINATOR)
+            log.advance_high_watermark(log.log_end_offset)
+        return log
+
+    def test_a_small_read_carries_few(self, log: PartitionLog) -> None:
+        chunks, _ = log.read(
+            4000, 300, upper_bound_offset=log.last_stable_offset, min_one_message=True
+        )
+        found = log.aborted_in(4000, chunks)
+        assert [entry.first_offset for entry in found] == [4000, 4002]
+        assert next_offset(chunks) == 4004
+
+    def test_ended_transactions_are_forgotten_though_nobody_reads(self, log: PartitionLog) -> None:
+        assert not log._producers._ended
+
+    def test_each_takes_32_bytes(self, log: PartitionLog) -> None:
+        (segment,) = log.segments
+        assert len(segment.aborted) == 5000
+        assert sys.getsizeof(segment.aborted._values) < 5000 * 32 * 1.2

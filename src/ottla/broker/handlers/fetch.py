@@ -226,7 +226,7 @@ def _read(
     if committed:
         aborted = [
             AbortedTransaction(entry.producer_id, entry.first_offset)
-            for entry in (log.aborted_transactions(want.fetch_offset, bound) if size else ())
+            for entry in (log.aborted_in(want.fetch_offset, chunks) if size else ())
         ]
     data = _empty(partition, want, committed=committed)
     return Found(data._replace(aborted_transactions=aborted, records=chunks), size)

@@ -197,7 +197,7 @@ def _look(
     hidden: frozenset[int] = frozenset()
     if committed:
         if aborted is None:
-            aborted = log.aborted_transactions(batches[0].base_offset, bound)
+            aborted = log.aborted_transactions(batches[0].base_offset, batches[-1].next_offset)
         hidden = _hidden(aborted, batches)
     found = machine.acquire(
         turn,
@@ -222,14 +222,16 @@ def _hidden(
     aborted: Sequence[AbortedTransaction], batches: Sequence[RecordBatch]
 ) -> frozenset[int]:
     """Base offsets of the batches that belong to aborted transactions."""
+    by_producer: dict[int, list[AbortedTransaction]] = {}
+    for entry in aborted:
+        by_producer.setdefault(entry.producer_id, []).append(entry)
     return frozenset(
         batch.base_offset
         for batch in batches
         if batch.is_transactional
         and any(
-            entry.producer_id == batch.producer_id
-            and entry.first_offset <= batch.base_offset <= entry.last_offset
-            for entry in aborted
+            entry.first_offset <= batch.base_offset <= entry.last_offset
+            for entry in by_producer.get(batch.producer_id, ())
         )
     )
 
