@@ -53,10 +53,10 @@ class Transactions:
 
     def _append(self, batch: RecordBatch, origin: Origin) -> None:
         async def append(node: Node) -> None:
-            hosted = node.partitions.find(self._queue.topic, 0)
+            hosted = await node.partitions.open(self._queue.topic, 0, write=True)
             now_ms = time.time_ns() // 1_000_000
             hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=now_ms, origin=origin)
-            node.appended([hosted])
+            node.durability.join([hosted])
 
         self._broker._call(append)
 

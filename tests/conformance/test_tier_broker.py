@@ -120,7 +120,7 @@ def append(
     place: TierPlace, topic: str, batch: RecordBatch, origin: Origin = Origin.CLIENT
 ) -> None:
     async def run(node: Node) -> None:
-        hosted = node.partitions.find(topic, 0)
+        hosted = await node.partitions.open(topic, 0, write=True)
         hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=1, origin=origin)
         hosted.advance(hosted.log.log_end_offset)
 

@@ -11,7 +11,8 @@ import fcntl
 import logging
 import os
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 from ottla.log.checkpoints import (
     META_PROPERTIES,
@@ -23,9 +24,10 @@ from ottla.log.checkpoints import (
     encode_meta,
     encode_partition_metadata,
 )
-from ottla.log.storage import OsStorage
+from ottla.log.storage import TMP_SUFFIX, OsStorage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
     from uuid import UUID
 
@@ -45,14 +47,6 @@ logger = logging.getLogger(__name__)
 
 class DirectoryLocked(Exception):
     """Another process serves from this data directory."""
-
-
-class PartitionDirectory(NamedTuple):
-    """A log on disk; `topic_id` is None if `partition.metadata` is missing."""
-
-    topic_partition: TopicPartition
-    path: Path
-    topic_id: UUID | None
 
 
 def partition_name(topic: str, partition: int) -> str:
@@ -102,47 +96,81 @@ class DataDirectory:
     def write_meta(self, meta: MetaProperties) -> None:
         self.storage.replace_file(self.path / META_PROPERTIES, encode_meta(meta))
 
-    def partitions(self) -> list[PartitionDirectory]:
-        """The logs that are here."""
-        found = []
-        for name in self.storage.listdir(self.path):
-            topic_partition = parse_partition_name(name)
-            if name == KRAFT_LOG:
-                continue
-            if topic_partition is not None and (self.path / name).is_dir():
-                path = self.path / name
-                found.append(PartitionDirectory(topic_partition, path, self._topic_id(path)))
-        return found
+    def partitions(self) -> list[TopicPartition]:
+        """The logs that are here, by their names alone: nothing in them is read."""
+        with os.scandir(self.path) as entries:
+            found = [
+                name
+                for entry in entries
+                if (name := parse_partition_name(entry.name)) is not None
+                and entry.name != KRAFT_LOG
+                and entry.is_dir()
+            ]
+        return sorted(found)
 
-    def _topic_id(self, path: Path) -> UUID | None:
+    def path_of(self, name: TopicPartition) -> Path:
+        return self.path / partition_name(*name)
+
+    def topic_id(self, name: TopicPartition) -> UUID | None:
+        """Of which topic a log is; None if `partition.metadata` is missing."""
         try:
-            return decode_partition_metadata(self.storage.read_file(path / PARTITION_METADATA))
+            data = self.storage.read_file(self.path_of(name) / PARTITION_METADATA)
         except FileNotFoundError:
             return None
+        return decode_partition_metadata(data)
 
-    def create_partition(self, topic: str, partition: int, topic_id: UUID) -> Path:
-        """The directory for a new log, durable before anything is put in it."""
-        name = partition_name(topic, partition)
-        if parse_partition_name(name) is None:
-            raise ValueError(f"{name!r} cannot name a partition directory")
-        path = self.path / name
-        self.storage.mkdir(path)
-        metadata = encode_partition_metadata(topic_id)
-        self.storage.replace_file(path / PARTITION_METADATA, metadata)
-        self.storage.fsync_dir(self.path)
-        return path
+    def create_partitions(self, wanted: Mapping[TopicPartition, UUID]) -> dict[TopicPartition, str]:
+        """Directories for new logs, durable before anything is put in them; why some failed.
 
-    def retire(self, path: Path, unique: UUID, suffix: str = DELETE_SUFFIX) -> Path:
-        """Rename a partition directory so that no start will load it; the new path.
-
-        With DELETE_SUFFIX the next `purge` removes it, with STRAY_SUFFIX it stays for a person.
+        One sync of the data directory serves all. That `partition.metadata` has its name becomes
+        durable with the first sync of the log, which syncs the directory: until then there is
+        nothing in it that anybody was promised.
         """
-        topic, _, partition = path.name.rpartition("-")
-        ending = f"-{partition}.{unique.hex}{suffix}"
-        target = self.path / (topic[: MAX_NAME_LENGTH - len(ending)] + ending)
-        self.storage.rename(path, target)
-        self.storage.fsync_dir(self.path)
-        return target
+        failed = {}
+        for name, topic_id in wanted.items():
+            if parse_partition_name(partition_name(*name)) is None:
+                raise ValueError(f"{partition_name(*name)!r} cannot name a partition directory")
+            try:
+                self._create(self.path_of(name), topic_id)
+            except OSError as error:
+                failed[name] = str(error)
+        if len(failed) < len(wanted):
+            try:
+                self.storage.fsync_dir(self.path)
+            except OSError as error:
+                return dict.fromkeys(wanted, str(error))
+        return failed
+
+    def _create(self, path: Path, topic_id: UUID) -> None:
+        self.storage.mkdir(path)
+        metadata = path / PARTITION_METADATA
+        temporary = metadata.with_name(metadata.name + TMP_SUFFIX)
+        self.storage.write_file(temporary, encode_partition_metadata(topic_id))
+        self.storage.sync_file(temporary)
+        self.storage.rename(temporary, metadata)
+
+    def retire(
+        self, names: Iterable[TopicPartition], suffix: str = DELETE_SUFFIX
+    ) -> dict[TopicPartition, Path | OSError]:
+        """Rename partition directories so that no start will load them; the new paths, or why not.
+
+        With DELETE_SUFFIX the next `purge` removes them, with STRAY_SUFFIX they stay for a person.
+        One that is not there is not in the answer; one sync serves all.
+        """
+        retired: dict[TopicPartition, Path | OSError] = {}
+        for name in names:
+            ending = f"-{name.partition}.{uuid4().hex}{suffix}"
+            target = self.path / (name.topic[: MAX_NAME_LENGTH - len(ending)] + ending)
+            try:
+                self.storage.rename(self.path_of(name), target)
+                retired[name] = target
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                retired[name] = error
+        if retired:
+            self.storage.fsync_dir(self.path)
+        return retired
 
     def purge(self) -> list[str]:
         """Remove what `retire` marked for deletion, also before a restart; the names.

@@ -469,8 +469,11 @@ class PartitionLog:
             self.log_start_offset = offset
             self.epochs.truncate_start(offset)
 
-    def apply_retention(self, now_ms: int) -> list[Segment]:
-        """Let expired segments go; those that went. Their files stay until `purge`."""
+    def apply_retention(self, now_ms: int, *, limit: int | None = None) -> list[Segment]:
+        """Let expired segments go, at most `limit` of them; those that went.
+
+        Their files stay until `purge`.
+        """
         self._require_usable()
         try:
             count = expired_segments(
@@ -480,6 +483,8 @@ class PartitionLog:
                 log_start_offset=self.log_start_offset,
                 high_watermark=self.high_watermark,
             )
+            if limit is not None:
+                count = min(count, limit)
             if count == len(self._segments):
                 self._roll(now_ms)
         except OSError as error:
@@ -657,6 +662,10 @@ class PartitionLog:
             if self._leases.life is not Life.OPEN:
                 raise self._leases.closed()
             raise StorageFailure(f"log {self.directory.name} is offline: {self._failure}")
+
+    def take_offline(self, error: Exception) -> None:
+        """Something failed outside the log, and nobody knows what the disk holds of it."""
+        self._fail(error)
 
     def _fail(self, error: BaseException) -> StorageFailure:
         """Take the log offline."""

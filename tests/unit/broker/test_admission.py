@@ -61,7 +61,7 @@ class Coordinator:
     def mark(self, *, epoch: int = 0) -> None:
         hosted = self._node.partitions.find(TOPIC, 0)
         append_marker(hosted, Marker(PRODUCER, epoch, 0, commit=False), now_ms=0)
-        self._node.appended([hosted])
+        self._node.durability.join([hosted])
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ async def send(node: Node, asked: ProduceRequest, version: int = 11) -> ErrorCod
         context,
         asked,
         node.partitions,
-        node.appended,
+        node.durability,
         node.workers,
         node.clock,
         node.services.transactions,

@@ -80,18 +80,18 @@ async def test_compaction_keeps_what_transactions_decided(tmp_path: Path) -> Non
     ok, unstable = ErrorCode.NONE, ErrorCode.UNSTABLE_OFFSET_COMMIT
     async with started(tmp_path) as node:
         await node.services.groups().coordinator_of("g")
-        log = node.services.groups().partition_of("g").log
+        hosted = await node.services.groups().partition_of("g")
         once = Transactional(1, 0)
         await commit(node, 1, 7, once)
         await node.services.groups().end_transaction(0, Marker(*once, 0, commit=True))
         counts = []
         for _ in range(3):  # a marker that decides nothing any more goes one round later
             await some_transactions(node)
-            log.roll(0)
-            log.flush()
+            hosted.log.roll(0)
+            hosted.log.flush()
             while await compact_dirtiest(node.data, node.partitions, node.workers, node.clock):
                 pass
-            counts.append(markers_in(log))
+            counts.append(markers_in(hosted.log))
         assert counts[1] == counts[2] < 2 * len(NUMBERS), "old markers are gone"
         await commit(node, 3, 1_000, once)
         last = NUMBERS[-1]

@@ -28,7 +28,7 @@ async def test_what_is_written_before_the_wait_begins_is_not_waited_for(tmp_path
     node = await Node.start(config, tmp_path, ephemeral=True)
     try:
         await create_topic(node.cluster, "orders", partitions=1)
-        partition = node.partitions.find("orders", 0)
+        partition = await node.partitions.open("orders", 0, write=True)
         wanted = FetchTopic("orders", partitions=[FetchPartition(partition_max_bytes=1000)])
         request = FetchRequest(max_wait_ms=LONG_MS, min_bytes=1, topics=[wanted])
         peer = Peer("127.0.0.1", "PLAINTEXT")

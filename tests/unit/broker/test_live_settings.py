@@ -102,7 +102,7 @@ async def test_a_live_setting_is_read_again(node: Node, key: str) -> None:
 async def test_a_default_of_topics_changes_open_logs(node: Node, key: str) -> None:
     topic_key = OF_TOPICS[key]
     await create_topic(node.cluster, "orders")
-    log = node.partitions.find("orders", 0).log
+    log = (await node.partitions.open("orders", 0, write=True)).log
     told = resolve_topic_config(node.cluster.image, "orders", node.config)[topic_key].value
     before = log.config
     await alter(node, key, another_value(BROKER_CONFIGS[key]))
@@ -137,7 +137,7 @@ async def test_the_compactor_is_woken_by_a_shorter_pause(
 
 async def test_producers_expire_by_the_altered_time(node: Node) -> None:
     await create_topic(node.cluster, "orders")
-    hosted = node.partitions.find("orders", 0)
+    hosted = await node.partitions.open("orders", 0, write=True)
     old = node.clock.wall_ms() - HOUR_MS
     batch = batch_of(b"1", producer_id=7, epoch=0, sequence=0, timestamps=[old])
     hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=old)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -15,7 +16,7 @@ from tests.support.log_batches import batch_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.log.partition import PartitionLog
+    from ottla.broker.hosting.partitions import HostedPartition
     from ottla.wire.batch import RecordBatch
 
 
@@ -49,7 +50,7 @@ class FakeLog:
 
 
 def ahead_of(log: FakeLog) -> ReadAhead:
-    return ReadAhead(cast("PartitionLog", log))
+    return ReadAhead(cast("HostedPartition", SimpleNamespace(log=log)))
 
 
 @st.composite

@@ -145,9 +145,10 @@ class GroupService:
         """The group's coordinator decides; the answer comes when it is committed."""
         return await self._service.ask(group_id, request, expect)
 
-    def partition_of(self, group_id: str) -> HostedPartition:
+    async def partition_of(self, group_id: str) -> HostedPartition:
         """Where the group's coordinator, which is here, keeps its records."""
-        return self._partitions.find(CONSUMER_OFFSETS_TOPIC, self._service.index_of(group_id))
+        index = self._service.index_of(group_id)
+        return await self._partitions.open(CONSUMER_OFFSETS_TOPIC, index)
 
     async def commit_in(
         self, producer: Transactional, request: OffsetCommit, admit: Callable[[], None]

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from ottla.broker.cluster import Cluster
     from ottla.broker.hosting.data import Data
-    from ottla.broker.hosting.partitions import Appended, Partitions
+    from ottla.broker.hosting.durability import Durability
+    from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.workers import Workers
     from ottla.clock import Clock
     from ottla.coordination.machine import Transaction
@@ -44,7 +45,7 @@ class Hosting(NamedTuple):
     cluster: Cluster
     data: Data
     partitions: Partitions
-    appended: Appended
+    durability: Durability
     workers: Workers
     clock: Clock
 
@@ -65,7 +66,7 @@ class InternalTopicLog:
             raise Refused(error.code, str(error)) from error
 
     async def append(self, partition: int, batches: Sequence[Batch], now_ms: int) -> None:
-        hosted = self._hosting.partitions.find(self._topic, partition)
+        hosted = await self._hosting.partitions.open(self._topic, partition, write=True)
         for batch in batches:
             if isinstance(batch.transaction, Marker):
                 # In time: the runtime decides nothing for this producer until this is written.
@@ -76,7 +77,7 @@ class InternalTopicLog:
             now_ms=now_ms,
             origin=Origin.COORDINATOR,
         )
-        durable = self._hosting.appended([hosted])
+        durable = self._hosting.durability.join([hosted])
         if durable is not None:
             await durable
         if not hosted.log.online:
@@ -94,7 +95,7 @@ class InternalTopicLog:
         A log that is closed meanwhile, and one that is opened anew is another, ends the replay with
         `LogClosed`; what has been replayed is dropped with its machine.
         """
-        log = self._hosting.partitions.find(self._topic, partition).log
+        log = (await self._hosting.partitions.open(self._topic, partition)).log
         offset, end = log.log_start_offset, log.log_end_offset
         while offset < end:
             found = await self._hosting.workers.run(partial(_read, log, offset, end))

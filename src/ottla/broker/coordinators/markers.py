@@ -27,7 +27,7 @@ from ottla.wire.schema.write_txn_markers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from ottla.broker.coordinators.groups import GroupService
     from ottla.broker.coordinators.log import Hosting
@@ -46,7 +46,7 @@ class MarkerWriter:
     def __init__(self, hosting: Hosting, groups: Lazy[GroupService], peers: Lazy[Peers]) -> None:
         self._cluster = hosting.cluster
         self._partitions = hosting.partitions
-        self._appended = hosting.appended
+        self._durability = hosting.durability
         self._clock = hosting.clock
         self._groups = groups
         self._peers = peers
@@ -83,16 +83,17 @@ class MarkerWriter:
         return topic.partitions[index].leader
 
     async def write_here(
-        self, marker: Marker, partitions: Iterable[Partition]
+        self, marker: Marker, partitions: Collection[Partition]
     ) -> dict[Partition, ErrorCode]:
         """What became of each partition, none of them led elsewhere; when all is durable."""
         codes: dict[Partition, ErrorCode] = {}
         written: list[HostedPartition] = []
-        offsets: list[Partition] = []
-        for partition in partitions:
-            if partition[0] == CONSUMER_OFFSETS_TOPIC:
-                offsets.append(partition)
-                continue
+        offsets = [partition for partition in partitions if partition[0] == CONSUMER_OFFSETS_TOPIC]
+        others = [partition for partition in partitions if partition[0] != CONSUMER_OFFSETS_TOPIC]
+        opening = self._partitions.opening(others, write=True)
+        if opening is not None:
+            await opening
+        for partition in others:
             try:
                 hosted = self._partitions.find(*partition)
                 append_marker(hosted, marker, self._clock.wall_ms())
@@ -101,7 +102,7 @@ class MarkerWriter:
             else:
                 codes[partition] = ErrorCode.NONE
                 written.append(hosted)
-        durable = self._appended(written)
+        durable = self._durability.join(written)
         ended = await asyncio.gather(*(self._end_offsets(index, marker) for _, index in offsets))
         codes.update(zip(offsets, ended, strict=True))
         if durable is not None:

@@ -1,8 +1,9 @@
 """DeleteRecords (21): move the log start of partitions forward.
 
 Offset -1 means the high watermark. Past it is error 1; a topic whose records only compaction may
-remove is error 44. The answer is the new log start, and readers below it get error 1 at once; the
-file space goes with the next retention round.
+remove is error 44. The answer is the new log start, and comes when that is durable; all who ask
+at once share one write. Readers below it get error 1 at once; the file space goes with the next
+retention round.
 """
 
 from __future__ import annotations
@@ -22,39 +23,50 @@ from ottla.wire.schema.delete_records import (
 
 if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster
-    from ottla.broker.hosting.data import Data
-    from ottla.broker.hosting.partitions import Partitions
+    from ottla.broker.hosting.checkpoints import Checkpoints
+    from ottla.broker.hosting.partitions import HostedPartition, Partitions
     from ottla.broker.serving.context import RequestContext
 
 HIGH_WATERMARK = -1
 
 
-def delete_records(
+async def delete_records(
     context: RequestContext,
     request: DeleteRecordsRequest,
     cluster: Cluster,
     partitions: Partitions,
-    data: Data,
+    checkpoints: Checkpoints,
 ) -> DeleteRecordsResponse:
-    def delete(topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-        return _delete(cluster, partitions, data, topic, asked)
-
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                topic.name, [delete(topic.name, asked) for asked in topic.partitions]
-            )
-            for topic in request.topics
-        ]
+    opening = partitions.opening(
+        (topic.name, asked.partition_index)
+        for topic in request.topics
+        for asked in topic.partitions
     )
+    if opening is not None:
+        await opening
+    moved: list[HostedPartition] = []
+    topics = [
+        DeleteRecordsTopicResult(
+            topic.name,
+            [_delete(cluster, partitions, topic.name, asked, moved) for asked in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    for partition in moved:
+        partition.wake()
+    try:
+        await checkpoints.log_starts_durable(moved)
+    except LogError as error:
+        return DeleteRecordsResponse(topics=[_not_durable(topic, error) for topic in topics])
+    return DeleteRecordsResponse(topics=topics)
 
 
 def _delete(
     cluster: Cluster,
     partitions: Partitions,
-    data: Data,
     topic: str,
     asked: DeleteRecordsPartition,
+    moved: list[HostedPartition],
 ) -> DeleteRecordsPartitionResult:
     try:
         partition = partitions.find(topic, asked.partition_index)
@@ -63,8 +75,19 @@ def _delete(
         log = partition.log
         offset = log.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
         log.delete_records_before(offset)
-        data.log_start_moved(topic, asked.partition_index, log.log_start_offset)
     except (ApiError, LogError) as error:
         return DeleteRecordsPartitionResult(asked.partition_index, -1, error.code)
-    partition.wake()
+    moved.append(partition)
     return DeleteRecordsPartitionResult(asked.partition_index, log.log_start_offset)
+
+
+def _not_durable(topic: DeleteRecordsTopicResult, error: LogError) -> DeleteRecordsTopicResult:
+    """A crash may bring the records back; those that were refused keep their own error."""
+    return topic._replace(
+        partitions=[
+            row
+            if row.error_code
+            else DeleteRecordsPartitionResult(row.partition_index, -1, error.code)
+            for row in topic.partitions
+        ]
+    )

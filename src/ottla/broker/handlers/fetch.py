@@ -17,6 +17,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.errors import ApiError
+from ottla.broker.hosting.partitions import NotOpen
 from ottla.broker.hosting.waiting import woken
 from ottla.log.errors import LogError, OffsetMovedToTieredStorage
 from ottla.wire.error_codes import ErrorCode
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from ottla.broker.tiering.reads import RemoteRead
     from ottla.broker.tiering.tiering import Tiering
     from ottla.clock import Clock
+    from ottla.log.checkpoints import TopicPartition
 
 FIRST_VERSION_WITH_IDS = 13
 READ_COMMITTED = 1
@@ -79,6 +81,7 @@ class Answer(NamedTuple):
     size: int
     complete: bool  # an error or a moved log start that should not wait
     remote: list[tuple[int, RemoteRead]]  # and where in `data` what they bring belongs
+    closed: list[TopicPartition]  # partitions whose logs have to be opened first
 
 
 def fetch(
@@ -97,6 +100,23 @@ def fetch(
         return FetchResponse(error_code=error.code)
     logs = Logs(partitions, tiering, min(request.max_bytes, settings.fetch_max_bytes))
     answer = _look(logs, request, plan)
+    opening = partitions.opening(answer.closed) if answer.closed else None
+    if opening is not None:
+        return _when_open(logs, request, plan, opening)
+    return _answer(logs, request, plan, answer)
+
+
+async def _when_open(
+    logs: Logs, request: FetchRequest, plan: FetchPlan, opening: Awaitable[None]
+) -> FetchResponse:
+    await opening
+    answer = _answer(logs, request, plan, _look(logs, request, plan))
+    return answer if isinstance(answer, FetchResponse) else await answer
+
+
+def _answer(
+    logs: Logs, request: FetchRequest, plan: FetchPlan, answer: Answer
+) -> FetchResponse | Awaitable[FetchResponse]:
     if answer.remote:
         return _wait_for_store(logs, plan, answer)
     if (
@@ -159,12 +179,15 @@ def _look(logs: Logs, request: FetchRequest, plan: FetchPlan) -> Answer:
     size = used = 0
     complete = False
     remote = []
+    closed: list[TopicPartition] = []
     for place, want in enumerate(plan.wanted):
         try:
             found = _look_at(logs, request, want, min(left, want.max_bytes), first=used == 0)
         except (ApiError, LogError) as error:
             found = Found(_refused(logs, want, error), 0)
             complete = True
+            if isinstance(error, NotOpen):
+                closed.append(error.name)
         data.append(found.data)
         used += found.size
         left = max(0, left - found.size)
@@ -172,7 +195,7 @@ def _look(logs: Logs, request: FetchRequest, plan: FetchPlan) -> Answer:
             size += found.size
         else:
             remote.append((place, found.read))
-    return Answer(data, size, complete, remote)
+    return Answer(data, size, complete, remote, closed)
 
 
 def _look_at(

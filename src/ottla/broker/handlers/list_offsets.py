@@ -33,16 +33,18 @@ from ottla.wire.schema.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ottla.broker.hosting.partitions import HostedPartition, Partitions
     from ottla.broker.running.services import Lazy
     from ottla.broker.serving.context import RequestContext
     from ottla.broker.tiering.tiering import Tiering
+    from ottla.broker.workers import Workers
     from ottla.log.partition import PartitionLog
     from ottla.log.reading import TimestampOffset
 
 READ_COMMITTED = 1
+LARGEST_TIMESTAMP = -3
 
 Answered: TypeAlias = "ListOffsetsPartitionResponse | Awaitable[ListOffsetsPartitionResponse]"
 
@@ -62,17 +64,40 @@ def list_offsets(
     request: ListOffsetsRequest,
     partitions: Partitions,
     tiering: Lazy[Tiering],
+    workers: Workers,
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    look = partial(_partition, context, request, partitions, tiering)
-    rows = [[look(topic.name, asked) for asked in topic.partitions] for topic in request.topics]
-    return _response(request, rows) if _all_known(rows) else _wait_for_store(request, rows)
+    look = partial(_partition, context, request, partitions, tiering, workers)
+    opening = partitions.opening(
+        (topic.name, asked.partition_index)
+        for topic in request.topics
+        for asked in topic.partitions
+    )
+    if opening is not None:
+        return _when_open(request, opening, look)
+    rows = _rows(request, look)
+    return _response(request, rows) if _all_known(rows) else _when_known(request, rows)
+
+
+def _rows(
+    request: ListOffsetsRequest, look: Callable[[str, ListOffsetsPartition], Answered]
+) -> list[list[Answered]]:
+    return [[look(topic.name, asked) for asked in topic.partitions] for topic in request.topics]
+
+
+async def _when_open(
+    request: ListOffsetsRequest,
+    opening: Awaitable[None],
+    look: Callable[[str, ListOffsetsPartition], Answered],
+) -> ListOffsetsResponse:
+    await opening
+    return await _when_known(request, _rows(request, look))
 
 
 def _all_known(rows: list[list[Answered]]) -> TypeGuard[list[list[ListOffsetsPartitionResponse]]]:
     return all(isinstance(row, ListOffsetsPartitionResponse) for some in rows for row in some)
 
 
-async def _wait_for_store(
+async def _when_known(
     request: ListOffsetsRequest, rows: list[list[Answered]]
 ) -> ListOffsetsResponse:
     async def settled(row: Answered) -> ListOffsetsPartitionResponse:
@@ -98,6 +123,7 @@ def _partition(
     request: ListOffsetsRequest,
     partitions: Partitions,
     tiering: Lazy[Tiering],
+    workers: Workers,
     topic: str,
     asked: ListOffsetsPartition,
 ) -> Answered:
@@ -114,8 +140,10 @@ def _partition(
             at = Place(-1, _special(tiering.made, partition, timestamp))
         elif timestamp >= 0 and log.log_start_offset < log.local_start_offset:
             return _find_remotely(tiering, request, partition, timestamp, end)
+        elif timestamp >= 0 or timestamp == LARGEST_TIMESTAMP:
+            return _find_in_files(workers, partition, timestamp, end)
         else:
-            at = _find(log, timestamp, end)
+            at = _named(log, timestamp, end)
     except (ApiError, LogError) as error:
         return ListOffsetsPartitionResponse(index, error.code)
     return _row(partition, at, end)
@@ -162,18 +190,32 @@ async def _find_remotely(
     return _row(partition, _place(found, end), end)
 
 
-def _find(log: PartitionLog, timestamp: int, end: int) -> Place:
+async def _find_in_files(
+    workers: Workers, partition: HostedPartition, timestamp: int, end: int
+) -> ListOffsetsPartitionResponse:
+    log = partition.log
+    found: TimestampOffset | None = None
+    try:
+        if log.log_start_offset < end:
+            look_up = (
+                log.max_timestamp_offset
+                if timestamp == LARGEST_TIMESTAMP
+                else partial(log.offset_for_timestamp, timestamp)
+            )
+            found = await workers.run(look_up)
+    except (ApiError, LogError) as error:
+        return ListOffsetsPartitionResponse(partition.index, error.code)
+    return _row(partition, _place(found, end), end)
+
+
+def _named(log: PartitionLog, timestamp: int, end: int) -> Place:
     match timestamp:
         case -1:
             return Place(-1, end)
         case -2:
             return Place(-1, log.log_start_offset)
-        case -3:
-            return _place(log.max_timestamp_offset(), end)
-        case _ if timestamp < 0:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"No offset has the name {timestamp}.")
         case _:
-            return _place(log.offset_for_timestamp(timestamp), end)
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"No offset has the name {timestamp}.")
 
 
 def _place(found: TimestampOffset | None, end: int) -> Place:
@@ -182,9 +224,14 @@ def _place(found: TimestampOffset | None, end: int) -> Place:
     return Place(found.timestamp, found.offset)
 
 
-def offset_for_leader_epoch(
+async def offset_for_leader_epoch(
     context: RequestContext, request: OffsetForLeaderEpochRequest, partitions: Partitions
 ) -> OffsetForLeaderEpochResponse:
+    opening = partitions.opening(
+        (topic.topic, asked.partition) for topic in request.topics for asked in topic.partitions
+    )
+    if opening is not None:
+        await opening
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(

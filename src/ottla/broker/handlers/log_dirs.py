@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
@@ -24,21 +25,33 @@ if TYPE_CHECKING:
     from ottla.broker.hosting.data import Data
     from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.serving.context import RequestContext
+    from ottla.broker.workers import Workers
 
 
-def describe_log_dirs(
-    context: RequestContext, request: DescribeLogDirsRequest, data: Data, partitions: Partitions
+async def describe_log_dirs(
+    context: RequestContext,
+    request: DescribeLogDirsRequest,
+    data: Data,
+    partitions: Partitions,
+    workers: Workers,
 ) -> DescribeLogDirsResponse:
-    wanted = None
+    names = data.all_on_disk()
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        names = [name for name in names if name in wanted]
+    # A closed log stays closed: the sizes of its files say it all.
+    sizes = await workers.run(
+        partial(data.sizes, [name for name in names if not partitions.is_open(*name)])
+    )
+    usage = await workers.run(partial(shutil.disk_usage, data.path))
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for name, index in data.all_on_disk():
-        if wanted is None or (name, index) in wanted:
+    for name in names:
+        size = sizes.get(name)
+        if size is None:
             with suppress(ApiError, LogError):
-                size = partitions.find(name, index).log.size_bytes
-                topics.setdefault(name, []).append(DescribeLogDirsPartition(index, size))
-    usage = shutil.disk_usage(data.path)
+                size = partitions.find(*name).log.size_bytes
+        if size is not None:
+            topics.setdefault(name.topic, []).append(DescribeLogDirsPartition(name.partition, size))
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(

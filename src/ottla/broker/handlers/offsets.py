@@ -165,7 +165,7 @@ async def _commit_in(
     if not request.group_id:
         raise ApiError(ErrorCode.INVALID_GROUP_ID)
     producer = Transactional(request.producer_id, request.producer_epoch)
-    admission = OffsetAdmission(groups.partition_of(request.group_id), producer)
+    admission = OffsetAdmission(await groups.partition_of(request.group_id), producer)
     try:
         await verify(admission)
         return await groups.commit_in(producer, commit, admission.check)

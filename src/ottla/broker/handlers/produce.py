@@ -11,6 +11,8 @@
 - What is wrong inside a batch is refused (`ottla.log.validate`). A batch that takes long to look
   into is looked into by a worker; what its connection sends after it waits until it is appended.
 - A repeated batch of an idempotent producer is answered with the offsets it got the first time.
+- A partition's log is opened, or made, with the first batch; a request waits for that, and with it
+  what its connection sends after it.
 - Topics are named up to v12 and identified by id in v13.
 """
 
@@ -48,11 +50,12 @@ from ottla.wire.schema.produce import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from ottla.broker.coordinators.admission import Admission
     from ottla.broker.coordinators.transactions import TransactionService
-    from ottla.broker.hosting.partitions import Appended, HostedPartition, Partitions
+    from ottla.broker.hosting.durability import Durability
+    from ottla.broker.hosting.partitions import HostedPartition, Partitions
     from ottla.broker.running.services import Lazy
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.context import RequestContext
@@ -198,12 +201,58 @@ def produce(
     context: RequestContext,
     request: ProduceRequest,
     partitions: Partitions,
-    appended: Appended,
+    durability: Durability,
     workers: Workers,
     clock: Clock,
     transactions: Lazy[TransactionService],
     settings: Settings,
 ) -> ProduceResponse | Awaitable[Answer] | Pipelined[ProduceResponse] | None:
+    closed = _closed(request, partitions, by_id=context.version >= FIRST_VERSION_WITH_IDS)
+    services = partitions, durability, workers, clock, transactions, settings
+    if closed and (opening := partitions.opening(closed, write=True)) is not None:
+        return _when_open(opening, partial(_serve, context, request, *services))
+    return _serve(context, request, *services)
+
+
+def _closed(
+    request: ProduceRequest, partitions: Partitions, *, by_id: bool
+) -> list[tuple[str, int]]:
+    """The partitions whose logs have to be opened or made first."""
+    is_open = partitions.is_open
+    closed: list[tuple[str, int]] = []
+    for topic in request.topic_data:
+        name = topic.name
+        if by_id:
+            try:
+                name = partitions.name_of(topic.topic_id)
+            except ApiError:
+                continue  # refused in its place
+        closed += [
+            (name, data.index_) for data in topic.partition_data if not is_open(name, data.index_)
+        ]
+    return closed
+
+
+async def _when_open(
+    opening: Awaitable[None],
+    serve: Callable[[], Answer | Coroutine[None, None, Answer]],
+) -> Answer:
+    """What the connection sends meanwhile waits: batches keep their order."""
+    await opening
+    answer = serve()
+    return await answer if isinstance(answer, Coroutine) else answer
+
+
+def _serve(
+    context: RequestContext,
+    request: ProduceRequest,
+    partitions: Partitions,
+    durability: Durability,
+    workers: Workers,
+    clock: Clock,
+    transactions: Lazy[TransactionService],
+    settings: Settings,
+) -> Answer | Coroutine[None, None, Answer]:
     admission = None
     if _is_transactional(request):
         from ottla.broker.coordinators.admission import Admission
@@ -214,9 +263,9 @@ def produce(
             return _refuse_all(request, error)
         if admission.must_wait:
             return _append_verified(
-                context, request, partitions, appended, workers, clock, admission
+                context, request, partitions, durability, workers, clock, admission
             )
-    return _append(context, request, partitions, appended, workers, clock, admission)
+    return _append(context, request, partitions, durability, workers, clock, admission)
 
 
 def _is_transactional(request: ProduceRequest) -> bool:
@@ -235,13 +284,13 @@ async def _append_verified(
     context: RequestContext,
     request: ProduceRequest,
     partitions: Partitions,
-    appended: Appended,
+    durability: Durability,
     workers: Workers,
     clock: Clock,
     admission: Admission,
 ) -> Answer:
     await admission.verify()
-    answer = _append(context, request, partitions, appended, workers, clock, admission)
+    answer = _append(context, request, partitions, durability, workers, clock, admission)
     return await answer if isinstance(answer, Coroutine) else answer
 
 
@@ -249,7 +298,7 @@ def _append(
     context: RequestContext,
     request: ProduceRequest,
     partitions: Partitions,
-    appended: Appended,
+    durability: Durability,
     workers: Workers,
     clock: Clock,
     admission: Admission | None,
@@ -257,19 +306,19 @@ def _append(
     produced = Produced(context, request.acks, partitions, clock.wall_ms(), admission)
     response = ProduceResponse([produced.topic(topic) for topic in request.topic_data])
     if produced.long:
-        return _append_long(produced, response, appended, workers)
-    return _answer(produced, response, appended)
+        return _append_long(produced, response, durability, workers)
+    return _answer(produced, response, durability)
 
 
 async def _append_long(
-    produced: Produced, response: ProduceResponse, appended: Appended, workers: Workers
+    produced: Produced, response: ProduceResponse, durability: Durability, workers: Workers
 ) -> Answer:
     await produced.look_into_long(workers)
-    return _answer(produced, response, appended)
+    return _answer(produced, response, durability)
 
 
-def _answer(produced: Produced, response: ProduceResponse, appended: Appended) -> Answer:
-    durable = appended(produced.written)
+def _answer(produced: Produced, response: ProduceResponse, durability: Durability) -> Answer:
+    durable = durability.join(produced.written)
     if produced.acks == ACKS_NONE:
         if produced.failed is not None:
             raise AcksNoneFailed("batches that can be appended", str(produced.failed), "Produce")

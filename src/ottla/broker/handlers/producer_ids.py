@@ -93,9 +93,14 @@ async def _begin_transactional(
     return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER)
 
 
-def describe_producers(
+async def describe_producers(
     context: RequestContext, request: DescribeProducersRequest, partitions: Partitions
 ) -> DescribeProducersResponse:
+    opening = partitions.opening(
+        (topic.name, index) for topic in request.topics for index in topic.partition_indexes
+    )
+    if opening is not None:
+        await opening
     return DescribeProducersResponse(
         topics=[
             TopicResponse(

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ottla.broker.cluster import Cluster
+    from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.running.services import Lazy
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.context import RequestContext
@@ -69,6 +70,7 @@ class Room(NamedTuple):
 
     context: RequestContext
     cluster: Cluster
+    partitions: Partitions
     shares: LedSharePartitions
 
 
@@ -84,12 +86,13 @@ async def share_fetch(
     context: RequestContext,
     request: ShareFetchRequest,
     cluster: Cluster,
+    partitions: Partitions,
     shares: Lazy[LedSharePartitions],
     share_sessions: Lazy[MemberSessions],
     share_configs: Lazy[ShareGroupConfigs],
     settings: Settings,
 ) -> ShareFetchResponse:
-    room = Room(context, cluster, shares())
+    room = Room(context, cluster, partitions, shares())
     group = request.group_id or ""
     named = acks_by_partition(request.topics)
     try:
@@ -129,11 +132,12 @@ async def share_acknowledge(
     context: RequestContext,
     request: acknowledge.ShareAcknowledgeRequest,
     cluster: Cluster,
+    partitions: Partitions,
     shares: Lazy[LedSharePartitions],
     share_sessions: Lazy[MemberSessions],
     share_configs: Lazy[ShareGroupConfigs],
 ) -> acknowledge.ShareAcknowledgeResponse:
-    room = Room(context, cluster, shares())
+    room = Room(context, cluster, partitions, shares())
     group = request.group_id or ""
     try:
         member = check_member_id(request.member_id)
@@ -244,6 +248,9 @@ async def _fetch(
 ) -> dict[Key, Got]:
     """Look, and look again whenever something moved, until it is enough or too late."""
     loop = asyncio.get_running_loop()
+    opening = room.partitions.opening_by_id(turn.session.partitions)
+    if opening is not None:
+        await opening
     deadline = loop.time() + request.max_wait_ms / 1000
     while True:
         got = _look(room, request, turn, mode, max_bytes)

@@ -74,7 +74,7 @@ class Leaders(NamedTuple):
         found = self.cluster.image.topic(topic)
         leader = NO_LEADER if found is None else found.partitions[index].leader
         if leader in (NO_LEADER, self.cluster.node_id):
-            return self.partitions.find(topic, index).log.high_watermark
+            return (await self.partitions.open(topic, index)).log.high_watermark
         asked = ListOffsetsTopic(topic, [ListOffsetsPartition(index, UNKNOWN, LATEST)])
         try:
             answer = await self.peers().ask(leader, ListOffsetsRequest(UNKNOWN, 0, [asked]), 1)

@@ -10,9 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.errors import ApiError
+from ottla.log.checkpoints import Checkpoint
 from ottla.log.compaction import dirty_ratio, plan_compaction, run_compaction
-from ottla.log.errors import LogError
 from ottla.log.life import Life
 
 if TYPE_CHECKING:
@@ -29,8 +28,10 @@ async def compact_dirtiest(
     """Compact one log; whether there was one that needed it."""
     now_ms = clock.wall_ms()
     chosen: tuple[float, HostedPartition, CompactionPlan] | None = None
-    for partition in _compacted(data, partitions):
-        first_dirty = data.first_dirty_offset(partition)
+    for partition in partitions:
+        if not (partition.log.config.compacts and partition.log.online):
+            continue
+        first_dirty = data.checkpoints.offset(Checkpoint.CLEANER, partition.name)
         plan = plan_compaction(partition.log, first_dirty, now_ms)
         if plan is not None:
             ratio = dirty_ratio(plan.segments, first_dirty)
@@ -47,18 +48,5 @@ async def compact_dirtiest(
             return True
         for group in result.groups:
             log.install(group, now_ms)
-    data.compacted(partition, result.first_dirty_offset)
+    data.checkpoints.put(Checkpoint.CLEANER, partition, result.first_dirty_offset)
     return True
-
-
-def _compacted(data: Data, partitions: Partitions) -> list[HostedPartition]:
-    """The logs of compacted topics that are on disk."""
-    found = []
-    for topic, index in data.all_on_disk():
-        try:
-            partition = partitions.find(topic, index)
-        except (ApiError, LogError):
-            continue
-        if partition.log.config.compacts and partition.log.online:
-            found.append(partition)
-    return found

@@ -1,17 +1,28 @@
-"""The data directory of a running node: which logs are on disk, opening and deleting them.
+"""The data directory of a running node: which logs are on disk, opening, closing, deleting them.
+
+Threads: what is known about the directory belongs to the event loop and is changed there alone;
+`open_logs`, `close_logs`, `recover`, `retire` and `purge` block and run in worker threads. They get
+all they need as arguments and touch files only, so the loop decides what their results mean.
 
 One replica is all there is, so whatever a log holds after recovery is committed: it is synced once
 more and shown to readers at once. A directory whose topic id is not the one the image names is
-set aside as stray, never written to and never deleted. How a node takes over the directory of a
-Kafka broker is in `ottla.broker.hosting.adoption`.
+set aside as stray, never written to and never deleted; that is found out when it is first needed.
+How a node takes over the directory of a Kafka broker is in `ottla.broker.hosting.adoption`.
+
+Which files are trusted: those of a log that was closed cleanly, in this run or by a clean stop
+before it. All others are walked when they are opened. The mark of a clean stop says that about all
+logs, so it is written only when all are trusted.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import uuid4
 
+from ottla.broker.hosting.checkpoints import Checkpoints
 from ottla.clock import SYSTEM
 from ottla.log.checkpoints import (
     Checkpoint,
@@ -21,18 +32,16 @@ from ottla.log.checkpoints import (
     mark_clean_shutdown,
     read_offsets,
     take_clean_shutdown,
-    write_offsets,
 )
-from ottla.log.directory import STRAY_SUFFIX, DataDirectory, PartitionDirectory
-from ottla.log.errors import StorageFailure
+from ottla.log.directory import STRAY_SUFFIX, DataDirectory
+from ottla.log.errors import LogError, StorageFailure
 from ottla.log.storage import OsStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
     from uuid import UUID
 
-    from ottla.broker.hosting.partitions import HostedPartition
     from ottla.log.config import LogConfig
     from ottla.log.partition import PartitionLog
     from ottla.log.storage import Directory, Storage
@@ -57,22 +66,53 @@ class UnsyncedStorage(OsStorage):
         pass
 
 
+class LogRequest(NamedTuple):
+    """All that a worker needs to open one log."""
+
+    name: TopicPartition
+    topic_id: UUID
+    config: LogConfig
+    on_disk: bool
+    create: bool
+    trusted: bool
+    recovery_point: int
+    high_watermark: int
+    log_start_offset: int
+
+
+class Opened(NamedTuple):
+    """What became of a request; without log and error there is no such log."""
+
+    log: PartitionLog | None = None
+    error: LogError | None = None
+    stray: bool = False  # the directory was another topic's and is set aside
+
+
 class Data:
     """Holds the lock on the directory from construction to `close`."""
 
     def __init__(self, path: Path, *, ephemeral: bool = False) -> None:
         self.storage: Storage = UnsyncedStorage() if ephemeral else OsStorage()
-        self._directory = DataDirectory(path, self.storage)
         self.path = path
-        self._directory.purge()
-        self.clean = take_clean_shutdown(self.storage, path)
-        self._offsets = {name: self._read_offsets(name) for name in Checkpoint}
-        self._unopened: set[TopicPartition] = set()  # logs that could not be opened when needed
-        self._found = {found.topic_partition: found for found in self._directory.partitions()}
+        self._directory = DataDirectory(path, self.storage)
+        clean = take_clean_shutdown(self.storage, path)
+        offsets = {}
+        for file in Checkpoint:
+            try:
+                offsets[file] = read_offsets(self.storage, path, file)
+            except CorruptCheckpoint as error:
+                logger.warning("%s is ignored: %s", file.value, error)
+                clean = False
+        self._on_disk = set(self._directory.partitions())
+        self._trusted = set(self._on_disk) if clean else set()
+        self.checkpoints = Checkpoints(self.storage, path, offsets)
+        self.checkpoints.keep_only(self._on_disk)
+
+    # -- whose it is ------------------------------------------------------------------------------
 
     @property
     def cluster_id(self) -> str | None:
-        """Of which cluster the directory is, None if it is new."""
+        """Id of the owning cluster, None if the directory is new."""
         meta = self._directory.meta()
         return None if meta is None else meta.cluster_id
 
@@ -87,118 +127,198 @@ class Data:
                 f"{meta.cluster_id}, this is node {node_id} of cluster {cluster_id}"
             )
 
-    def set_aside_strays(self, image: MetadataImage) -> None:
-        for topic_partition, found in tuple(self._found.items()):
-            topic = image.topic(topic_partition.topic)
-            if topic is None or found.topic_id not in (None, topic.topic_id):
-                self._set_aside(found)
+    # -- what is there ----------------------------------------------------------------------------
 
-    def _set_aside(self, found: PartitionDirectory) -> None:
-        stray = self._directory.retire(found.path, uuid4(), STRAY_SUFFIX)
-        del self._found[found.topic_partition]
-        logger.warning("%s is of no topic of this cluster, set aside as %s", found.path, stray.name)
+    def has(self, name: TopicPartition) -> bool:
+        """Whether the partition has a directory. If not it was never written."""
+        return name in self._on_disk
+
+    def is_trusted(self, name: TopicPartition) -> bool:
+        """Whether its files are as a clean close left them."""
+        return name in self._trusted
+
+    def untrusted(self) -> list[TopicPartition]:
+        return sorted(self._on_disk - self._trusted)
 
     def partitions_on_disk(self, topic: str) -> list[int]:
-        return sorted(found.partition for found in self._found if found.topic == topic)
+        return sorted(name.partition for name in self._on_disk if name.topic == topic)
 
     def all_on_disk(self) -> list[TopicPartition]:
-        return sorted(self._found)
+        return sorted(self._on_disk)
 
-    def open_log(self, topic: str, index: int, topic_id: UUID, config: LogConfig) -> PartitionLog:
-        """The partition's log, made if it is new. Blocks; long only after an unclean stop."""
-        try:
-            return self._open_log(topic, index, topic_id, config)
-        except OSError as error:
-            self._unopened.add(TopicPartition(topic, index))
-            raise StorageFailure(f"no log for {topic}-{index}: {error}") from error
-        except StorageFailure:
-            self._unopened.add(TopicPartition(topic, index))
-            raise
+    def path_of(self, name: TopicPartition) -> Path:
+        return self._directory.path_of(name)
 
-    def _open_log(self, topic: str, index: int, topic_id: UUID, config: LogConfig) -> PartitionLog:
+    def sizes(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Bytes of the segments of closed logs, as far as they are still there. Blocks."""
+        from ottla.log.segment import LOG
+
+        found = {}
+        for name in names:
+            with suppress(OSError), os.scandir(self.path_of(name)) as entries:
+                found[name] = sum(
+                    entry.stat().st_size for entry in entries if entry.name.endswith(LOG)
+                )
+        return found
+
+    def set_aside_strays(self, image: MetadataImage) -> None:
+        """Of topics that nobody knows. Blocks."""
+        strays = [name for name in self._on_disk if image.topic(name.topic) is None]
+        for name in strays:
+            self.forget(name)
+        for name, target in self._directory.retire(strays, STRAY_SUFFIX).items():
+            if isinstance(target, OSError):
+                raise target
+            logger.warning("%s-%d is of no topic here, set aside as %s", *name, target.name)
+
+    # -- opening and closing ----------------------------------------------------------------------
+
+    def request(
+        self, name: TopicPartition, topic_id: UUID, config: LogConfig, *, create: bool
+    ) -> LogRequest:
+        offset = self.checkpoints.offset
+        return LogRequest(
+            name,
+            topic_id,
+            config,
+            on_disk=name in self._on_disk,
+            create=create,
+            trusted=name in self._trusted,
+            recovery_point=offset(Checkpoint.RECOVERY_POINT, name),
+            high_watermark=offset(Checkpoint.HIGH_WATERMARK, name),
+            log_start_offset=offset(Checkpoint.LOG_START, name),
+        )
+
+    def open_logs(self, requests: Sequence[LogRequest]) -> list[Opened]:
+        """Open logs, and make those that are new and wanted. Blocks; each fails alone."""
+        settled: dict[TopicPartition, Opened] = {}
+        made = {}
+        for request in requests:
+            try:
+                if request.on_disk and self._is_stray(request):
+                    settled[request.name] = Opened(stray=True)
+                elif request.create and not request.on_disk:
+                    made[request.name] = request.topic_id
+            except (OSError, CorruptCheckpoint) as error:
+                settled[request.name] = _failed(request.name, error)
+        for name, reason in (self._directory.create_partitions(made) if made else {}).items():
+            settled[name] = _failed(name, reason)
+        return [settled.get(request.name) or self._open_log(request) for request in requests]
+
+    def _is_stray(self, request: LogRequest) -> bool:
+        """Whether the directory was another topic's; then it is set aside."""
+        name = request.name
+        if self._directory.topic_id(name) in (None, request.topic_id):
+            return False
+        for target in self._directory.retire([name], STRAY_SUFFIX).values():
+            if isinstance(target, OSError):
+                raise target
+            logger.warning("%s-%d is an older topic's, set aside as %s", *name, target.name)
+        return True
+
+    def _open_log(self, request: LogRequest) -> Opened:
         # The largest part of the log room: not needed to be ready.
         from ottla.log.partition import PartitionLog
 
-        key = TopicPartition(topic, index)
-        found = self._found.get(key)
-        if found is not None and found.topic_id not in (None, topic_id):
-            self._set_aside(found)
-            found = None
-        if found is None:
-            path = self._directory.create_partition(topic, index, topic_id)
-            self._found[key] = PartitionDirectory(key, path, topic_id)
-            for offsets in self._offsets.values():
-                offsets.pop(key, None)
-        log = PartitionLog.open(
-            self._directory.path / self._found[key].path,
-            config,
-            now_ms=SYSTEM.wall_ms(),
-            clean=self.clean and found is not None,
-            recovery_point=self._offsets[Checkpoint.RECOVERY_POINT].get(key, 0),
-            high_watermark=self._offsets[Checkpoint.HIGH_WATERMARK].get(key, 0),
-            log_start_offset=self._offsets[Checkpoint.LOG_START].get(key, 0),
-            storage=self.storage,
-        )
-        if found is not None:
-            log.advance_high_watermark(log.flush())
-        self._unopened.discard(key)
-        return log
+        if not request.on_disk and not request.create:
+            return Opened()
+        try:
+            log = PartitionLog.open(
+                self._directory.path_of(request.name),
+                request.config,
+                now_ms=SYSTEM.wall_ms(),
+                clean=request.trusted,
+                recovery_point=request.recovery_point,
+                high_watermark=request.high_watermark,
+                log_start_offset=request.log_start_offset,
+                storage=self.storage,
+            )
+            if request.on_disk:
+                durable = log.log_end_offset if request.trusted else log.flush()
+                log.advance_high_watermark(durable)
+        except Exception as error:
+            if not isinstance(error, LogError | OSError):
+                logger.exception("%s-%d could not be opened", *request.name)
+            return _failed(request.name, error)
+        return Opened(log)
 
-    def delete_log(self, topic: str, index: int, log: PartitionLog | None) -> None:
-        """Out of sight at once; the files go with the next `purge`."""
-        if log is not None:
-            log.close(clean=False)
-        found = self._found.pop(TopicPartition(topic, index), None)
-        if found is not None:
-            self._directory.retire(found.path, uuid4())
+    def was_opened(self, request: LogRequest, opened: Opened) -> None:
+        """Take note of what a worker found or made."""
+        name = request.name
+        if opened.stray:
+            self.forget(name)
+        elif opened.log is not None:
+            self._on_disk.add(name)
+            self._trusted.discard(name)
+            self.checkpoints.own(name, request.topic_id.bytes)
+        elif opened.error is not None:
+            self._trusted.discard(name)
+
+    def close_logs(self, logs: Iterable[PartitionLog], *, clean: bool) -> list[bool]:
+        """Close logs that refuse calls already; which of them can be trusted now. Blocks."""
+        closed = []
+        for log in logs:
+            try:
+                closed.append(log.close(clean=clean))
+            except Exception:
+                logger.exception("%s could not be closed", log.directory.name)
+                closed.append(False)
+        return closed
+
+    def was_closed(self, name: TopicPartition, *, trusted: bool) -> None:
+        if trusted and name in self._on_disk:
+            self._trusted.add(name)
+
+    def recover(self, requests: Sequence[LogRequest]) -> list[tuple[Opened, bool]]:
+        """Repair logs after an unclean stop and leave them closed, trusted if all went well."""
+        opened = self.open_logs(requests)
+        logs = [one.log for one in opened if one.log is not None]
+        for log in logs:
+            log.begin_close()
+        closed = iter(self.close_logs(logs, clean=True))
+        return [(one, one.log is not None and next(closed)) for one in opened]
+
+    # -- deleting ---------------------------------------------------------------------------------
+
+    def forget(self, name: TopicPartition, topic_id: bytes | None = None) -> bool:
+        """The partition is gone, and so are its checkpoints; whether it was on disk."""
+        self.checkpoints.forget(name, topic_id)
+        self._trusted.discard(name)
+        was_there = name in self._on_disk
+        self._on_disk.discard(name)
+        return was_there
+
+    def retire(self, names: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Take directories out of sight; those that are still in the way. Blocks.
+
+        The files go with the next `purge`.
+        """
+        try:
+            answer = self._directory.retire(names)
+        except OSError:
+            logger.exception("directories of deleted topics are not taken out of sight durably")
+            return []  # renamed they are; a crash may bring them back as strays
+        left = [name for name, target in answer.items() if isinstance(target, OSError)]
+        for name in left:
+            logger.error("the log of %s-%d cannot be deleted: %s", *name, answer[name])
+        return left
+
+    def was_not_retired(self, name: TopicPartition) -> None:
+        """It is in the way still: opened for another topic, it will be found to be a stray."""
+        self._on_disk.add(name)
 
     def purge(self) -> None:
         """Remove the files of deleted logs. Blocks."""
         self._directory.purge()
 
-    def log_start_moved(self, topic: str, index: int, offset: int) -> None:
-        """Durable at once: what was deleted does not come back after a crash."""
-        offsets = self._offsets[Checkpoint.LOG_START]
-        offsets[TopicPartition(topic, index)] = offset
-        try:
-            write_offsets(self.storage, self.path, Checkpoint.LOG_START, offsets)
-        except OSError as error:
-            raise StorageFailure(f"log start of {topic}-{index} not written: {error}") from error
-
-    def first_dirty_offset(self, partition: HostedPartition) -> int:
-        key = TopicPartition(partition.topic, partition.index)
-        return self._offsets[Checkpoint.CLEANER].get(key, 0)
-
-    def compacted(self, partition: HostedPartition, first_dirty_offset: int) -> None:
-        """Remember how far a log has been compacted; written with the next checkpoint."""
-        key = TopicPartition(partition.topic, partition.index)
-        self._offsets[Checkpoint.CLEANER][key] = first_dirty_offset
-
-    def checkpoint(self, partitions: Iterable[HostedPartition]) -> None:
-        """Write down how far the logs are. Blocks."""
-        for partition in partitions:
-            key = TopicPartition(partition.topic, partition.index)
-            log = partition.log
-            self._offsets[Checkpoint.RECOVERY_POINT][key] = log.recovery_point
-            self._offsets[Checkpoint.HIGH_WATERMARK][key] = log.high_watermark
-            self._offsets[Checkpoint.LOG_START][key] = log.log_start_offset
-        for name, offsets in self._offsets.items():
-            known = {key: offset for key, offset in offsets.items() if key in self._found}
-            self._offsets[name] = known
-            write_offsets(self.storage, self.path, name, known)
-
     def close(self, *, clean: bool) -> None:
-        """Give the directory back; a log that was never opened may still need its recovery."""
+        """Give the directory back, marked if no log needs recovery at the next start. Blocks."""
         try:
-            if clean and not self._unopened:
+            if clean and self._on_disk <= self._trusted:
                 mark_clean_shutdown(self.storage, self.path)
         finally:
             self._directory.close()
 
-    def _read_offsets(self, name: Checkpoint) -> dict[TopicPartition, int]:
-        try:
-            return read_offsets(self.storage, self.path, name)
-        except CorruptCheckpoint as error:
-            logger.warning("%s is ignored: %s", name.value, error)
-            self.clean = False
-            return {}
+
+def _failed(name: TopicPartition, reason: object) -> Opened:
+    return Opened(error=StorageFailure(f"no log for {name.topic}-{name.partition}: {reason}"))

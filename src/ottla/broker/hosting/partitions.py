@@ -1,37 +1,70 @@
 """The partitions this node leads: each a log, a leader epoch, and those who wait for more.
 
-A log is opened when it is first needed. A topic of fifty partitions of which one is used costs
-one directory, and a broker with nothing on disk starts without touching any.
+    unwritten --first append--> opening --> open --> closing --> gone
+    closed    --first use-----> opening --^
+
+- *Unwritten*: the partition has no directory. Lookers get a view with all offsets 0; nothing is
+  made for them, and whoever waits for the first record waits at the same `HostedPartition` that
+  becomes open.
+- *Closed*: a log on disk that nobody has asked for. It stays closed until it is needed.
+- *Opening* happens in worker threads, in batches, once for all who ask. Afterwards the topic's id
+  and leader are looked at again: what was deleted or moved meanwhile is closed, not served.
+- *Open*: found without waiting (`find`).
+- *Closing, gone*: the topic was deleted or another node leads. Closing and renaming run in worker
+  threads; the path is busy until then, and a new topic of that name makes its directory after it.
+
+`find` never waits and raises `NotOpen` for what is closed. Whoever can meet a closed log, or wants
+to append to an unwritten one, awaits `opening` before it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
 
 from ottla.broker.errors import ApiError
+from ottla.log.checkpoints import TopicPartition
 from ottla.log.config import LogConfig
-from ottla.log.errors import LogError
+from ottla.log.errors import LogError, StorageFailure
 from ottla.metadata.config.values import resolve_topic_config
 from ottla.metadata.delta import delta
 from ottla.metadata.image import ResourceType
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+    from typing import Any
 
     from ottla.broker.cluster import Cluster
     from ottla.broker.coordinators.admission import Verification
-    from ottla.broker.hosting.data import Data
+    from ottla.broker.hosting.data import Data, LogRequest, Opened
+    from ottla.broker.workers import Workers
     from ottla.log.partition import PartitionLog
     from ottla.metadata.image import MetadataImage, Topic
 
-    Appended = Callable[[Sequence["HostedPartition"]], Awaitable[None] | None]
-    """Called after appends; gives what to await for their durability, if that is asked for."""
+# Logs that one worker opens, closes or repairs at a time: enough to share a sync of the data
+# directory, few enough that those who wait for the first are not kept by the last.
+BATCH: Final = 32
+OPENERS: Final = 2  # of the worker threads; the others are left for syncs
+# A log that could not be opened is not tried again by lookers before that: each try costs a walk.
+RETRY_SECONDS: Final = 1.0
+RECOVERY_PAUSE: Final = 1.0  # of the time a batch of repairs took, left to those who are served
 
 logger = logging.getLogger(__name__)
+
+
+class NotOpen(ApiError):
+    """The log is on disk and closed; clients take the code for a leader that is not ready yet."""
+
+    def __init__(self, name: TopicPartition) -> None:
+        super().__init__(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name.topic}-{name.partition} is not open yet."
+        )
+        self.name = name
 
 
 @lru_cache(maxsize=4096)
@@ -73,6 +106,10 @@ class HostedPartition:
     def __repr__(self) -> str:
         return f"<{self.topic}-{self.index}>"
 
+    @property
+    def name(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.index)
+
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Refuse a client that knows an older or a newer leadership; -1 does not say."""
         if current_leader_epoch in (-1, self.leader_epoch):
@@ -103,85 +140,441 @@ class HostedPartition:
             waiter()
 
 
+@dataclass(slots=True)
+class _Opening:
+    """One log on its way to be open, and all who wait for it."""
+
+    name: TopicPartition
+    topic_id: UUID
+    create: bool
+    done: asyncio.Future[None]
+
+
 class Partitions:
     """Finds partitions by topic and index, and follows the metadata image."""
 
-    def __init__(self, cluster: Cluster, data: Data) -> None:
+    def __init__(self, cluster: Cluster, data: Data, workers: Workers) -> None:
         self._cluster = cluster
         self._data = data
-        self._hosted: dict[tuple[str, int], HostedPartition] = {}
+        self._workers = workers
+        # What is open; its keys are plain tuples, equal to names, because that is the hot path.
+        self._open: dict[tuple[str, int], HostedPartition] = {}
+        self._unwritten: dict[tuple[str, int], HostedPartition] = {}
+        self._opening: dict[TopicPartition, _Opening] = {}
+        self._queue: list[_Opening] = []
+        self._openers: set[asyncio.Task[None]] = set()
+        # Paths on which a worker closes, renames or repairs something.
+        self._busy: dict[TopicPartition, asyncio.Future[None]] = {}
+        self._failed: dict[TopicPartition, tuple[LogError, float]] = {}
+        self._configs: dict[str, LogConfig] = {}
+        self._recovery: asyncio.Task[None] | None = None
 
     def __iter__(self) -> Iterator[HostedPartition]:
-        return iter(tuple(self._hosted.values()))
+        """Those that are open."""
+        return iter(tuple(self._open.values()))
+
+    # -- finding ----------------------------------------------------------------------------------
 
     def find(self, topic: str, index: int) -> HostedPartition:
-        """The partition, opened if need be; ApiError or LogError when it cannot be served."""
-        hosted = self._hosted.get((topic, index))
-        return self._open(topic, index) if hosted is None else hosted
+        """The partition if it can be looked at now; ApiError or LogError when not."""
+        hosted = self._open.get((topic, index))
+        return self._look(topic, index) if hosted is None else hosted
 
     def find_by_id(self, topic_id: bytes, index: int) -> HostedPartition:
+        return self.find(self.name_of(topic_id), index)
+
+    def name_of(self, topic_id: bytes) -> str:
         name = self._cluster.image.topic_names.get(topic_uuid(topic_id))
         if name is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
-        return self.find(name, index)
+        return name
 
-    def _open(self, name: str, index: int) -> HostedPartition:
-        image = self._cluster.image
-        topic = image.topic(name)
-        if topic is None or not 0 <= index < len(topic.partitions):
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if topic.partitions[index].leader != self._cluster.node_id:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        log = self._data.open_log(name, index, topic.topic_id, self.log_config(name))
-        hosted = HostedPartition(topic, index, log)
-        self._hosted[name, index] = hosted
+    def is_open(self, topic: str, index: int) -> bool:
+        return (topic, index) in self._open
+
+    def _look(self, topic: str, index: int) -> HostedPartition:
+        """Of what is not open: the view of an unwritten partition, or why it cannot be served."""
+        name = TopicPartition(topic, index)
+        if (error := self._recent_failure(name)) is not None:
+            raise error
+        hosted = self._unwritten.get(name)
+        if hosted is None:
+            found = self._led(name)
+            if self._data.has(name):
+                raise NotOpen(name)
+            from ottla.broker.hosting.unwritten import UnwrittenLog
+
+            log = cast("PartitionLog", UnwrittenLog(self.log_config(topic)))
+            hosted = self._unwritten[name] = HostedPartition(found, index, log)
         return hosted
 
+    def _led(self, name: TopicPartition) -> Topic:
+        topic = self._cluster.image.topic(name.topic)
+        if topic is None or not 0 <= name.partition < len(topic.partitions):
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if topic.partitions[name.partition].leader != self._cluster.node_id:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return topic
+
+    def _recent_failure(self, name: TopicPartition) -> LogError | None:
+        failed = self._failed.get(name)
+        if failed is None:
+            return None
+        error, until = failed
+        if asyncio.get_running_loop().time() < until:
+            return error
+        del self._failed[name]
+        return None
+
     def log_config(self, topic: str) -> LogConfig:
-        effective = resolve_topic_config(self._cluster.image, topic, self._cluster.config)
-        values = {key: entry.value for key, entry in effective.items()}
-        return LogConfig.from_topic_configs(
-            {key: value for key, value in values.items() if value is not None}
-        )
+        """One object for all partitions of a topic."""
+        config = self._configs.get(topic)
+        if config is None:
+            effective = resolve_topic_config(self._cluster.image, topic, self._cluster.config)
+            values = {key: entry.value for key, entry in effective.items()}
+            config = self._configs[topic] = LogConfig.from_topic_configs(
+                {key: value for key, value in values.items() if value is not None}
+            )
+        return config
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    def opening(
+        self, names: Iterable[tuple[str, int]], *, write: bool = False
+    ) -> Awaitable[None] | None:
+        """What to await before `find` can tell about these partitions; None if it can already.
+
+        With `write` unwritten partitions get their logs. Waiting never fails: `find` raises what
+        went wrong with a partition.
+        """
+        closed = [TopicPartition(*name) for name in names if name not in self._open]
+        begun = [one for name in closed if (one := self._begin(name, write=write)) is not None]
+        return self._opened(begun, closed, write=write) if begun else None
+
+    def opening_by_id(self, keys: Iterable[tuple[bytes, int]]) -> Awaitable[None] | None:
+        """`opening` of those whose topics exist."""
+        names = self._cluster.image.topic_names
+        found = [(names.get(topic_uuid(topic_id)), index) for topic_id, index in keys]
+        return self.opening((name, index) for name, index in found if name is not None)
+
+    async def open(self, topic: str, index: int, *, write: bool = False) -> HostedPartition:
+        """`opening` and `find` of one partition."""
+        hosted = self._open.get((topic, index))
+        if hosted is not None:
+            return hosted
+        opening = self.opening([(topic, index)], write=write)
+        if opening is not None:
+            await opening
+        return self.find(topic, index)
+
+    async def _opened(
+        self, begun: Sequence[_Opening], names: Sequence[TopicPartition], *, write: bool
+    ) -> None:
+        await asyncio.wait([one.done for one in begun])
+        # Somebody else may have opened it only to look, and found another topic's directory.
+        again = [one for name in names if (one := self._begin(name, write=write, again=True))]
+        if again:
+            await asyncio.wait([one.done for one in again])
+
+    def _begin(self, name: TopicPartition, *, write: bool, again: bool = False) -> _Opening | None:
+        """The opening of a log that has to be opened for this caller, if there is one to open."""
+        if name in self._open:
+            return None
+        on_disk = self._data.has(name)
+        under_way = self._opening.get(name)
+        if under_way is not None and (on_disk or under_way.create or not write):
+            return under_way
+        # A looker does not try again what has just failed; a writer does, but not twice.
+        failure = self._recent_failure(name)
+        if not (on_disk or write) or (failure is not None and (again or not write)):
+            return None
+        try:
+            topic = self._led(name)
+        except ApiError:
+            return None
+        self._failed.pop(name, None)
+        begun = _Opening(name, topic.topic_id, write, asyncio.get_running_loop().create_future())
+        self._opening[name] = begun
+        self._enqueue(begun)
+        return begun
+
+    def _enqueue(self, one: _Opening) -> None:
+        """As soon as nothing of an older topic is under way in its path."""
+        if self._opening.get(one.name) is not one:
+            one.done.set_result(None)  # its topic is deleted, and the deletion waits for it
+            return
+        busy = self._busy.get(one.name)
+        if busy is not None:
+            busy.add_done_callback(lambda _: self._enqueue(one))
+            return
+        self._queue.append(one)
+        if len(self._openers) < OPENERS:
+            # It begins after the current turn: requests that were read together share a batch.
+            opener = asyncio.create_task(self._open_queued())
+            self._openers.add(opener)
+            opener.add_done_callback(self._openers.discard)
+
+    async def _open_queued(self) -> None:
+        while self._queue:
+            batch, self._queue = self._queue[:BATCH], self._queue[BATCH:]
+            try:
+                await self._open_batch(batch)
+            except Exception as error:
+                logger.exception("logs could not be opened")
+                for one in batch:
+                    self._fail(one, _unexpected(one.name, error))
+            finally:
+                for one in batch:
+                    if self._opening.get(one.name) is one:
+                        del self._opening[one.name]
+                    if not one.done.done():
+                        one.done.set_result(None)
+
+    async def _open_batch(self, batch: Sequence[_Opening]) -> None:
+        vacant = await asyncio.gather(*map(self._is_vacant, batch))
+        ready = [
+            one
+            for one, is_vacant in zip(batch, vacant, strict=True)
+            if is_vacant and self._opening.get(one.name) is one
+        ]
+        requests = [self._request(one) for one in ready]
+        results = await self._workers.run(partial(self._data.open_logs, requests))
+        strays = []
+        for one, request, opened in zip(ready, requests, results, strict=True):
+            if self._opening.get(one.name) is not one:
+                # Deleted meanwhile. The deletion waits for this, then takes the directory away.
+                if opened.log is not None:
+                    await self._drop(opened.log, clean=False)
+                continue
+            self._data.was_opened(request, opened)
+            if opened.stray and one.create:
+                strays.append(one)
+            else:
+                await self._settle(one, opened)
+        if strays:
+            await self._open_batch(strays)
+
+    def _request(self, one: _Opening) -> LogRequest:
+        config = self.log_config(one.name.topic)
+        return self._data.request(one.name, one.topic_id, config, create=one.create)
+
+    async def _is_vacant(self, one: _Opening) -> bool:
+        """Whether no checkpoint of an older topic could be taken for this one's after a crash."""
+        try:
+            if not self._data.has(one.name):
+                await self._data.checkpoints.vacant(one.name)
+        except LogError as error:
+            self._fail(one, error)
+            return False
+        return True
+
+    async def _settle(self, one: _Opening, opened: Opened) -> None:
+        """Serve the log, unless another node leads it now."""
+        name, log = one.name, opened.log
+        if opened.error is not None:
+            self._fail(one, opened.error)
+        if log is None:
+            return
+        topic = self._cluster.image.topics_by_name[name.topic]
+        if topic.partitions[name.partition].leader != self._cluster.node_id:
+            self._data.was_closed(name, trusted=await self._drop(log, clean=True))
+            return
+        log.config = self.log_config(name.topic)
+        hosted = self._unwritten.pop(name, None)
+        if hosted is None:
+            hosted = HostedPartition(topic, name.partition, log)
+        hosted.log = log
+        self._open[name] = hosted
+
+    async def _drop(self, log: PartitionLog, *, clean: bool) -> bool:
+        log.begin_close()
+        (closed,) = await self._workers.run(partial(self._data.close_logs, [log], clean=clean))
+        return closed
+
+    def _fail(self, one: _Opening, error: LogError) -> None:
+        until = asyncio.get_running_loop().time() + RETRY_SECONDS
+        self._failed[one.name] = error, until
+
+    # -- recovery ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Repair, while others are served, what an unclean stop left and nobody asks for."""
+        self._recovery = asyncio.create_task(self._recover())
+
+    async def _recover(self) -> None:
+        await self._workers.run(self._data.purge)
+        loop = asyncio.get_running_loop()
+        left = self._data.untrusted()
+        while left:
+            batch, left = left[:BATCH], left[BATCH:]
+            batch = [name for name in batch if self._is_idle(name)]
+            if batch:
+                began = loop.time()
+                await asyncio.wait([self._in_background(self._recover_batch(batch), batch)])
+                await asyncio.sleep((loop.time() - began) * RECOVERY_PAUSE)
+
+    def _is_idle(self, name: TopicPartition) -> bool:
+        """Whether the log is closed, untrusted and nobody's business."""
+        if name in self._open or name in self._opening or name in self._busy:
+            return False
+        if not self._data.has(name) or self._data.is_trusted(name):
+            return False
+        try:
+            self._led(name)
+        except ApiError:
+            return False
+        return True
+
+    async def _recover_batch(self, names: Sequence[TopicPartition]) -> None:
+        requests = [
+            self._data.request(
+                name, self._led(name).topic_id, self.log_config(name.topic), create=False
+            )
+            for name in names
+        ]
+        results = await self._workers.run(partial(self._data.recover, requests))
+        for request, (opened, trusted) in zip(requests, results, strict=True):
+            if not self._data.has(request.name):
+                continue  # deleted meanwhile
+            self._data.was_opened(request, opened)
+            self._data.was_closed(request.name, trusted=trusted)
+            if opened.error is not None:
+                logger.error("recovery: %s", opened.error)
+
+    # -- following the image ----------------------------------------------------------------------
 
     def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
         """Drop what is gone, adopt new leader epochs and settings."""
         changes = delta(before, after)
-        for topic in changes.deleted:
-            for index in range(len(topic.partitions)):
-                self._delete(topic, index)
+        if changes.deleted or changes.configs:
+            self._configs.clear()
+        if changes.deleted:
+            self._delete(changes.deleted)
+        moved = []
         for _, topic in changes.changed:
             for index, partition in enumerate(topic.partitions):
-                hosted = self._hosted.get((topic.name, index))
-                if hosted is not None and partition.leader != self._cluster.node_id:
-                    self._give_up(hosted)
-                elif hosted is not None:
+                key = (topic.name, index)
+                hosted = self._open.get(key) or self._unwritten.get(key)
+                if hosted is None:
+                    continue
+                if partition.leader != self._cluster.node_id:
+                    moved.append(hosted)
+                else:
                     hosted.leader_epoch = partition.leader_epoch
+        if moved:
+            self._give_up(moved)
         touched = {name for kind, name in changes.configs if kind is ResourceType.TOPIC}
         everything = any(kind is ResourceType.BROKER for kind, _ in changes.configs)
-        for hosted in self:
-            if everything or hosted.topic in touched:
-                hosted.log.config = self.log_config(hosted.topic)
+        if touched or everything:
+            for hosted in (*self._open.values(), *self._unwritten.values()):
+                if everything or hosted.topic in touched:
+                    hosted.log.config = self.log_config(hosted.topic)
 
-    def _give_up(self, hosted: HostedPartition) -> None:
-        """Another node leads it from now on."""
-        del self._hosted[hosted.topic, hosted.index]
-        hosted.gone = True
-        hosted.log.close(clean=True)
-        hosted.wake()
-
-    def _delete(self, topic: Topic, index: int) -> None:
-        hosted = self._hosted.pop((topic.name, index), None)
-        if hosted is not None:
+    def _give_up(self, moved: Sequence[HostedPartition]) -> None:
+        """Another node leads these from now on."""
+        closing = [hosted for hosted in moved if self._open.pop(hosted.name, None) is not None]
+        for hosted in closing:
+            hosted.log.begin_close()
+        for hosted in moved:
+            self._unwritten.pop(hosted.name, None)
             hosted.gone = True
-        try:
-            self._data.delete_log(topic.name, index, hosted.log if hosted else None)
-        except (LogError, OSError):
-            logger.exception("could not delete the log of %s-%d", topic.name, index)
-        if hosted is not None:
+        if closing:
+            self._in_background(self._close(closing), [hosted.name for hosted in closing])
+        for hosted in moved:
             hosted.wake()
 
-    def close(self, *, clean: bool) -> bool:
-        """Close every log; whether all of them can be opened without recovery."""
-        closed = [hosted.log.close(clean=clean) for hosted in self]
-        return all(closed)
+    async def _close(self, closing: Sequence[HostedPartition], *, clean: bool = True) -> None:
+        logs = [hosted.log for hosted in closing]
+        closed = await self._workers.run(partial(self._data.close_logs, logs, clean=clean))
+        for hosted, trusted in zip(closing, closed, strict=True):
+            self._data.checkpoints.note(hosted)
+            self._data.was_closed(hosted.name, trusted=trusted)
+
+    def _delete(self, topics: Sequence[Topic]) -> None:
+        """Out of sight at once; files are closed and renamed by a worker."""
+        gone: list[HostedPartition] = []
+        logs: list[PartitionLog] = []
+        openings: list[_Opening] = []
+        names: list[TopicPartition] = []
+        for topic in topics:
+            for index in range(len(topic.partitions)):
+                name = TopicPartition(topic.name, index)
+                hosted = self._open.pop(name, None)
+                if hosted is not None:
+                    hosted.log.begin_close()
+                    logs.append(hosted.log)
+                hosted = hosted or self._unwritten.pop(name, None)
+                if hosted is not None:
+                    hosted.gone = True
+                    gone.append(hosted)
+                opening = self._opening.pop(name, None)
+                if opening is not None:
+                    openings.append(opening)
+                self._failed.pop(name, None)
+                if self._data.forget(name, topic.topic_id.bytes) or opening is not None:
+                    names.append(name)
+        if names:
+            self._in_background(self._retire(logs, openings, names), names)
+        for hosted in gone:
+            hosted.wake()
+
+    async def _retire(
+        self,
+        logs: Sequence[PartitionLog],
+        openings: Sequence[_Opening],
+        names: Sequence[TopicPartition],
+    ) -> None:
+        if openings:
+            # They find out by themselves that nobody wants them any more, and close.
+            await asyncio.wait([one.done for one in openings])
+        await self._workers.run(partial(self._data.close_logs, logs, clean=False))
+        for name in await self._workers.run(partial(self._data.retire, names)):
+            self._data.was_not_retired(name)
+
+    def _in_background(
+        self, work: Coroutine[Any, Any, None], names: Sequence[TopicPartition]
+    ) -> asyncio.Task[None]:
+        """Run what keeps these paths busy, after what keeps them busy now."""
+        before = {busy for name in names if (busy := self._busy.get(name)) is not None}
+
+        async def run() -> None:
+            if before:
+                await asyncio.wait(before)
+            try:
+                await work
+            except Exception:
+                logger.exception("logs could not be closed, deleted or repaired in good order")
+
+        task = asyncio.create_task(run())
+        for name in names:
+            self._busy[name] = task
+
+        def free(_: object) -> None:
+            for name in names:
+                if self._busy.get(name) is task:
+                    del self._busy[name]
+
+        task.add_done_callback(free)
+        return task
+
+    # -- stopping ---------------------------------------------------------------------------------
+
+    async def close(self, *, clean: bool) -> None:
+        """Close every log, so that the next start need not walk it if `clean`."""
+        if self._recovery is not None:
+            self._recovery.cancel()
+        pending: set[asyncio.Future[None]] = {*self._busy.values(), *self._openers}
+        if self._recovery is not None:
+            pending.add(self._recovery)
+        if pending:
+            await asyncio.wait(pending)
+        closing = tuple(self._open.values())
+        self._open.clear()
+        for hosted in closing:
+            hosted.log.begin_close()
+        batches = [closing[start : start + BATCH] for start in range(0, len(closing), BATCH)]
+        await asyncio.gather(*(self._close(batch, clean=clean) for batch in batches))
+
+
+def _unexpected(name: TopicPartition, error: Exception) -> LogError:
+    return StorageFailure(f"no log for {name.topic}-{name.partition}: {error!r}")

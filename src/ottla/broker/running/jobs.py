@@ -11,21 +11,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
-from ottla.broker.errors import ApiError
-from ottla.log.errors import LogError
+from ottla.broker.running.services import Lazy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import Any
 
-    from ottla.broker.hosting.flusher import GroupFlusher
     from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.retention import Retention
     from ottla.broker.running.services import Services
     from ottla.broker.serving.connections import Connections
 
 SWEEP_SECONDS: Final = 5.0
 METADATA_POLL_SECONDS: Final = 0.25  # how late a node hears of what another one changed
 FLUSH_CHECK_SECONDS: Final = 1.0  # the grain of flush.ms
+PARTITIONS_A_TURN: Final = 1000  # a few milliseconds of the event loop
 # A frame that has begun must make progress; a client that sends a byte now and then does not
 # count as one that works.
 HALF_FRAME_SECONDS: Final = 30.0
@@ -42,7 +42,6 @@ class Jobs:
         self,
         services: Services,
         connections: Connections,
-        flusher: GroupFlusher,
         poll: Callable[[], Awaitable[object]] | None,
     ) -> None:
         """`poll` looks for what other nodes changed, where there may be others."""
@@ -53,9 +52,9 @@ class Jobs:
         self._partitions = services.partitions
         self._workers = services.workers
         self._persister = services.persister
-        self._tiering = services.tiering
+        self._retention = Lazy(partial(_retention, services))
         self._connections = connections
-        self._flusher = flusher
+        self._durability = services.durability
         self._poll_store = poll
         self._changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when settings change; there is another one then."""
@@ -65,7 +64,7 @@ class Jobs:
     def start(self) -> None:
         config = self._config
         seconds = {
-            self._retention: config.get_int("log.retention.check.interval.ms") / 1000,
+            self._retain: config.get_int("log.retention.check.interval.ms") / 1000,
             self._checkpoint: config.get_int("log.flush.offset.checkpoint.interval.ms") / 1000,
             self._expire_producers: config.get_int("producer.id.expiration.check.interval.ms")
             / 1000,
@@ -102,27 +101,8 @@ class Jobs:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _retention(self) -> None:
-        """Drop what is too old or too much, and the files of what was dropped before."""
-        now_ms = self._clock.wall_ms()
-        for topic, index in self._data.all_on_disk():
-            try:
-                partition = self._partitions.find(topic, index)
-                self._retain(partition, now_ms)
-                await self._workers.run(partial(partition.log.purge, now_ms))
-            except (ApiError, LogError) as error:
-                logger.warning("retention of %s-%d: %s", topic, index, error)
-        await self._workers.run(self._data.purge)
-
-    def _retain(self, partition: HostedPartition, now_ms: int) -> None:
-        log = partition.log
-        if log.config.remote_storage_enable and not log.config.remote_log_copy_disable:
-            # What is local is then a matter of what is remote; nobody knows without the tier.
-            if self._tiering.made is not None:
-                self._tiering.made.retain_locally(partition, now_ms)
-        elif log.apply_retention(now_ms):
-            self._data.log_start_moved(partition.topic, partition.index, log.log_start_offset)
-            partition.wake()
+    async def _retain(self) -> None:
+        await self._retention().run()
 
     async def _compact(self) -> None:
         from ottla.broker.hosting.cleaner import compact_dirtiest
@@ -135,19 +115,25 @@ class Jobs:
         now = asyncio.get_running_loop().time()
         due = [p for p in self._partitions if p.log.online and p.flush_due(now)]
         if due:
-            await self._flusher.join(due)
+            await self._durability.sync(due)
 
     async def _checkpoint(self) -> None:
-        await self._workers.run(partial(self._data.checkpoint, tuple(self._partitions)))
+        for count, partition in enumerate(self._partitions, 1):
+            self._data.checkpoints.note(partition)
+            if count % PARTITIONS_A_TURN == 0:
+                await asyncio.sleep(0)
+        await self._data.checkpoints.durable()
 
     async def _expire_producers(self) -> None:
         expiration_ms = self._settings.producer_expiration_ms
-        for partition in self._partitions:
+        for count, partition in enumerate(self._partitions, 1):
             partition.log.expire_producers(self._clock.wall_ms(), expiration_ms)
+            if count % PARTITIONS_A_TURN == 0:
+                await asyncio.sleep(0)
 
     async def _prune_share_state(self) -> None:
         if self._persister.made is not None:
-            self._persister.made.prune()
+            await self._persister.made.prune()
 
     async def _poll(self) -> None:
         """Adopt what other nodes changed."""
@@ -169,6 +155,15 @@ class Jobs:
             if not partition.log.online and partition not in self._offline:
                 self._offline.add(partition)
                 logger.error("%r is offline until the broker is restarted", partition)
+
+
+def _retention(services: Services) -> Retention:
+    # Not needed to be ready.
+    from ottla.broker.hosting.retention import Retention
+
+    return Retention(
+        services.data, services.partitions, services.workers, services.tiering, services.clock
+    )
 
 
 async def _every(

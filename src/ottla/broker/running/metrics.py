@@ -46,7 +46,7 @@ class NodeCollector:
             "ottla_fetch_sessions", "Fetch sessions kept.", len(node.fetch_sessions)
         )
         yield CounterMetricFamily(
-            "ottla_sync_rounds", "Group syncs of the logs.", node.flusher.rounds
+            "ottla_sync_rounds", "Group syncs of the logs.", node.durability.rounds
         )
         end = GaugeMetricFamily(
             "ottla_log_end_offset", "Next offset.", labels=["topic", "partition"]

@@ -1,10 +1,10 @@
 """One running node: it puts the rooms together, starts them in order and stops them in order.
 
 Start: lock the data directory, open the metadata store, bind the sockets, register (which begins a
-new leader epoch, and takes over what Kafka left in the directory of a new cluster), recover what an
-unclean stop left, then serve. A failure on the way undoes what
-was done and says what is wrong. Stop: no new requests, parked ones end, the other nodes are told,
-everything is synced, checkpoints and the clean-shutdown mark are written.
+new leader epoch, and takes over what Kafka left in the directory of a new cluster), then serve.
+Logs that an unclean stop left are repaired when they are asked for, the others meanwhile. A failure
+on the way undoes what was done and says what is wrong. Stop: no new requests, parked ones end, the
+other nodes are told, everything is synced, checkpoints and the clean-shutdown mark are written.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.cluster import Cluster
-from ottla.broker.errors import ApiError
 from ottla.broker.hosting.data import METADATA_FILE, Data
+from ottla.broker.hosting.durability import OsDurability
 from ottla.broker.hosting.flusher import GroupFlusher
 from ottla.broker.hosting.partitions import Partitions
 from ottla.broker.running.jobs import Jobs
@@ -39,10 +39,10 @@ from ottla.metadata.metadata import CHANGE_WAIT_SECONDS, Metadata
 from ottla.metadata.stores.sqlite import MEMORY, SqliteMetadataStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.durability import Durability
     from ottla.clock import Clock
     from ottla.metadata.changes.apply import Change
     from ottla.metadata.config.broker import BrokerConfig
@@ -75,8 +75,6 @@ class Node:
         self.config = config
         self.clock = clock
         self.settings = settings
-        # A sync that nobody's data needs would only make every acknowledgement slower.
-        self._group_flush = self.settings.group_flush and not ephemeral
         self.node_id = config.node_id
         self._ephemeral = ephemeral
         self.data = data
@@ -85,13 +83,17 @@ class Node:
         if metadata.image.broker_configs:
             settings.adopt(metadata.image)
         self.cluster = Cluster(metadata, config)
-        self.partitions = Partitions(self.cluster, self.data)
+        self.workers = Workers()
+        self.data.checkpoints.start(self.workers.executor)
+        self.partitions = Partitions(self.cluster, self.data, self.workers)
         self.fetch_sessions = FetchSessions(
             config.get_int("max.incremental.fetch.session.cache.slots"),
             lambda: random.getrandbits(31),
         )
-        self.workers = Workers()
-        self.flusher = GroupFlusher(self.workers.executor, BLOCKING_THREADS)
+        flusher = GroupFlusher(self.workers.executor, BLOCKING_THREADS)
+        # A sync that nobody's data needs would only make every acknowledgement slower.
+        group = self.settings.group_flush and not ephemeral
+        self.durability: Durability = flusher if group else OsDurability(flusher)
         self.addresses: dict[str, tuple[str, int]] = {}
         self.servers: list[asyncio.Server] = []
         requests: dict[int, int] = {}
@@ -101,7 +103,7 @@ class Node:
             settings=self.settings,
             data=self.data,
             partitions=self.partitions,
-            appended=self.appended,
+            durability=self.durability,
             workers=self.workers,
             fetch_sessions=self.fetch_sessions,
             addresses=self.addresses,
@@ -111,7 +113,6 @@ class Node:
         self.jobs = Jobs(
             self.services,
             self.dispatcher.connections,
-            self.flusher,
             metadata.poll if shares_metadata else None,
         )
         self._end_watch: Callable[[], None] = lambda: None
@@ -137,7 +138,7 @@ class Node:
                 clock=clock,
             )
         except BaseException:
-            data.close(clean=data.clean)
+            data.close(clean=True)
             raise
         node = cls(
             config,
@@ -156,11 +157,10 @@ class Node:
             adopted = await node.workers.run(node._adopt) if node.data.all_on_disk() else []
             await node._bind()
             await node._register(adopted)
-            node.data.set_aside_strays(node.image)
-            if not node.data.clean:
-                await node._recover()
+            await node.workers.run(partial(node.data.set_aside_strays, node.image))
             node._end_watch = node.metadata.watch(node.services.image_changed)
             node.services.start()
+            node.partitions.start()
             node.jobs.start()
             for server in node.servers:
                 await server.start_serving()
@@ -186,26 +186,14 @@ class Node:
         if self.shares_metadata:
             await self._fence()
         await self.services.stop()
-        await self.flusher.drain()
-        await self.workers.run(self._close_data)
+        await self.durability.drain()
+        await self._close_data()
         await self.metadata.close()
         self.workers.close()
 
     @property
     def image(self) -> MetadataImage:
         return self.metadata.image
-
-    def appended(self, partitions: Sequence[HostedPartition]) -> Awaitable[None] | None:
-        """To be called after appends; what to await for their durability, if that is asked for."""
-        if not partitions:
-            return None
-        if self._group_flush:
-            return self.flusher.join(partitions)
-        for hosted in partitions:
-            hosted.advance(hosted.log.log_end_offset)
-            if hosted.log.unflushed >= hosted.log.config.flush_messages:
-                self.flusher.join([hosted])
-        return None
 
     # -- starting and stopping --------------------------------------------------------------------
 
@@ -268,30 +256,23 @@ class Node:
         except (StoreError, ChangeRefused):
             logger.exception("the other nodes are not told that this one stops")
 
-    async def _recover(self) -> None:
-        """After an unclean stop every log is walked before anyone may ask for it."""
-        for topic, index in self.data.all_on_disk():
-            try:
-                await self.workers.run(partial(self.partitions.find, topic, index))
-            except (ApiError, LogError):
-                logger.exception("could not recover %s-%d", topic, index)
-
-    def _close_data(self) -> None:
+    async def _close_data(self) -> None:
         # What is deleted next need not be left in good order.
-        clean = self.partitions.close(clean=not self._ephemeral)
-        try:
-            if not self._ephemeral:
-                self.data.checkpoint(self.partitions)
-        except OSError:
-            logger.exception("checkpoints not written; the next start recovers every log")
-            clean = False
-        self.data.close(clean=clean)
+        clean = not self._ephemeral
+        await self.partitions.close(clean=clean)
+        if clean:
+            try:
+                await self.data.checkpoints.durable()
+            except LogError:
+                logger.exception("checkpoints not written; the next start recovers every log")
+                clean = False
+        await self.workers.run(partial(self.data.close, clean=clean))
 
     async def _undo(self) -> None:
         for server in self.servers:
             server.close()
         await self.jobs.stop()
-        self.partitions.close(clean=False)
+        await self.partitions.close(clean=False)
         self.data.close(clean=False)
         await self.metadata.close()
         self.workers.close()

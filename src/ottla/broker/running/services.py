@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from ottla.broker.coordinators.groups import GroupService
     from ottla.broker.coordinators.log import Hosting
     from ottla.broker.coordinators.transactions import TransactionService
+    from ottla.broker.hosting.checkpoints import Checkpoints
     from ottla.broker.hosting.data import Data
-    from ottla.broker.hosting.partitions import Appended, Partitions
+    from ottla.broker.hosting.durability import Durability
+    from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.running.peers import Peers
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.fetch_sessions import FetchSessions
@@ -77,7 +79,7 @@ class Services:
         settings: Settings,
         data: Data,
         partitions: Partitions,
-        appended: Appended,
+        durability: Durability,
         workers: Workers,
         fetch_sessions: FetchSessions,
         addresses: Mapping[str, tuple[str, int]],
@@ -87,8 +89,9 @@ class Services:
         self.cluster: Cluster = cluster
         self.settings: Settings = settings
         self.data: Data = data
+        self.checkpoints: Checkpoints = data.checkpoints
         self.partitions: Partitions = partitions
-        self.appended: Appended = appended
+        self.durability: Durability = durability
         self.workers: Workers = workers
         self.fetch_sessions: FetchSessions = fetch_sessions
         self._addresses = addresses
@@ -158,7 +161,7 @@ class Services:
         from ottla.broker.coordinators.log import Hosting
 
         return Hosting(
-            self.cluster, self.data, self.partitions, self.appended, self.workers, self.clock
+            self.cluster, self.data, self.partitions, self.durability, self.workers, self.clock
         )
 
     def _peers(self) -> Peers:
@@ -213,7 +216,7 @@ class Services:
         return DeadLetters(
             self.cluster,
             self.partitions,
-            self.appended,
+            self.durability,
             self.peers,
             self.tiering,
             self.workers,

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from ottla.broker.cluster import Cluster
-    from ottla.broker.hosting.partitions import Appended, HostedPartition, Partitions
+    from ottla.broker.hosting.durability import Durability
+    from ottla.broker.hosting.partitions import HostedPartition, Partitions
     from ottla.broker.running.peers import Peers
     from ottla.broker.running.services import Lazy
     from ottla.broker.shares.settings import DeadLetterTopic
@@ -70,7 +71,7 @@ class DeadLetters:
         self,
         cluster: Cluster,
         partitions: Partitions,
-        appended: Appended,
+        durability: Durability,
         peers: Lazy[Peers],
         tiering: Lazy[Tiering],
         workers: Workers,
@@ -80,7 +81,7 @@ class DeadLetters:
         self._clock = clock
         self._cluster = cluster
         self._partitions = partitions
-        self._appended = appended
+        self._durability = durability
         self._peers = peers
         self._tiering = tiering
         self.written: Counter[str] = Counter()
@@ -212,11 +213,11 @@ class DeadLetters:
             pause *= 2
 
     async def _append_here(self, name: str, index: int, records: bytearray) -> None:
-        hosted = self._partitions.find(name, index)
+        hosted = await self._partitions.open(name, index, write=True)
         now = self._clock.wall_ms()
         batch = validate_produce(memoryview(records), hosted.log.config, now_ms=now)
         hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=now)
-        if (durable := self._appended([hosted])) is not None:
+        if (durable := self._durability.join([hosted])) is not None:
             await durable
         if not hosted.log.online:
             raise StorageFailure(f"{hosted!r} went offline")

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.errors import ApiError
-from ottla.broker.hosting.partitions import topic_uuid
+from ottla.broker.hosting.partitions import NotOpen, topic_uuid
 from ottla.broker.shares.cold import ColdReads
 from ottla.broker.shares.reads import NOTHING, KeptReads, ReadAhead, deliver
 from ottla.broker.shares.settings import resolve_start
@@ -76,7 +77,7 @@ class LedSharePartition:
         """Whether somebody who waits found the window full."""
         self._shares = shares
         self._services = services
-        self._ahead = ReadAhead(hosted.log)
+        self._ahead = ReadAhead(hosted)
         self._cold = ColdReads(services.tiering, hosted, self.wake)
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0
@@ -335,7 +336,8 @@ class LedSharePartitions:
 
     def loaded(self, group: str, topic_id: bytes, index: int) -> LedSharePartition:
         """One that somebody has fetched from, or `ApiError`."""
-        self._partitions.find_by_id(topic_id, index)
+        with suppress(NotOpen):  # then nobody has fetched from it
+            self._partitions.find_by_id(topic_id, index)
         led = self._led.get(ShareKey(group, topic_uuid(topic_id), index))
         if led is None or led.machine is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

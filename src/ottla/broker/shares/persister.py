@@ -181,15 +181,17 @@ class Persister:
     def _note(self, index: int, offset: int, key: bytes, value: bytes | None) -> None:
         self._snapshots[index].note(offset, key, value)
 
-    def prune(self) -> None:
+    async def prune(self) -> None:
         """Delete what no share-partition needs any more from the state logs."""
+        moved = []
         for index in self.coordinators.loaded:
             snapshots = self._snapshots[index]
-            log = self._partitions.find(SHARE_GROUP_STATE_TOPIC, index).log
-            needed = min(snapshots.needed_from, log.high_watermark)
-            if needed > log.log_start_offset:
-                log.delete_records_before(needed)
-                self._data.log_start_moved(SHARE_GROUP_STATE_TOPIC, index, needed)
+            hosted = self._partitions.find(SHARE_GROUP_STATE_TOPIC, index)
+            needed = min(snapshots.needed_from, hosted.log.high_watermark)
+            if needed > hosted.log.log_start_offset:
+                hosted.log.delete_records_before(needed)
+                moved.append(hosted)
+        await self._data.checkpoints.log_starts_durable(moved)
 
 
 def _no_effects(effect: Effect) -> None:

@@ -19,6 +19,7 @@ from ottla.wire.batch import iter_batches
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ottla.broker.hosting.partitions import HostedPartition
     from ottla.broker.shares.cold import ColdReads
     from ottla.log.index import AbortedTransaction
     from ottla.log.partition import PartitionLog
@@ -46,8 +47,8 @@ class Piece(NamedTuple):
 class ReadAhead:
     """What was read of one log and not been passed yet."""
 
-    def __init__(self, log: PartitionLog) -> None:
-        self._log = log
+    def __init__(self, hosted: HostedPartition) -> None:
+        self._hosted = hosted
         self._from = 0
         self._pieces: deque[Piece] = deque()
         self._unseen: Iterator[Piece] = iter(())
@@ -65,11 +66,10 @@ class ReadAhead:
         if it does not have the offset, or has it elsewhere.
         """
         # Of what has left the local disk, the log cannot say any more which of it was aborted.
-        is_kept = max(self._from, self._log.local_start_offset) <= offset and self._pass(offset)
+        log = self._hosted.log
+        is_kept = max(self._from, log.local_start_offset) <= offset and self._pass(offset)
         if not is_kept:
-            chunks, _ = self._log.read(
-                offset, READ_BYTES, upper_bound_offset=bound, min_one_message=True
-            )
+            chunks, _ = log.read(offset, READ_BYTES, upper_bound_offset=bound, min_one_message=True)
             self._pieces.clear()
             self._unseen = _pieces(chunks)
             self._pass(offset)

@@ -111,10 +111,10 @@ class TieredPartition:
         """The catalogue is another one: learn anew."""
         self._is_seeded = self.is_whole = False
 
-    def _hosted(self) -> HostedPartition:
+    async def _hosted(self) -> HostedPartition:
         """The partition; `NotReady` if it is deleted, or led elsewhere, and nobody told us yet."""
         try:
-            hosted = self._tiering.hosted.find(self.tip.topic, self.tip.partition)
+            hosted = await self._tiering.hosted.open(self.tip.topic, self.tip.partition)
         except ApiError as error:
             raise NotReady(f"{self.tip} is not here: {error}") from error
         if hosted.topic_id != self.tip.topic_id.bytes:
@@ -177,7 +177,7 @@ class TieredPartition:
             )
             if start > log.log_start_offset:
                 log.raise_log_start(start)
-                self._tiering.data.log_start_moved(hosted.topic, hosted.index, start)
+                await self._tiering.data.checkpoints.log_starts_durable([hosted])
                 hosted.wake()
         self._is_seeded = False
         self.is_whole = True
@@ -201,7 +201,7 @@ class TieredPartition:
 
     async def _copy_round(self) -> None:
         try:
-            hosted = self._hosted()
+            hosted = await self._hosted()
             await self._mend(hosted)
             if self._is_stopped or hosted.log.config.remote_log_copy_disable:
                 return
@@ -274,7 +274,7 @@ class TieredPartition:
     async def _expire_round(self) -> None:
         """Remote retention, deletions that somebody began, and copies that nobody finished."""
         try:
-            hosted = self._hosted()
+            hosted = await self._hosted()
             if not self.is_whole:
                 return
             self.seed(hosted.log)
@@ -301,7 +301,7 @@ class TieredPartition:
         )
         if decided.log_start > log.log_start_offset:
             log.raise_log_start(decided.log_start)
-            tiering.data.log_start_moved(hosted.topic, hosted.index, log.log_start_offset)
+            await tiering.data.checkpoints.log_starts_durable([hosted])
             hosted.wake()
         for one in decided.start:
             await start_delete(

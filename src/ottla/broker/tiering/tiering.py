@@ -24,6 +24,7 @@ from ottla.broker.tiering.partition import TieredPartition
 from ottla.broker.tiering.pool import Pool
 from ottla.broker.tiering.reads import RemoteReads
 from ottla.broker.tiering.sweeps import Sweeps
+from ottla.log.checkpoints import Checkpoint
 from ottla.metadata.config.values import resolve_broker_config
 from ottla.metadata.errors import ConfigError
 from ottla.metadata.image import ResourceType
@@ -286,7 +287,8 @@ class Tiering:
                 log.config.remote_storage_enable
             ):
                 log.raise_log_start(log.local_start_offset)
-                self.data.log_start_moved(hosted.topic, hosted.index, log.log_start_offset)
+                start = log.log_start_offset
+                self.data.checkpoints.put(Checkpoint.LOG_START, hosted, start)
         self.look_again()
 
     def look_again(self) -> None:
