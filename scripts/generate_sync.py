@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.client.admin.admin import Admin
+from ottla.client.consumer.consumer import Consumer
 from ottla.client.producer.producer import Producer
 from ottla.client.reader.reader import Reader
 from ottla.client.share.consumer import ShareConsumer
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 SYNC = Path(__file__).parent.parent / "src" / "ottla" / "sync"
-CLASSES: tuple[type, ...] = (Admin, Producer, Reader, ShareConsumer, Transaction)
+CLASSES: tuple[type, ...] = (Admin, Consumer, Producer, Reader, ShareConsumer, Transaction)
 # ShareConsumer's twin is in share_consumer.py.
 HOMES = {cls.__name__: re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower() for cls in CLASSES}
 
@@ -150,7 +151,7 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     given = _forwarded(node.args)
     returns = "" if node.returns is None else ast.unparse(node.returns)
     is_property = any(ast.unparse(one) == "property" for one in node.decorator_list)
-    if node.name == "__aiter__":
+    if node.name == "__aiter__" and returns == "Self":
         body = "return self"
     elif node.name == "__anext__":
         body = (

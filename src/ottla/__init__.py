@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ottla.client.admin.admin import Admin
     from ottla.client.cluster.view import TopicPartition
+    from ottla.client.consumer.consumer import Consumer
     from ottla.client.producer.producer import Producer
     from ottla.client.producer.types import ProducerRecord, RecordMetadata
     from ottla.client.reader.reader import Reader
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 __all__ = [
     "Admin",
+    "Consumer",
     "ConsumerGroupMetadata",
     "ConsumerOptions",
     "EmbeddedBroker",
@@ -38,6 +40,7 @@ __all__ = [
 
 _HOMES = {
     "Admin": "ottla.client.admin.admin",
+    "Consumer": "ottla.client.consumer.consumer",
     "ConsumerGroupMetadata": "ottla.client.transactions.types",
     "ConsumerOptions": "ottla.streams.types",
     "EmbeddedBroker": "ottla.testing.embedded",

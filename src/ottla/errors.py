@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from ottla.client.cluster.bootstrap import (
         BadBootstrap,
     )
+    from ottla.client.consumer.types import (
+        CommitFailed,
+        NoOffset,
+    )
     from ottla.client.errors import (
         BadArgument,
         BrokerUnreachable,
@@ -172,6 +176,7 @@ __all__ = [
     "ClientClosed",
     "ClientError",
     "ClientFault",
+    "CommitFailed",
     "CommitNotAllowed",
     "ConcurrentPoll",
     "ConfigError",
@@ -203,6 +208,7 @@ __all__ = [
     "MissingExtra",
     "NoEndingSlash",
     "NoJava",
+    "NoOffset",
     "NoProgress",
     "NoStoredPosition",
     "NoSuchTransaction",
@@ -286,6 +292,7 @@ _HOMES = {
     "ConnectionLost": "ottla.client.errors",
     "ConsumerBusy": "ottla.streams.errors",
     "ConsumerClosed": "ottla.streams.errors",
+    "CommitFailed": "ottla.client.consumer.types",
     "CorruptRecords": "ottla.client.reader.types",
     "DataLoss": "ottla.spark.errors",
     "DataLost": "ottla.client.reader.types",
@@ -312,6 +319,7 @@ _HOMES = {
     "NoJava": "ottla.spark.errors",
     "NoProgress": "ottla.spark.errors",
     "NoStoredPosition": "ottla.streams.errors",
+    "NoOffset": "ottla.client.consumer.types",
     "NoSuchTransaction": "ottla.client.admin.transactions",
     "NoWildcardInGroup": "ottla.streams.errors",
     "NotAnchored": "ottla.streams.errors",

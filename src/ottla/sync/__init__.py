@@ -24,16 +24,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.sync.admin import Admin
+    from ottla.sync.consumer import Consumer
     from ottla.sync.producer import Producer
     from ottla.sync.reader import Reader
     from ottla.sync.share_consumer import ShareConsumer
     from ottla.sync.transaction import Transaction
     from ottla.sync.twin import WrongPlace
 
-__all__ = ["Admin", "Producer", "Reader", "ShareConsumer", "Transaction", "WrongPlace"]
+__all__ = ["Admin", "Consumer", "Producer", "Reader", "ShareConsumer", "Transaction", "WrongPlace"]
 
 _HOMES = {
     "Admin": "ottla.sync.admin",
+    "Consumer": "ottla.sync.consumer",
     "Producer": "ottla.sync.producer",
     "Reader": "ottla.sync.reader",
     "ShareConsumer": "ottla.sync.share_consumer",

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.admin.consumer_protocol import read_assignment
 from ottla.client.admin.resets import ShiftBy, ToOffset, new_offset
 from ottla.client.cluster.bootstrap import BadBootstrap, parse_bootstrap
 from ottla.client.cluster.connection import Address
 from ottla.client.cluster.retry import MISSING_TOPIC_ATTEMPTS, Backoff, Stale, forgets
 from ottla.client.cluster.turns import Turns
 from ottla.client.cluster.view import ClusterView, TopicPartition
+from ottla.client.consumer.protocol import read_assignment
 from ottla.client.errors import (
     BrokerUnreachable,
     ClientClosed,

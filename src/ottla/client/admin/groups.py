@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from ottla.client import arguments
 from ottla.client.admin.base import by_topic, each
-from ottla.client.admin.consumer_protocol import read_assignment
 from ottla.client.admin.offsets import OffsetCalls
 from ottla.client.admin.types import GroupDescription, GroupListing, GroupMember, GroupOffset
 from ottla.client.cluster.cluster import Coordinator, together
 from ottla.client.cluster.view import TopicPartition
+from ottla.client.consumer.protocol import read_assignment
 from ottla.client.errors import KafkaError, UnsupportedApi, check
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.consumer_group_describe import (

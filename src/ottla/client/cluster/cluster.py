@@ -142,16 +142,23 @@ class Client:
         await together(connection.close() for connection in open_ones)
 
     async def send(
-        self, request: Any, *, to: Target, min_version: int = 0, max_version: int = NEWEST
+        self,
+        request: Any,
+        *,
+        to: Target,
+        min_version: int = 0,
+        max_version: int = NEWEST,
+        patience: float = 0.0,
     ) -> Any:
         """The answer to one attempt: the response type of the request's schema module.
 
         Error codes in the answer are the caller's to judge. `min_version` and `max_version` say
-        in which versions of the API the request means what the caller means.
+        in which versions of the API the request means what the caller means. An answer that takes
+        long by its nature is waited for `patience` seconds longer.
         """
         connection = await self.connection_to(to)
         version = connection.pick_version(api_key_of(request), min_version, max_version)
-        return await connection.send(request, version, self.request_timeout)
+        return await connection.send(request, version, self.request_timeout + patience)
 
     async def retry(self, attempt: Callable[[], Awaitable[T]], *, repeatable: bool = True) -> T:
         """The result of the first attempt that succeeds or fails for good, within `api_timeout`.

@@ -115,7 +115,8 @@ class Pump(Generic[K]):
             async with asyncio.timeout_at(None if when == math.inf else when):
                 await self._todo.wait()
 
-    def _news(self) -> None:
+    def news(self) -> None:
+        """Something has changed: the pump and whoever waits for it look again."""
         self._todo.set()
         self._changed.set()
 
@@ -139,7 +140,7 @@ class Pump(Generic[K]):
                     self._buffer.forget(key)
                     if track.offset is not None:
                         self._buffer.moved(key, track.offset)
-        self._news()
+        self.news()
 
     async def _ask(self, question: Question[K]) -> None:
         try:
@@ -149,7 +150,7 @@ class Pump(Generic[K]):
                 await self._look_up(question)
         except ClientError as error:
             self._planner.failed(question, error, self._now())
-        self._news()
+        self.news()
 
     async def _look_up(self, question: Lookup[K]) -> None:
         planner = self._planner
@@ -204,7 +205,7 @@ class Pump(Generic[K]):
             self.spoiled = error
         else:
             self._buffer.replace(chunk, batches)
-        self._news()
+        self.news()
 
 
 def _outcome(found: dict[K, Answered]) -> dict[K, Fetched]:

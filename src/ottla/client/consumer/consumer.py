@@ -1,0 +1,641 @@
+"""The Consumer: records of topics, shared among the members of a consumer group.
+
+    async with Consumer("127.0.0.1:9092", group="billing", topics=["orders"]) as consumer:
+        async for record in consumer:
+            ...
+
+Rules:
+
+- A record is done when the caller comes back for the next one (or the next poll, or the next
+  batch); automatic commits cover what is done and nothing else, so a crash repeats records and
+  never skips any. `commit()` covers all that was given.
+- Partitions change only while the caller is inside a call of the consumer. What is given up is
+  committed first (with `auto_commit`), then `on_revoked` is called; `on_assigned` is called before
+  the first record of new partitions, and may seek.
+- After `max_poll_interval` seconds without a call the member leaves its group, so that others get
+  its partitions; it joins again with the next call, and `on_lost` hears of it.
+- A group without a committed offset begins at `auto_offset_reset`, "earliest" unless told
+  otherwise.
+- Nothing is lost when a wait is cancelled: what it would have given comes with the next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import random
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Self, TypeAlias, get_args
+
+from ottla.client import arguments
+from ottla.client.admin.offsets import OffsetCalls
+from ottla.client.cluster.cluster import API_TIMEOUT, METADATA_MAX_AGE, Client
+from ottla.client.cluster.connection import REQUEST_TIMEOUT
+from ottla.client.cluster.view import TopicPartition
+from ottla.client.consumer import commits
+from ottla.client.consumer.assignors import ASSIGNORS
+from ottla.client.consumer.classic import ClassicMember
+from ottla.client.consumer.fetching import Owned
+from ottla.client.consumer.group import Group
+from ottla.client.consumer.machine import Lost
+from ottla.client.consumer.modern import ModernMember
+from ottla.client.consumer.types import NoOffset, OffsetReset, Protocol
+from ottla.client.errors import BadArgument, ClientClosed, ClientError, MissingExtra
+from ottla.client.reader.buffer import Buffer
+from ottla.client.reader.pump import Pump
+from ottla.client.reader.rows import RecordRows, decoder, records_of
+from ottla.client.reader.types import EARLIEST, LATEST, Isolation, Place, place_of
+from ottla.client.security import PLAINTEXT, Security
+from ottla.client.transactions.types import ConsumerGroupMetadata, OffsetAndMetadata
+from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS, check_columns
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from ottla.client.consumer.machine import Member
+    from ottla.client.reader.buffer import Rows
+    from ottla.client.reader.types import Position, Record
+
+    Listener: TypeAlias = Callable[[frozenset[TopicPartition]], Awaitable[None] | None]
+    Offsets: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
+
+PREFETCH: Final = 32 * 1024 * 1024
+MAX_WAIT: Final = 0.5  # fetch.max.wait.ms of Kafka's clients
+MAX_POLL_RECORDS: Final = 500
+MAX_POLL_INTERVAL: Final = 300.0
+COMMIT_INTERVAL: Final = 5.0
+SESSION_TIMEOUT: Final = 45.0
+CLOSE_TIMEOUT: Final = 30.0
+RECORDS_AT_ONCE: Final = 1000  # made at a time: enough to spread the cost, few enough to wait for
+
+_STARTS: Final = {"earliest": Place(None, EARLIEST), "latest": Place(None, LATEST)}
+
+logger = logging.getLogger(__name__)
+
+
+class Consumer:
+    """An async context manager, and an async iterator of records.
+
+    `protocol` "consumer" is KIP-848's, where brokers assign partitions (`assignor` "uniform" or
+    "range"); "classic" works with every broker (`assignor` "cooperative-sticky", "range" or
+    "roundrobin"). `pattern` subscribes to all topics whose names match (RE2 syntax, protocol
+    "consumer" only). `instance_id` makes it a static member. `columns` are those of `batches`.
+    Callbacks may be plain or async functions of a frozenset of partitions. Times are in seconds.
+
+    >>> from ottla import Consumer
+    >>> async with Consumer("127.0.0.1:9092", group="billing", topics=["orders"]) as consumer:
+    ...     for record in await consumer.poll(timeout=10):
+    ...         print(record.offset, record.value)
+    0 b'one'
+    1 b'two'
+    2 b'three'
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        group: str,
+        topics: Sequence[str] = (),
+        pattern: str | None = None,
+        protocol: Protocol = "consumer",
+        assignor: str | None = None,
+        instance_id: str | None = None,
+        auto_offset_reset: OffsetReset = "earliest",
+        auto_commit: bool = True,
+        auto_commit_interval: float = COMMIT_INTERVAL,
+        isolation_level: Isolation = "read_uncommitted",
+        max_poll_records: int = MAX_POLL_RECORDS,
+        max_poll_interval: float = MAX_POLL_INTERVAL,
+        session_timeout: float = SESSION_TIMEOUT,
+        columns: Sequence[str] | None = None,
+        prefetch: int = PREFETCH,
+        max_wait: float = MAX_WAIT,
+        verify_crc: bool = True,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
+        rack: str | None = None,
+        client_id: str | None = "ottla-consumer",
+        security: Security = PLAINTEXT,
+        request_timeout: float = REQUEST_TIMEOUT,
+        api_timeout: float = API_TIMEOUT,
+        max_versions: Mapping[int, int] | None = None,
+    ) -> None:
+        arguments.choice("protocol", protocol, get_args(Protocol))
+        arguments.choice("auto_offset_reset", auto_offset_reset, get_args(OffsetReset))
+        arguments.choice("isolation_level", isolation_level, get_args(Isolation))
+        arguments.flag("auto_commit", auto_commit)
+        arguments.seconds("auto_commit_interval", auto_commit_interval, 0.001)
+        arguments.whole("max_poll_records", max_poll_records, 1)
+        arguments.seconds("max_poll_interval", max_poll_interval, 0.001)
+        arguments.seconds("session_timeout", session_timeout, 0.001)
+        arguments.whole("prefetch", prefetch, 1, arguments.INT64)
+        arguments.seconds("max_wait", max_wait)
+        arguments.flag("verify_crc", verify_crc)
+        for name, listener in (
+            ("on_assigned", on_assigned),
+            ("on_revoked", on_revoked),
+            ("on_lost", on_lost),
+        ):
+            arguments.optional_function(name, listener)
+        self.group: str = arguments.text("group", group)
+        self.columns: tuple[str, ...] = (
+            COLUMNS_WITHOUT_HEADERS if columns is None else tuple(columns)
+        )
+        check_columns(self.columns)
+        self._reset: OffsetReset = auto_offset_reset
+        self._auto_commit = auto_commit
+        self._commit_interval = auto_commit_interval
+        self._max_poll_records = max_poll_records
+        self._max_poll_interval = max_poll_interval
+        self._listeners = {"assigned": on_assigned, "revoked": on_revoked, "lost": on_lost}
+        self._instance_id = instance_id
+        self._client = Client(
+            bootstrap,
+            client_id=client_id,
+            security=security,
+            request_timeout=request_timeout,
+            api_timeout=api_timeout,
+            max_versions=max_versions,
+        )
+        self._member = _member_of(
+            protocol,
+            group,
+            topics,
+            pattern=pattern,
+            assignor=assignor,
+            instance_id=instance_id,
+            rack=rack,
+            session_timeout=session_timeout,
+            rebalance_timeout=max_poll_interval,
+        )
+        self._planner = Owned(
+            prefetch=prefetch,
+            patience=api_timeout,
+            metadata_max_age=METADATA_MAX_AGE,
+            random=random.random,
+            on_data_loss=auto_offset_reset,
+        )
+        self._buffer: Buffer[TopicPartition] = Buffer(prefetch)
+        self._start_pump: Callable[[], Pump[TopicPartition]] = lambda: Pump(
+            self._client,
+            self._planner,
+            self._buffer,
+            isolation=isolation_level,
+            max_wait=max_wait,
+            verify_crc=verify_crc,
+            columns=self.columns,
+            decode=decoder(),
+        )
+        self._pump: Pump[TopicPartition] | None = None
+        self._group: Group | None = None
+        self._committer: asyncio.Task[None] | None = None
+        self._in_hand: dict[TopicPartition, int] = {}
+        """Where the records begin that the caller works on, by partition."""
+        self._committed: dict[TopicPartition, int] = {}
+
+    # -- from the beginning to the end ------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        self._pump = self._start_pump()
+        self._group = Group(
+            self._client,
+            self._member,
+            max_poll_interval=self._max_poll_interval,
+            news=self._pump.news,
+        )
+        if self._auto_commit:
+            self._committer = asyncio.create_task(self._commit_now_and_then())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # Whoever leaves by an exception has not dealt with all that was given to it.
+        await self.close(done=error is None)
+
+    async def close(
+        self,
+        timeout: float = CLOSE_TIMEOUT,  # noqa: ASYNC109  # a limit of its own, not a failure
+        *,
+        done: bool = True,
+    ) -> None:
+        """Commit what is done (with `auto_commit`), give the partitions back, leave the group.
+
+        `done` says whether the records that were given last count as done.
+        """
+        pump, self._pump = self._pump, None
+        group, self._group = self._group, None
+        if self._committer is not None:
+            self._committer.cancel()
+        if done:
+            self._in_hand.clear()
+        try:
+            if pump is not None and group is not None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(timeout):
+                        await self._give_up(group, self._member.owned)
+                        await group.leave()
+                await pump.stop()
+        finally:
+            await self._client.close()
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Have these topics, and no others, from the next call on; none at all: `unsubscribe`."""
+        names = arguments.texts("topics", topics)
+        group = self._joined()
+        self._member.subscribe(names)
+        group.poke()
+
+    def unsubscribe(self) -> None:
+        """Leave the group, until `subscribe`."""
+        group = self._joined()
+        self._member.subscribe(())
+        group.poke()
+
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """The topics whose records come."""
+        return self._member.topics
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that this member owns now."""
+        return self._member.owned
+
+    @property
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """For `Transaction.send_offsets`: offsets are refused once this is no longer a member."""
+        member = self._member
+        return ConsumerGroupMetadata(self.group, member.epoch, member.member_id, self._instance_id)
+
+    # -- records in -------------------------------------------------------------------------------
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        while True:
+            head = await self._head(COLUMNS)
+            assert head is not None
+            assert head.batch is not None
+            key = head.key
+            made = records_of(head.batch.slice(head.taken, RECORDS_AT_ONCE))
+            for taken, record in enumerate(made, head.taken):
+                # Whoever seeks, pauses or loses the partition in between has moved on from here.
+                if self._buffer.head() is not head or head.taken != taken:
+                    break
+                self._buffer.skip(1, record.offset + 1)
+                self._in_hand[key] = record.offset
+                yield record
+                self._in_hand.pop(key, None)
+                if self._member.wish() is not None:
+                    break
+            self._running().poke()
+
+    async def poll(
+        self,
+        timeout: float = 1.0,  # noqa: ASYNC109  # to come back without records is no failure
+    ) -> list[Record]:
+        """The next records of one partition; none if none come within the time."""
+        arguments.seconds("timeout", timeout)
+        head = await self._head(COLUMNS, timeout)
+        if head is None:
+            return []
+        rows = self._buffer.take(self._max_poll_records)
+        records = list(records_of(rows))
+        self._in_hand = {head.key: records[0].offset}
+        self._running().poke()
+        return records
+
+    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
+        """Arrow batches, each of one partition. Needs the `arrow` extra.
+
+        >>> from ottla import Consumer
+        >>> async with Consumer("127.0.0.1:9092", group="totals", topics=["orders"]) as consumer:
+        ...     async for batch in consumer.batches():
+        ...         print(batch.num_rows, batch.column("value").to_pylist())
+        ...         break
+        3 [b'one', b'two', b'three']
+        """
+        while True:
+            head = await self._head(self.columns)
+            assert head is not None
+            if isinstance(head.batch, RecordRows):
+                raise MissingExtra(
+                    "Arrow batches need the arrow extra: pip install 'ottla[arrow]'; "
+                    "poll() and iteration do without"
+                )
+            assert head.batch is not None
+            begins = self._buffer.positions.get(head.key)
+            rows: pa.RecordBatch = self._buffer.take(head.batch.num_rows)
+            if begins is not None:
+                self._in_hand = {head.key: begins}
+            self._running().poke()
+            yield rows if rows.schema.names == list(self.columns) else rows.select(self.columns)
+
+    async def _head(
+        self, columns: Sequence[str], within: float | None = None
+    ) -> Rows[TopicPartition] | None:
+        """The next rows, None if none come in time. Rebalances happen here."""
+        self._in_hand.clear()
+        group = self._joined()
+        group.polled()
+        self._read(columns)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while True:
+                    pump = self._running()
+                    group.check()
+                    if self._member.wish() is not None:
+                        await self._settle(group)
+                        continue
+                    if (head := self._buffer.head()) is not None:
+                        return head
+                    if pump.spoiled is not None:
+                        spoiled, pump.spoiled = pump.spoiled, None
+                        pump.poke()
+                        raise spoiled
+                    if not self._buffer.is_decoding and (failure := self._planner.take_failure()):
+                        pump.poke()
+                        raise failure
+                    pump.poke()
+                    await pump.changed()
+        return None
+
+    # -- partitions come and go -------------------------------------------------------------------
+
+    async def _settle(self, group: Group) -> None:
+        """Do what the group wishes; a cancelled caller leaves it to the next call."""
+        wish = self._member.wish()
+        owned = self._member.owned
+        if isinstance(wish, Lost):
+            self._forget(owned)
+            await self._tell("lost", owned)
+            self._member.settled(frozenset())
+        elif wish is not None:
+            if owned - wish.partitions:
+                await self._give_up(group, owned - wish.partitions)
+                self._member.settled(owned & wish.partitions)
+            if added := wish.partitions - owned:
+                await self._begin(group, added)
+                self._member.settled(wish.partitions)
+            if not wish.partitions:
+                self._member.settled(frozenset())
+        group.poke()
+        group.polled()
+
+    async def _give_up(self, group: Group, partitions: frozenset[TopicPartition]) -> None:
+        if not partitions:
+            return
+        if self._auto_commit:
+            try:
+                await self._commit_done(group, partitions)
+            except ClientError as error:
+                logger.warning("group %s: last commit failed: %s", self.group, error)
+        await self._tell("revoked", partitions)
+        self._forget(partitions)
+
+    def _forget(self, partitions: Collection[TopicPartition]) -> None:
+        for key in partitions:
+            self._planner.drop(key)
+            self._buffer.forget(key)
+            self._committed.pop(key, None)
+            self._in_hand.pop(key, None)
+
+    async def _begin(self, group: Group, partitions: frozenset[TopicPartition]) -> None:
+        found = await commits.committed(self._client, group.coordinator, self._member, partitions)
+        missing = sorted(key for key, offset in found.items() if offset is None)
+        if missing and self._reset == "error":
+            raise NoOffset(
+                f"group {self.group!r} has committed nothing for {missing[0]}; "
+                'seek there, or choose auto_offset_reset="earliest" or "latest"'
+            )
+        if missing:
+            logger.info(
+                "group %s has no committed offset for %d partitions (%s, ...): starts at %s",
+                self.group,
+                len(missing),
+                missing[0],
+                self._reset,
+            )
+        for key, offset in sorted(found.items()):
+            place = _STARTS[self._reset] if offset is None else Place(offset)
+            self._planner.add(key, place)
+            if offset is not None:
+                self._buffer.moved(key, offset)
+                self._committed[key] = offset
+        self._planner.added()
+        self._running().poke()
+        await self._tell("assigned", partitions)
+
+    async def _tell(self, what: str, partitions: frozenset[TopicPartition]) -> None:
+        listener = self._listeners[what]
+        if listener is None or not partitions:
+            return
+        told = listener(partitions)
+        if inspect.isawaitable(told):
+            await told
+
+    # -- offsets ----------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Offsets | None = None) -> None:
+        """Commit these offsets, or the positions after all that was given.
+
+        >>> from ottla import Consumer
+        >>> async with Consumer(
+        ...     "127.0.0.1:9092", group="careful", topics=["orders"], auto_commit=False
+        ... ) as consumer:
+        ...     records = await consumer.poll(timeout=10)
+        ...     await consumer.commit()
+        """
+        group = self._joined()
+        if offsets is None:
+            wanted = {
+                key: OffsetAndMetadata(offset) for key, offset in self._buffer.positions.items()
+            }
+        else:
+            wanted = {
+                arguments.partition("offsets: key", key): (
+                    one
+                    if isinstance(one, OffsetAndMetadata)
+                    else OffsetAndMetadata(arguments.whole("offset", one, 0, arguments.INT64))
+                )
+                for key, one in arguments.mapping("offsets", offsets, "by partition").items()
+            }
+        await self._send_commit(group, wanted)
+
+    async def committed(
+        self, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """Where the group goes on after a restart; None where nothing is committed."""
+        group = self._joined()
+        wanted = (
+            self.assignment
+            if partitions is None
+            else arguments.partitions("partitions", partitions)
+        )
+        return await commits.committed(self._client, group.coordinator, self._member, wanted)
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The offset of the next record, by partition; one that is being looked for is left out."""
+        return dict(sorted(self._buffer.positions.items()))
+
+    async def seek(self, partition: TopicPartition, to: Position) -> None:
+        """Go on elsewhere in a partition that this member owns."""
+        self._check_owned([partition])
+        partition = TopicPartition(*partition)
+        place = place_of("to", to)
+        pump = self._running()
+        pump.spoiled = None
+        self._planner.take_failure()
+        self._planner.seek(partition, place)
+        self._buffer.forget(partition)
+        if place.offset is not None:
+            self._buffer.moved(partition, place.offset)
+        pump.poke()
+
+    def pause(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Give no more records of these partitions (None: of all) until `resume`."""
+        chosen = self._check_owned(partitions)
+        self._planner.paused.update(chosen)
+        for key in chosen:
+            offset = self._buffer.positions.get(key)
+            if offset is not None:
+                self._planner.seek(key, Place(offset))
+                self._buffer.forget(key)
+                self._buffer.moved(key, offset)
+
+    def resume(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Go on with these partitions; None: with all."""
+        self._planner.paused.difference_update(self._check_owned(partitions))
+        self._running().poke()
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused."""
+        return frozenset(self._planner.paused)
+
+    async def lag(self) -> dict[TopicPartition, int]:
+        """How many offsets lie between each position and the end of its log, as of now."""
+        positions = self.positions
+        ends = await OffsetCalls(self._client).list_offsets(list(positions))
+        return {key: max(0, found.offset - positions[key]) for key, found in ends.items()}
+
+    async def _commit_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(self._commit_interval)
+            group = self._group
+            if group is None or not self._member.is_steady:
+                continue
+            try:
+                await self._commit_done(group, self._member.owned)
+            except ClientError as error:
+                logger.warning("group %s: automatic commit failed: %s", self.group, error)
+
+    async def _commit_done(self, group: Group, partitions: Collection[TopicPartition]) -> None:
+        """Commit what the caller has come back from."""
+        done = {
+            key: OffsetAndMetadata(offset)
+            for key in partitions
+            if (offset := self._in_hand.get(key, self._buffer.positions.get(key))) is not None
+            and offset != self._committed.get(key)
+        }
+        await self._send_commit(group, done)
+
+    async def _send_commit(
+        self, group: Group, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        if not offsets:
+            return
+        await commits.commit(
+            self._client, group.coordinator, self._member, self._instance_id, offsets
+        )
+        self._committed |= {
+            key: one.offset for key, one in offsets.items() if key in self._member.owned
+        }
+
+    # -- helpers ----------------------------------------------------------------------------------
+
+    def _read(self, columns: Sequence[str]) -> None:
+        """Records have headers, batches only if asked for: what was read otherwise is dropped."""
+        pump = self._running()
+        if pump.columns == columns:
+            return
+        pump.columns = columns
+        for key, offset in self.positions.items():
+            self._planner.seek(key, Place(offset))
+            self._buffer.forget(key)
+            self._buffer.moved(key, offset)
+
+    def _check_owned(
+        self, partitions: Collection[TopicPartition] | None
+    ) -> Collection[TopicPartition]:
+        if partitions is None:
+            return sorted(self._planner.tracks)
+        found = arguments.partitions("partitions", partitions)
+        for one in found:
+            if one not in self._planner.tracks:
+                raise BadArgument(
+                    f"partition {one!r} is not this member's; it has {sorted(self.assignment)}"
+                )
+        return found
+
+    def _running(self) -> Pump[TopicPartition]:
+        if self._pump is None:
+            raise ClientClosed("the consumer is not open; use it in an (async) with block")
+        return self._pump
+
+    def _joined(self) -> Group:
+        self._running()
+        assert self._group is not None
+        return self._group
+
+
+def _member_of(
+    protocol: Protocol,
+    group: str,
+    topics: Sequence[str],
+    *,
+    pattern: str | None,
+    assignor: str | None,
+    instance_id: str | None,
+    rack: str | None,
+    session_timeout: float,
+    rebalance_timeout: float,
+) -> Member:
+    names = arguments.texts("topics", topics)
+    arguments.optional_text("pattern", pattern, "a regular expression")
+    arguments.optional_text("instance_id", instance_id)
+    arguments.optional_text("rack", rack)
+    timeout_ms = int(rebalance_timeout * 1000)
+    if protocol == "consumer":
+        if pattern is not None and names:
+            raise BadArgument("give topics or pattern, not both")
+        return ModernMember(
+            group,
+            names,
+            pattern=pattern,
+            instance_id=instance_id,
+            rack=rack,
+            assignor=assignor,
+            rebalance_timeout_ms=timeout_ms,
+        )
+    if pattern is not None:
+        raise BadArgument('pattern needs protocol="consumer": brokers match the names')
+    if assignor is not None:
+        arguments.choice("assignor", assignor, tuple(ASSIGNORS))
+    return ClassicMember(
+        group,
+        names,
+        assignors=(assignor or "cooperative-sticky",),
+        instance_id=instance_id,
+        session_timeout_ms=int(session_timeout * 1000),
+        rebalance_timeout_ms=timeout_ms,
+    )

@@ -1,0 +1,130 @@
+"""The shell of a group member: sends what the machine says, in one task from join to leave.
+
+- Requests go over the coordinator's own connection, so no waiting fetch delays a heartbeat.
+- The caller is watched: after `max_poll_interval` seconds without a call the member leaves, so that
+  others get its partitions, and joins again with the next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ottla.client.cluster.cluster import Coordinator
+from ottla.client.cluster.retry import forgets
+from ottla.client.consumer.classic import ClassicMember
+from ottla.client.consumer.machine import Learn
+from ottla.client.errors import ClientError
+from ottla.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.client.cluster.cluster import Client
+    from ottla.client.consumer.machine import Command, Member
+
+logger = logging.getLogger(__name__)
+
+
+class Group:
+    """One task that speaks for `member`; `news` is called whenever the caller may have to act."""
+
+    def __init__(
+        self, client: Client, member: Member, *, max_poll_interval: float, news: Callable[[], None]
+    ) -> None:
+        self.member = member
+        self.coordinator = Coordinator(member.group)
+        self._client = client
+        self._news = news
+        self._max_poll_interval = max_poll_interval
+        self._now = asyncio.get_running_loop().time
+        self._polled_at = self._now()
+        self._is_away = False
+        self._poked = asyncio.Event()
+        self._attempts = 0
+        self._task = asyncio.create_task(self._run(), name=f"ottla group {member.group}")
+
+    def polled(self) -> None:
+        """The caller is here."""
+        self._polled_at = self._now()
+        self._is_away = False
+
+    def poke(self) -> None:
+        """Look again at what the machine wants."""
+        self._poked.set()
+
+    def check(self) -> None:
+        """Raise what keeps this member out of the group for good."""
+        if self._task.done() and not self._task.cancelled():
+            # It ends early by a fault of ours alone, which nobody should wait out.
+            self._task.result()
+        if self.member.failure is not None:
+            raise self.member.failure
+
+    async def leave(self) -> None:
+        """Stop, and tell the coordinator if it should know."""
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        request = self.member.farewell()
+        if request is not None:
+            await self._client.send(request, to=self.coordinator)
+
+    async def _run(self) -> None:
+        while True:
+            self._poked.clear()
+            self._watch_caller()
+            command = self.member.next(self._now())
+            if command is not None:
+                await self._do(command)
+                self._news()
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._wake_at()):
+                    await self._poked.wait()
+
+    def _wake_at(self) -> float | None:
+        times = [self._polled_at + self._max_poll_interval if not self._is_away else math.inf]
+        # What waits for the caller is not waited for by a timer.
+        times.append(self.member.due if self.member.wish() is None else math.inf)
+        return min(times) if min(times) < math.inf else None
+
+    def _watch_caller(self) -> None:
+        if self._is_away or self._now() - self._polled_at < self._max_poll_interval:
+            return
+        self._is_away = True
+        logger.warning(
+            "group %s: no poll for %g s, leaving the group; raise max_poll_interval if work on "
+            "one batch takes longer",
+            self.member.group,
+            self._max_poll_interval,
+        )
+        self.member.expire()
+
+    async def _do(self, command: Command) -> None:
+        member = self.member
+        try:
+            if isinstance(command, Learn):
+                view = await self._client.refresh(command.topics)
+                member.learned(view.topics, self._now())
+            else:
+                answer = await self._client.send(
+                    command.request, to=self.coordinator, patience=command.patience
+                )
+                if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                    assert isinstance(member, ClassicMember)
+                    member.required(answer.member_id)
+                if answer.error_code:
+                    raise member.failure_of(answer)
+                member.answered(command.request, answer, self._now(), random.random())
+            self._attempts = 0
+        except ClientError as error:
+            self._attempts += 1
+            stale = forgets(error, self._attempts, repeatable=True)
+            if stale is not None:
+                self._client.forget(stale)
+            member.failed(error, self._now(), random.random())
