@@ -64,7 +64,10 @@ def log(tmp_path: Path) -> Iterator[PartitionLog]:
 
 
 async def replayed(log: PartitionLog, workers: object) -> list[bytes]:
-    partitions = SimpleNamespace(find=lambda _topic, _index: SimpleNamespace(log=log))
+    async def opened(_topic: str, _index: int) -> SimpleNamespace:
+        return SimpleNamespace(log=log)
+
+    partitions = SimpleNamespace(open=opened)
     hosting: Any = SimpleNamespace(partitions=partitions, workers=workers)
     internal = InternalTopicLog(cast("Hosting", hosting), TOPIC)
     keys: list[bytes] = []
