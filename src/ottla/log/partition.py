@@ -55,7 +55,7 @@ from ottla.log.segment import (
     segment_name,
 )
 from ottla.log.storage import Directory, OsStorage
-from ottla.log.tail import DEFAULT_TAIL_BYTES, TailCache
+from ottla.log.tail import Tail, TailCache
 from ottla.wire.batch import LENGTH_OVERHEAD, RecordBatch
 from ottla.wire.errors import BatchError
 from ottla.wire.records import NO_TIMESTAMP
@@ -109,7 +109,7 @@ class PartitionLog:
         recovery_point: int,
         high_watermark: int,
         log_start_offset: int,
-        tail_bytes: int,
+        tail: TailCache,
     ) -> None:
         self.storage = directory.storage
         self.directory = directory.path
@@ -126,7 +126,7 @@ class PartitionLog:
         self.log_start_offset = min(max(log_start_offset, first), self.log_end_offset)
         self.recovery_point = min(recovery_point, self.log_end_offset)
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
-        self._tail = TailCache(tail_bytes)
+        self._tail = Tail(tail)
         self._bin = SegmentBin()
         self.incarnation = next(_incarnations)
         self._leases = Leases(directory.path.name, self._give_back)
@@ -148,13 +148,13 @@ class PartitionLog:
         recovery_point: int = 0,
         high_watermark: int = 0,
         log_start_offset: int = 0,
-        tail_bytes: int = DEFAULT_TAIL_BYTES,
+        tail: TailCache | None = None,
         storage: Storage | None = None,
     ) -> Self:
         """Load or make the log in `directory`. Blocks.
 
         `clean` says that every file was closed by `close(clean=True)`; the three offsets come from
-        the data directory's checkpoints.
+        the data directory's checkpoints. Logs of one process share a `tail`.
         """
         storage = storage or OsStorage()
         try:
@@ -177,7 +177,7 @@ class PartitionLog:
             recovery_point=recovery_point,
             high_watermark=high_watermark,
             log_start_offset=log_start_offset,
-            tail_bytes=tail_bytes,
+            tail=TailCache() if tail is None else tail,
         )
 
     # What the log is
@@ -614,6 +614,7 @@ class PartitionLog:
         """Refuse every call and lease from now on; `close` is to follow, in any thread."""
         self._usable = False
         self._leases.begin_close()
+        self._tail.clear()
 
     def close(self, *, clean: bool = True) -> bool:
         """Refuse every call, and give the files back when the last lease is released. Blocks.
@@ -630,7 +631,6 @@ class PartitionLog:
                 with suppress(StorageFailure), self._flushing:
                     self._finish()
                     self._closed_cleanly = True
-            self._tail.clear()
             self._leases.leave()
         return self._closed_cleanly
 

@@ -1,7 +1,13 @@
-"""The last appended bytes of a log, so that readers who keep up cause no file read.
+"""The last appended bytes of all logs of a process, so that readers who keep up read no file.
 
-Three lists in step: base offset, running end in bytes, and the bytes of each batch. A read is two
-binary searches and one slice, whatever the number of batches.
+One `TailCache` has a budget in bytes. Each log has a `Tail` in it: its last batches, without a gap.
+When the budget is used up, the least recently used tails are dropped, each of them whole. A log
+takes no more than `LOG_TAIL_BYTES` of it, and a batch that is larger than that is not kept.
+
+A tail is three lists in step: base offset, running end in bytes, and the bytes of each batch. A
+read is two binary searches and one slice, whatever the number of batches.
+
+Only the thread that appends may use a cache and its tails.
 """
 
 from __future__ import annotations
@@ -9,39 +15,93 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import Final
 
-# Enough for readers a few requests behind; hundreds of busy partitions must not fill the memory,
-# and what is older comes from the page cache.
-DEFAULT_TAIL_BYTES: Final = 1 << 20
+# Of all logs together: a few requests of hundreds of busy partitions. What is older comes from the
+# page cache.
+DEFAULT_TAIL_BYTES: Final = 64 << 20
+# Of one log: enough for readers a few requests behind. More would only push what is in use out of
+# the CPU's caches.
+LOG_TAIL_BYTES: Final = 2 << 20
+# What a batch costs beside its bytes: two list entries and an int, a third one for the object, and
+# its header. Thousands of tiny batches must not take many times the budget.
+BATCH_OVERHEAD: Final = 128
 
 
 class TailCache:
-    """Between `capacity` and twice `capacity` bytes of batches, oldest dropped first.
+    """The budget, and the order in which tails were used."""
 
-    Only the thread that appends may use it.
-    """
-
-    __slots__ = ("_bases", "_chunks", "_end", "_ends", "_start", "capacity")
+    __slots__ = ("_newest", "_order", "capacity", "log_capacity", "used")
 
     def __init__(self, capacity: int = DEFAULT_TAIL_BYTES) -> None:
         self.capacity = capacity
-        self.clear()
+        self.log_capacity = min(LOG_TAIL_BYTES, capacity)
+        self.used = 0
+        self._order: dict[Tail, None] = {}  # least recently used first
+        self._newest: Tail | None = None
 
-    def clear(self) -> None:
+    def touch(self, tail: Tail) -> None:
+        """It is the most recently used one now."""
+        if tail is not self._newest:
+            self._order.pop(tail, None)
+            self._order[tail] = None
+            self._newest = tail
+
+    def forget(self, tail: Tail) -> None:
+        """It holds nothing any more."""
+        self._order.pop(tail, None)
+        if tail is self._newest:
+            self._newest = None
+
+    def make_room(self) -> None:
+        """Drop tails until an eighth is free, so that this is not asked for with every batch."""
+        goal = self.capacity - self.capacity // 8
+        for tail in tuple(self._order):
+            if self.used <= goal or tail is self._newest:
+                return
+            tail.clear()
+
+
+class Tail:
+    """The last batches of one log, oldest dropped first."""
+
+    __slots__ = ("_bases", "_cache", "_chunks", "_end", "_ends", "_start")
+
+    def __init__(self, cache: TailCache) -> None:
+        self._cache = cache
         self._bases: list[int] = []
         self._ends: list[int] = []
         self._chunks: list[bytes] = []
         self._start = self._end = 0
 
+    @property
+    def held(self) -> int:
+        """How much of the budget it takes."""
+        return self._end - self._start + BATCH_OVERHEAD * len(self._chunks)
+
+    def clear(self) -> None:
+        self._drop(len(self._chunks))
+
     def add(self, base_offset: int, chunk: bytes) -> None:
-        self._end += len(chunk)
+        """Keep the batch that was appended last."""
+        cache = self._cache
+        size = len(chunk)
+        if size + BATCH_OVERHEAD > cache.log_capacity:
+            self.clear()  # what follows must have no gap
+            return
+        self._end += size
         self._bases.append(base_offset)
         self._ends.append(self._end)
         self._chunks.append(chunk)
-        if self._end - self._start > 2 * self.capacity:
+        cache.used += size + BATCH_OVERHEAD
+        cache.touch(self)
+        if self._end - self._start + BATCH_OVERHEAD * len(self._chunks) > cache.log_capacity:
             self._trim()
+        if cache.used > cache.capacity:
+            cache.make_room()
 
     def _trim(self) -> None:
-        self._drop(bisect_right(self._ends, self._end - self.capacity))
+        """Drop the older half."""
+        half = (self._end - self._start) // 2
+        self._drop(max(1, bisect_right(self._ends, self._end - half)))
 
     def drop_below(self, offset: int) -> None:
         """Forget the batches that start below `offset`: the files hold something else now."""
@@ -49,8 +109,12 @@ class TailCache:
 
     def _drop(self, count: int) -> None:
         if count:
-            self._start = self._ends[count - 1]
+            start = self._ends[count - 1]
+            self._cache.used -= start - self._start + BATCH_OVERHEAD * count
+            self._start = start
             del self._bases[:count], self._ends[:count], self._chunks[:count]
+            if not self._chunks:
+                self._cache.forget(self)
 
     def read(
         self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool
@@ -59,6 +123,7 @@ class TailCache:
         first = bisect_right(self._bases, offset) - 1
         if first < 0:
             return None
+        self._cache.touch(self)
         start = self._ends[first] - len(self._chunks[first])
         stop = bisect_right(self._ends, start + max_bytes)
         if at_least_one:

@@ -19,6 +19,7 @@ from ottla.log.config import LogConfig
 from ottla.log.errors import StorageFailure
 from ottla.log.partition import PartitionLog
 from ottla.log.producer_state import Origin
+from ottla.log.tail import TailCache
 from ottla.wire.batch import RecordBatch, iter_batches
 from ottla.wire.builder import BatchBuilder
 from ottla.wire.compression import Codec
@@ -64,7 +65,7 @@ class Topic:
             clean=clean,
             recovery_point=recovery_point,
             high_watermark=1 << 40,
-            tail_bytes=self.tail_bytes,
+            tail=TailCache(self.tail_bytes),
             storage=self.storage,
         )
 

@@ -17,6 +17,7 @@ from ottla.log.config import LogConfig
 from ottla.log.errors import LogClosed, StorageFailure
 from ottla.log.life import Life
 from ottla.log.partition import PartitionLog
+from ottla.log.tail import TailCache
 from ottla.wire.batch import iter_batches
 from tests.support.log_batches import batch_of, read_all
 from tests.support.log_faults import Fault, MemoryStorage, PowerLoss, Survival
@@ -63,7 +64,7 @@ class Script:
             now_ms=0,
             recovery_point=recovery_point,
             high_watermark=recovery_point,
-            tail_bytes=0,
+            tail=TailCache(0),
             storage=storage,
         )
 
@@ -213,14 +214,14 @@ def test_a_short_write_of_many_batches_is_continued() -> None:
     batches = [batch_of(b"%d" % number) for number in range(50)]
     for number in range(2, 8):
         storage = MemoryStorage(dict.fromkeys(range(number, 60), Fault.SHORT_WRITE))
-        log = PartitionLog.open(HOME, LogConfig(), now_ms=0, tail_bytes=0, storage=storage)
+        log = PartitionLog.open(HOME, LogConfig(), now_ms=0, tail=TailCache(0), storage=storage)
         log.append_many(batches, leader_epoch=0, now_ms=0)
         stored = list(iter_batches(memoryview(read_all(log))))
         assert [batch.base_offset for batch in stored] == list(range(50))
 
 
 def test_more_batches_than_one_call_takes(tmp_path: Path) -> None:
-    log = PartitionLog.open(tmp_path, LogConfig(), now_ms=0, tail_bytes=0)
+    log = PartitionLog.open(tmp_path, LogConfig(), now_ms=0, tail=TailCache(0))
     log.append_many([batch_of(b"x") for _ in range(2500)], leader_epoch=0, now_ms=0)
     stored = list(iter_batches(memoryview(read_all(log))))
     assert [batch.base_offset for batch in stored] == list(range(2500))

@@ -17,6 +17,7 @@ from ottla.log.partition import PartitionLog
 from ottla.log.reading import read_segments
 from ottla.log.retention import SegmentBin
 from ottla.log.storage import OsStorage
+from ottla.log.tail import TailCache
 from tests.support.log_batches import batch_of, read_all
 from tests.support.log_faults import MemoryStorage
 
@@ -30,7 +31,9 @@ COMPACTED = LogConfig(segment_bytes=300, cleanup_policy=frozenset({"compact"}))
 def open_log(
     home: Path = HOME, config: LogConfig | None = None, storage: MemoryStorage | None = None
 ) -> PartitionLog:
-    return PartitionLog.open(home, config or LogConfig(), now_ms=0, tail_bytes=0, storage=storage)
+    return PartitionLog.open(
+        home, config or LogConfig(), now_ms=0, tail=TailCache(0), storage=storage
+    )
 
 
 def fill(log: PartitionLog, *values: bytes) -> bytes:

@@ -14,6 +14,7 @@ from ottla.log.config import LogConfig
 from ottla.log.partition import PartitionLog
 from ottla.log.producer_state import Origin
 from ottla.log.reading import next_offset
+from ottla.log.tail import TailCache
 from ottla.wire.compression import Codec
 from ottla.wire.records import ControlType
 from tests.support.log_batches import batch_of, marker
@@ -166,7 +167,7 @@ def test_aborted_transactions_of_every_range(
 ) -> None:
     storage = MemoryStorage()
     config = LogConfig(segment_bytes=segment_bytes)
-    log = PartitionLog.open(Path("/t-0"), config, now_ms=0, tail_bytes=0, storage=storage)
+    log = PartitionLog.open(Path("/t-0"), config, now_ms=0, tail=TailCache(0), storage=storage)
     sequences = dict.fromkeys(range(1, 5), 0)
     started: dict[int, int] = {}
     expected: list[tuple[int, int, int]] = []

@@ -11,6 +11,7 @@ from ottla.log.config import LogConfig
 from ottla.log.partition import PartitionLog
 from ottla.log.producer_state import Origin, ProducerStates
 from ottla.log.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
+from ottla.log.tail import TailCache
 from ottla.wire.records import ControlType
 from tests.support.log_batches import batch_of, marker, read_all
 from tests.support.log_faults import MemoryStorage, Survival
@@ -33,7 +34,7 @@ def open_log(storage: MemoryStorage, *, clean: bool, recovery_point: int = 0) ->
         clean=clean,
         recovery_point=recovery_point,
         high_watermark=recovery_point,
-        tail_bytes=0,
+        tail=TailCache(0),
         storage=storage,
     )
 

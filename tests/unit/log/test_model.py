@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ottla.log.config import LogConfig
 from ottla.log.errors import OffsetOutOfRange
 from ottla.log.partition import AppendResult, PartitionLog
+from ottla.log.tail import TailCache
 from ottla.wire.batch import RecordBatch, iter_batches
 from ottla.wire.compression import Codec
 from tests.support.log_batches import batch_of, batches_in, joined, read_all
@@ -68,7 +69,7 @@ class LogModel(RuleBasedStateMachine):
             recovery_point=self.flushed,
             high_watermark=self.flushed,
             log_start_offset=self.log_start,
-            tail_bytes=self.tail_bytes,
+            tail=TailCache(self.tail_bytes),
             storage=self.storage,
         )
 
@@ -233,7 +234,7 @@ def test_a_flush_covers_what_came_before_it(tmp_path: Path) -> None:
 def test_flush_lookup_and_purge_run_beside_appends(tmp_path: Path) -> None:
     """Real files, real threads: the calls that may block run while the log grows and rolls."""
     config = LogConfig(segment_bytes=2000, retention_bytes=20_000, file_delete_delay_ms=0)
-    log = PartitionLog.open(tmp_path, config, now_ms=0, tail_bytes=500)
+    log = PartitionLog.open(tmp_path, config, now_ms=0, tail=TailCache(500))
     done = threading.Event()
 
     def work() -> list[int]:

@@ -10,6 +10,7 @@ from ottla.log.config import LogConfig
 from ottla.log.errors import OffsetOutOfRange
 from ottla.log.partition import AppendResult, PartitionLog
 from ottla.log.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, segment_path
+from ottla.log.tail import TailCache
 from ottla.wire.batch import RecordBatch
 from ottla.wire.records import iter_records
 from tests.support.log_batches import batch_of, batches_in, joined, read_all
@@ -21,7 +22,7 @@ SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)
 
 
 def open_log(directory: Path, config: LogConfig = SMALL, *, tail_bytes: int = 0) -> PartitionLog:
-    return PartitionLog.open(directory, config, now_ms=0, tail_bytes=tail_bytes)
+    return PartitionLog.open(directory, config, now_ms=0, tail=TailCache(tail_bytes))
 
 
 def append(log: PartitionLog, *values: bytes, now_ms: int = 0, epoch: int = 0) -> AppendResult:

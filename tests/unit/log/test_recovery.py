@@ -13,6 +13,7 @@ from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
 from ottla.log.errors import StorageFailure
 from ottla.log.partition import PartitionLog
 from ottla.log.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, segment_path
+from ottla.log.tail import TailCache
 from ottla.wire.compression import Codec
 from tests.support.log_batches import batch_of, read_all
 from tests.support.log_faults import MemoryStorage, Survival
@@ -38,7 +39,7 @@ def open_log(
         clean=clean,
         recovery_point=recovery_point,
         high_watermark=1 << 40,
-        tail_bytes=0,
+        tail=TailCache(0),
         storage=storage,
     )
 

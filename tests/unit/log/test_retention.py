@@ -11,6 +11,7 @@ import pytest
 from ottla.log.config import LogConfig
 from ottla.log.errors import OffsetMovedToTieredStorage, OffsetOutOfRange, PolicyViolation
 from ottla.log.partition import PartitionLog
+from ottla.log.tail import TailCache
 from tests.support.log_batches import batch_of, batches_in, read_all
 from tests.support.log_faults import MemoryStorage
 
@@ -110,7 +111,9 @@ def test_epochs_follow_the_log_start() -> None:
 
 
 def test_a_reader_holds_on_to_a_deleted_segment(tmp_path: Path) -> None:
-    log = PartitionLog.open(tmp_path, replace(TWO_EACH, retention_ms=1), now_ms=0, tail_bytes=0)
+    log = PartitionLog.open(
+        tmp_path, replace(TWO_EACH, retention_ms=1), now_ms=0, tail=TailCache(0)
+    )
     for _ in range(4):
         log.append(batch_of(b"x"), leader_epoch=0, now_ms=0)
     log.advance_high_watermark(4)
