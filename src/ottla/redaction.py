@@ -3,7 +3,7 @@
 Everything that shows a URL, a setting or a driver's message to people (errors, warnings, logs,
 `repr`, plans) passes it through `redact`. It knows the two shapes in which secrets travel:
 
-- `scheme://user:password@host`: the password goes, the user and the host stay.
+- `scheme://user:password@host`, also without its scheme: the password goes, the rest stays.
 - `name=value`, `name: value` and `'name': 'value'` where the name says that it is secret
   (`password`, `secret`, `token`, an access or private key, a JAAS configuration): the value goes.
 
@@ -13,20 +13,21 @@ A secret that stands alone, without a name before it, cannot be recognized: neve
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Final
 
 HIDDEN: Final = "***"
 
 _WORDS: Final = (
     r"passw(?:or)?d|passwd|passphrase|secret|token|credential|signature|jaas"
-    r"|(?:access|account|private|api|ssl)[._-]?key(?![._-]?(?:id|file|location|path)\b)"
+    r"|(?:access|account|private|api|keystore|sas)[._-]?key"
 )
+_PLACES: Final = ("file", "env", "location", "path", "id", "type")
+"""Last words of names that say where a secret is, or which one."""
 _NAME: Final = re.compile(_WORDS, re.IGNORECASE)
 # A password may hold any character but white space and quotes, even an unescaped @ or /.
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*://[^\s/?#@:'\"]*:)[^\s'\"]*(?=@)", re.IGNORECASE)
+# The same without a scheme, as in a list of brokers that somebody put credentials into.
+_NODE: Final = re.compile(r"(?<![\w/])([\w.-]+:)[^\s'\"/@]+(?=@[\w.\[-])")
 _VALUE: Final = (
     r"'(?:[^'\\]|\\.)*'"  # quoted, as in a dict's repr or libpq's syntax
     r'|"(?:[^"\\]|\\.)*"'
@@ -41,22 +42,15 @@ _PAIR: Final = re.compile(
 
 def is_secret(name: str) -> bool:
     """Whether a setting of this name holds a secret, rather than the place of one."""
-    return _NAME.search(name) is not None and not name.lower().endswith((".file", ".env", "_file"))
+    return _NAME.search(name) is not None and re.split(r"[._-]", name.lower())[-1] not in _PLACES
 
 
 def redact(text: object) -> str:
     """The text without passwords and keys."""
     shown = _URL.sub(rf"\1{HIDDEN}", str(text))
+    shown = _NODE.sub(rf"\1{HIDDEN}", shown)
     shown = _JAAS.sub(rf"\1{HIDDEN}", shown)
     return _PAIR.sub(_hide, shown)
-
-
-def redacted(settings: Mapping[str, object]) -> dict[str, object]:
-    """Settings to be shown: the values of secret names are hidden, texts are redacted."""
-    return {
-        name: HIDDEN if is_secret(name) else redact(value) if isinstance(value, str) else value
-        for name, value in settings.items()
-    }
 
 
 def _hide(found: re.Match[str]) -> str:

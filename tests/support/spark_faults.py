@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.client.transactions.requests import TransactionCoordinator
 from ottla.client.transactions.types import TransactionUnresolved
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from ottla.client.producer.batches import Identity
     from ottla.spark.sink.exactly_once import WrittenOnce
-    from ottla.spark.sink.options import SinkOptions, Transactional
 
 FORMAT: Final = "ottla-faults"
 LEASED: Final = "leased"
@@ -104,20 +103,18 @@ class FaultySource(OttlaSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> FaultyWriter:  # noqa: N802  # Spark's name
         made = super().streamWriter(schema, overwrite)
         assert isinstance(made, OnceStreamWriter)
-        return FaultyWriter(made._options, made._transactional, self.options["faults"])
+        faults = Faults(self.options["faults"])
+        if made._lease is not None:
+            faults.end_at(LEASED, 0)  # whose turn it is is not known here
+        return FaultyWriter(made, faults)
 
 
 class FaultyWriter(OnceStreamWriter):
     """A writer that looks at the order at each point."""
 
-    def __init__(self, options: SinkOptions, transactional: Transactional, faults: str) -> None:
-        super().__init__(options, transactional)
-        self._faults = Faults(faults)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        self._faults.end_at(LEASED, 0)  # whose turn it is is not known here
-        return state
+    def __init__(self, made: OnceStreamWriter, faults: Faults) -> None:
+        super().__init__(made._options, made._transactional, made._lease)
+        self._faults = faults
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenOnce:
         sink.PARCEL_BYTES = 1  # type: ignore[misc]  # so that rows leave while others come

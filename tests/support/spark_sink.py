@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from ottla.spark.sink.exactly_once import OnceStreamWriter, Task
-from ottla.spark.sink.options import parse_sink
 from ottla.spark.sink.transaction import Batch
+from ottla.spark.source import OttlaSource
 from tests.support.topics import read_all
 
 if TYPE_CHECKING:
@@ -39,15 +39,18 @@ class Sink:
         }
 
     def writer(self) -> OnceStreamWriter:
-        """As the process that commits makes one."""
-        options = parse_sink(self._options, self._schema, stream=True)
-        assert options.transactional is not None
-        return OnceStreamWriter(options, options.transactional)
+        """As the process that commits makes one: of a source that was sent to it."""
+        return self._made(pickle.loads(pickle.dumps(OttlaSource(self._options))))
 
     def planned(self) -> OnceStreamWriter:
         """As the tasks of a batch get it."""
-        made: OnceStreamWriter = pickle.loads(pickle.dumps(self.writer()))
+        made: OnceStreamWriter = pickle.loads(pickle.dumps(self._made(OttlaSource(self._options))))
         return made
+
+    def _made(self, source: OttlaSource) -> OnceStreamWriter:
+        writer = source.streamWriter(self._schema, overwrite=False)
+        assert isinstance(writer, OnceStreamWriter)
+        return writer
 
     def seen(self, topic: str | None = None) -> list[tuple[int, bytes | None]]:
         """What readers of committed records see."""

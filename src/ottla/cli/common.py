@@ -54,8 +54,10 @@ def fail(sentence: object) -> NoReturn:
 
 
 def complain(sentence: object) -> None:
-    """One line on stderr."""
-    typer.echo(f"ottla: {' '.join(str(sentence).split())}", err=True)
+    """One line on stderr, without secrets."""
+    from ottla.redaction import redact
+
+    typer.echo(f"ottla: {' '.join(redact(sentence).split())}", err=True)
 
 
 def with_admin(bootstrap: str, within: float, command: Callable[[Admin], Awaitable[T]]) -> T:
@@ -79,11 +81,12 @@ def sentences() -> Iterator[None]:
     """What goes wrong with a cluster ends the program with a sentence."""
     from ottla.client.cluster.bootstrap import BadBootstrap
     from ottla.client.errors import BrokerUnreachable, ClientError
+    from ottla.redaction import redact
 
     try:
         yield
     except BadBootstrap as error:
-        raise typer.BadParameter(str(error), param_hint="--bootstrap") from None
+        raise typer.BadParameter(redact(error), param_hint="--bootstrap") from None
     except BrokerUnreachable as error:
         # Its own advice is for programs.
         what = str(error).partition(";")[0]

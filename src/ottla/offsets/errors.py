@@ -165,6 +165,9 @@ def wrapped(
         except Exception as error:
             if not isinstance(error, self._driver_errors()):
                 raise
-            raise OffsetStoreError(f"{self._name}: {redact(error).strip()}") from error
+            told = redact(error)
+            # A driver's message that holds a password must not be printed as the cause either.
+            cause = error if told == str(error) else None
+            raise OffsetStoreError(f"{self._name}: {told.strip()}") from cause
 
     return call

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 SERIALIZATION_FAILURE: Final = "40001"
+_SCHEMES: Final = ("postgresql://", "postgres://")
 UNDEFINED_TABLE: Final = "42P01"
 
 
@@ -87,6 +88,11 @@ class SyncPostgresOffsetStore(SyncSqlOffsetStore):
     def __init__(self, conninfo: str | None = None, *, table: str = DEFAULT_TABLE) -> None:
         """`conninfo` is for operations outside a caller's transaction; its table is created."""
         super().__init__(PostgresDialect(table))
+        if conninfo and not conninfo.startswith(_SCHEMES) and "=" not in conninfo:
+            # libpq would quote it in its error, with the password.
+            raise ValueError(
+                "conninfo is neither postgresql://USER:PASSWORD@HOST/DATABASE nor NAME=VALUE ..."
+            )
         self._conninfo = conninfo
         self._connection: Connection | None = None
 

@@ -19,6 +19,7 @@ from ottla.offsets.lockfile import LockFileOffsetStore
 from ottla.offsets.postgres import PostgresOffsetStore
 from ottla.offsets.sql import DEFAULT_TABLE
 from ottla.offsets.sqlite import SqliteOffsetStore
+from ottla.redaction import redact
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -52,10 +53,12 @@ def store_from_url(url: str) -> AnyOffsetStore:
 
 def _path(url: str, place: str) -> str:
     if not place.startswith("/"):
-        raise ValueError(f"{url!r} names a host: write {url.replace('://', ':///', 1)!r}")
+        shown = redact(url)
+        raise ValueError(f"{shown!r} names a host: write {shown.replace('://', ':///', 1)!r}")
     return unquote(place)
 
 
 def _refuse(url: str, options: dict[str, str]) -> None:
     if options:
-        raise ValueError(f"{url!r} has options this store does not know: {', '.join(options)}")
+        unknown = ", ".join(options)
+        raise ValueError(f"{redact(url)!r} has options this store does not know: {unknown}")

@@ -16,10 +16,11 @@ import difflib
 import json
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ottla.client.cluster.view import TopicPartition
+from ottla.redaction import redact
 from ottla.spark.client_settings import (
     ClientSettings,
     client_settings,
@@ -100,7 +101,7 @@ class Selection:
         return None if self.subscribe is None else sorted(self.subscribe)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SourceOptions:
     """All a source needs to know; picklable, and the same in every process of a query."""
 
@@ -137,6 +138,10 @@ class SourceOptions:
     share: ShareOptions | None
     store: Store
     redis_field: str
+
+    def __repr__(self) -> str:
+        shown = (f"{one.name}={getattr(self, one.name)!r}" for one in fields(self))
+        return redact(f"SourceOptions({', '.join(shown)})")
 
     @property
     def tier(self) -> TierSettings | None:

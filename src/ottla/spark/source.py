@@ -1,8 +1,13 @@
-"""The `ottla` format: what Spark makes when a query names it."""
+"""The `ottla` format: what Spark makes when a query names it.
+
+Spark makes a source in the process that plans a batch; to the process that commits a stream's batch
+it sends one that was pickled. That is how the two are told apart: only the former may take a lease
+of an exactly-once sink, since a lease fences the batch before it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
@@ -20,9 +25,14 @@ if TYPE_CHECKING:
 class OttlaSource(DataSource):
     """Reads and writes topics; options and columns are those of Spark's `kafka` format."""
 
+    _was_sent = False
+
     @classmethod
     def name(cls) -> str:
         return "ottla"
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _was_sent=True)
 
     def schema(self) -> StructType:
         warn_unknown(self.options)
@@ -42,10 +52,12 @@ class OttlaSource(DataSource):
         options = parse_sink(self.options, schema, overwrite=overwrite)
         if options.transactional is None:
             return BatchWriter(options)
-        return OnceBatchWriter(options, options.transactional)
+        return OnceBatchWriter.leased(options, options.transactional)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter | OnceStreamWriter:  # noqa: N802  # Spark's name
         options = parse_sink(self.options, schema, stream=True)
         if options.transactional is None:
             return StreamWriter(options)
-        return OnceStreamWriter(options, options.transactional)
+        if self._was_sent:
+            return OnceStreamWriter(options, options.transactional, lease=None)
+        return OnceStreamWriter.leased(options, options.transactional)

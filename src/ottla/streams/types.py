@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from dataclasses import field as dataclass_field  # RedisOptions has a field of that name
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -214,7 +215,7 @@ class KafkaOptions:
     revoke_timeout: float = 10.0
     metadata_refresh: float = 30.0
     transactional_id: str | None = None
-    extra: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    extra: Mapping[str, str | int | float | bool] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +239,7 @@ class RedisOptions:
     tls_ca_file: str | None = None
     cluster: bool = False
     hash_tag: bool = False
-    extra: Mapping[str, object] | None = None
+    extra: Mapping[str, object] | None = dataclass_field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
+from ottla.redaction import HIDDEN, redact
 from ottla.streams.errors import (
     InvalidStreamKey,
     NoEndingSlash,
@@ -68,7 +69,7 @@ class StreamUrl:
         return self._text(self.password)
 
     def __repr__(self) -> str:
-        return f"StreamUrl({self._text('***' if self.password is not None else None)!r})"
+        return f"StreamUrl({self._text(HIDDEN if self.password is not None else None)!r})"
 
     def _text(self, password: str | None) -> str:
         nodes = ",".join(self.nodes)
@@ -93,7 +94,7 @@ def parse_stream_url(url: str) -> StreamUrl:
     scheme, rest = _cut_scheme(rest)
     nodes, slash, keys = rest.rpartition("/")
     if not slash:
-        raise NoEndingSlash(f"{_shown(url)} has no / before its stream keys; end it with a slash")
+        raise NoEndingSlash(f"{redact(url)} has no / before its stream keys; end it with a slash")
     return _build(scheme, nodes, tuple(validate_key(k) for k in keys.split(",") if k), query)
 
 
@@ -149,6 +150,11 @@ def _build(
     db = None
     if scheme in _REDIS:
         nodes, username, password, db = _redis_parts(nodes)
+    elif "@" in nodes:
+        raise UrlError(
+            "only redis:// takes a user and a password in its URL; for Kafka give "
+            "ConnectOptions(kafka=KafkaOptions(sasl_username=..., sasl_password=...))"
+        )
     split = tuple(node for node in nodes.split(",") if node)
     if not split:
         raise UrlError("a URL needs at least one node")
@@ -166,8 +172,3 @@ def _redis_parts(nodes: str) -> tuple[str, str | None, str | None, int | None]:
         username = unquote(name) or None
         password = unquote(secret) if colon else None
     return hosts, username, password, int(segment) if slash else None
-
-
-def _shown(url: str) -> str:
-    """A URL for an error text: no credentials."""
-    return re.sub(r"://[^/@]*@", "://***@", url)

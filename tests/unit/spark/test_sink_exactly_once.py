@@ -100,13 +100,23 @@ async def _no_end(*_: object, **__: object) -> None:
     """The driver ends before it asks for the end of the transaction."""
 
 
-def test_a_lease_is_taken_once_for_a_writer_and_anew_for_the_next(sink: Sink) -> None:
-    writer = sink.writer()
+def test_a_lease_is_taken_once_for_a_planned_batch_and_by_nobody_else(sink: Sink) -> None:
+    writer = sink.planned()
     twice: list[OnceStreamWriter] = [pickle.loads(pickle.dumps(writer)) for _ in range(2)]
-    assert twice[0]._lease == twice[1]._lease
-    assert sink.planned()._lease != twice[0]._lease
-    # Tasks do not take another when they are sent on.
-    assert pickle.loads(pickle.dumps(twice[0]))._lease == writer._lease
+    assert writer._lease is not None
+    assert twice[0]._lease == twice[1]._lease == writer._lease
+    assert sink.writer()._lease is None  # the process that commits would fence its own batch
+    assert sink.planned()._lease != writer._lease
+
+
+def test_to_pickle_a_writer_takes_no_lease(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = sink.writer()
+
+    def network(*_: object, **__: object) -> None:
+        raise AssertionError("a lease was taken")
+
+    monkeypatch.setattr("ottla.spark.sink.exactly_once.take_lease", network)
+    assert pickle.loads(pickle.dumps(writer))._lease is None
 
 
 def test_a_batch_that_is_there_is_not_written_again(sink: Sink) -> None:
@@ -219,7 +229,7 @@ def test_the_result_of_a_query_is_one_transaction(broker: EmbeddedBroker) -> Non
     for ends_well in (False, True):
         options = parse_sink({**given, "delivery": "exactly-once"}, SCHEMA)
         assert options.transactional is not None
-        writer = OnceBatchWriter(options, options.transactional)
+        writer = OnceBatchWriter.leased(options, options.transactional)
         planned: OnceBatchWriter = pickle.loads(pickle.dumps(writer))
         written = [
             planned._write(iter([rows(number, b"%d" % ends_well)]), Task(number, 0, None))

@@ -78,6 +78,7 @@ class LogBackend(Backend):
         self._topics_at = -float("inf")
         self._latest: Offsets = {}
         self._is_quiet = False
+        self._has_advanced = False
         self._initial: Offset | None = None
         self._target: Offsets | None = None
         self._pace = Pace(options.min_offsets or 0, options.max_delay)
@@ -97,10 +98,12 @@ class LogBackend(Backend):
 
     def advance(self, start: Offset, limit: Limit) -> Offset:
         end = self._advance(start, limit)
-        if self._target is not None or end == start:
-            # This may be the last call: when the query ends, Spark kills this process at once.
+        # This may be the last call: when the query ends, Spark kills this process at once. With
+        # Trigger.Once it always is, and all there is to save is what the run before has done.
+        if self._target is not None or end == start or not self._has_advanced:
             for mirror in self._mirrors or ():
                 mirror.flush()
+        self._has_advanced = True
         return end
 
     def _advance(self, start: Offset, limit: Limit) -> Offset:

@@ -2,9 +2,9 @@
 
 Rules:
 
-- Spark pickles a writer on the driver, when a batch is planned, and nowhere else: that is when the
-  lease is taken. It travels with the writer to the tasks, and with their messages to the process
-  that commits. The writer is pickled twice in a row, so the lease is kept.
+- The source takes the lease when it makes the writer of a batch that is planned (`source`). The
+  lease travels with the writer to the tasks, and with their messages to the process that commits
+  a stream's batch, whose own writer has none. Pickling a writer is only that.
 - All tasks of a batch share one producer id, so a partition belongs to exactly one of them, whose
   sequence starts at 0 there. `ottla.spark.sink.owners.by_partition` arranges a frame like that.
   Rows that name neither key nor partition go to one partition of their task's own.
@@ -19,7 +19,7 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -104,21 +104,23 @@ class _Leased:
 
     stream: bool
 
-    def __init__(self, options: SinkOptions, transactional: Transactional) -> None:
+    def __init__(
+        self, options: SinkOptions, transactional: Transactional, lease: Lease | None
+    ) -> None:
         self._options = options
         self._transactional = transactional
-        self._lease: Lease | None = None
+        self._lease = lease
 
-    def __getstate__(self) -> dict[str, Any]:
-        if self._lease is None:
-            self._lease = take_lease(self._transactional, stream=self.stream)
-        return self.__dict__
+    @classmethod
+    def leased(cls, options: SinkOptions, transactional: Transactional) -> Self:
+        """A writer for the tasks of a batch that is planned now; fences the batch before."""
+        return cls(options, transactional, take_lease(transactional, stream=cls.stream))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenOnce:
         return self._write(iterator, Task.current(stream=self.stream))
 
     def _write(self, iterator: Iterator[pa.RecordBatch], task: Task) -> WrittenOnce:
-        assert self._lease is not None  # tasks have a writer that was pickled
+        assert self._lease is not None  # tasks have the writer of a planned batch
         return write_once(iterator, self._options, self._transactional, self._lease, task)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

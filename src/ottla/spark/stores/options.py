@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.redaction import redact
 from ottla.spark.errors import BadOption
 from ottla.spark.tier.settings import TierSettings, directory_settings, tier_settings
 
@@ -26,6 +27,9 @@ class Store(NamedTuple):
     kind: str
     path: str
     tier: TierSettings | None
+
+    def __repr__(self) -> str:
+        return f"Store(kind={self.kind!r}, path={redact(self.path)!r}, tier={self.tier!r})"
 
     @property
     def has_brokers(self) -> bool:

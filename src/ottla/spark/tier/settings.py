@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import quote
 
@@ -33,7 +33,7 @@ class TierSettings:
 
     mode: TierMode
     url: str
-    store: tuple[tuple[str, str], ...] = ()
+    store: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     min_bytes: int = MIN_BYTES
     topic_ids: frozenset[str] = frozenset()
 

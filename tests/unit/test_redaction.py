@@ -1,0 +1,158 @@
+"""Nothing secret is printed: what `redact` takes out, and that nothing prints around it."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from ottla.cli.whole import app
+from ottla.client.cluster.view import TopicPartition
+from ottla.client.security import Security
+from ottla.offsets import OffsetKey, OffsetStoreError, SyncPostgresOffsetStore
+from ottla.redaction import is_secret, redact
+from ottla.spark.log.mirror import Mirror
+from ottla.spark.options import parse_source
+from ottla.streams import ConnectOptions, KafkaOptions, RedisOptions, connect
+from ottla.streams.errors import StreamError
+from ottla.streams.url import parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLANTED = "pl4nted-s3cret"
+run = CliRunner()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "postgresql://me:S@host:5432/db?sslmode=disable",
+            "postgresql://me:***@host:5432/db?sslmode=disable",
+        ),
+        ("redis://:a@S/b@host:1/0/key is down", "redis://:***@host:1/0/key is down"),
+        ("bootstrap 'me:S@127.0.0.1:1' is wrong", "bootstrap 'me:***@127.0.0.1:1' is wrong"),
+        ("host=h password=S dbname=x", "host=h password=*** dbname=x"),
+        ("host=h password='S S' dbname=x", "host=h password=*** dbname=x"),
+        ("{'sasl.password': 'S', 'a': 1}", "{'sasl.password': ***, 'a': 1}"),
+        ('sasl.jaas.config=PlainLoginModule required password="S";', "sasl.jaas.config=***"),
+        ("AWS_SECRET_ACCESS_KEY=S", "AWS_SECRET_ACCESS_KEY=***"),
+        (
+            "?access_key_id=AK&secret_access_key=S&x=1",
+            "?access_key_id=AK&secret_access_key=***&x=1",
+        ),
+        ("ssl.key.password: S", "ssl.key.password: ***"),
+        # What is no secret stays readable.
+        ("kafka://host:9092/topic", "kafka://host:9092/topic"),
+        ("the password is wrong for user 'me'", "the password is wrong for user 'me'"),
+        ("at 12:30 write to me@host.example", "at 12:30 write to me@host.example"),
+        ("ssl.keystore.location=/etc/key.pem", "ssl.keystore.location=/etc/key.pem"),
+        ("sasl.password.file=/run/secrets/x", "sasl.password.file=/run/secrets/x"),
+    ],
+)
+def test_what_is_taken_out(text: str, shown: str) -> None:
+    assert redact(text) == shown
+    assert redact(redact(text)) == redact(text)
+
+
+@given(st.text(st.characters(exclude_categories=("C", "Z"), exclude_characters="'\"@"), min_size=8))
+def test_no_password_of_a_url_is_left(password: str) -> None:
+    shown = redact(f"cannot reach postgresql://me:{password}@host/db, try again")
+    assert shown == "cannot reach postgresql://me:***@host/db, try again"
+
+
+def test_names_of_secrets_and_of_their_places() -> None:
+    assert is_secret("sasl.password")
+    assert not is_secret("sasl.password.file")
+    assert not is_secret("ssl.truststore.location")
+
+
+def test_no_repr_shows_a_secret() -> None:
+    shown = [
+        parse(f"redis://me:{PLANTED}@host/a"),
+        ConnectOptions(
+            kafka=KafkaOptions(sasl_password=PLANTED, extra={"ssl.key.password": PLANTED}),
+            redis=RedisOptions(extra={"password": PLANTED}),
+        ),
+        Security(sasl_password=PLANTED),
+        parse_source(
+            {
+                "kafka.bootstrap.servers": "h:9092",
+                "subscribe": "a",
+                "kafka.sasl.password": PLANTED,
+                "offsetStore": f"postgresql://me:{PLANTED}@host/db",
+                "tierUrl": "s3://bucket/x",
+                "tier.secret.access.key": PLANTED,
+                "rsm.config.secret.access.key": PLANTED,
+            },
+            "stream",
+        ),
+        parse_source(
+            {"store": "redis", "path": f"redis://:{PLANTED}@host", "subscribe": "a"}, "stream"
+        ),
+    ]
+    for one in shown:
+        assert PLANTED not in repr(one)
+        assert PLANTED not in f"{one!r:s}"
+
+
+def test_a_run_prints_no_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Everything that commands, logs and tracebacks print when nothing can be reached."""
+    caplog.set_level(logging.DEBUG)
+    nobody = "127.0.0.1:1"
+    clock = ["clock", "--output", f"file://{tmp_path}/x.ss/a", "--count", "1"]
+    assert run.invoke(app, clock).exit_code == 0
+    printed = []
+    for args in (
+        ["relay", "--input", f"redis://me:{PLANTED}@{nobody}/a", "--output", "stdio:///a"],
+        ["relay", "--input", f"kafka://me:{PLANTED}@{nobody}/a", "--output", "stdio:///a"],
+        ["relay", "--input", f"redis://me:{PLANTED}@{nobody}", "--output", "stdio:///a"],
+        [
+            *(
+                "relay",
+                "--input",
+                f"file://{tmp_path}/x.ss/a",
+                "--output",
+                f"file://{tmp_path}/y.ss/a",
+            ),
+            *("--until-end", "--offsets", f"postgresql://me:{PLANTED}@{nobody}/db"),
+        ],
+        ["offsets", "list", f"postgresql://me:{PLANTED}@{nobody}/db"],
+        ["offsets", "list", f"postgresql://me:{PLANTED}@{nobody}/db?bad"],
+        ["offsets", "list", f"mysql://me:{PLANTED}@{nobody}/db"],
+        ["offsets", "list", f"sqlite://me:{PLANTED}@{nobody}/db"],
+        ["consume", f"kafka://me:{PLANTED}@{nobody}/a", "--timeout", "0.5"],
+        ["topic", "list", "--bootstrap", f"me:{PLANTED}@{nobody}", "--timeout", "0.5"],
+    ):
+        done = run.invoke(app, args)
+        assert done.exit_code in {1, 2}, (args, done.output)
+        assert done.exception is None or isinstance(done.exception, SystemExit), args
+        printed.append(done.output)
+    with pytest.raises(ValueError, match="conninfo is neither") as malformed:
+        SyncPostgresOffsetStore(f"postgresql//me:{PLANTED}@{nobody}")
+    printed += traceback.format_exception(malformed.value)
+    store = SyncPostgresOffsetStore(f"host=/nowhere passwordd={PLANTED}")
+    with pytest.raises(OffsetStoreError) as caught:
+        store.load(OffsetKey("group", "orders"))
+    printed += traceback.format_exception(caught.value)
+
+    def save(_: object) -> None:
+        raise OSError(f"cannot reach redis://:{PLANTED}@host")
+
+    mirror = Mirror(save, f"postgresql://me:{PLANTED}@host/db")
+    mirror.save({TopicPartition("a", 0): 1})
+    mirror.close()
+    with pytest.raises(StreamError) as refused:
+        connect(f"redis://:{PLANTED}@host?bad=x")
+    printed += traceback.format_exception(refused.value)
+    out, err = capfd.readouterr()
+    for text in (*printed, caplog.text, out, err):
+        assert PLANTED not in text
