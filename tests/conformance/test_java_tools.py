@@ -29,7 +29,7 @@ from tests.support.jvm import ApacheKafka, why_no_jvm
 from tests.support.topics import PATIENCE, create_topic, produce, read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from subprocess import CompletedProcess
 
@@ -85,6 +85,23 @@ CONFIGS: Final = {
     "delete the brokers'": Step(
         "kafka-configs --alter --entity-type brokers --entity-default"
         " --delete-config message.max.bytes"
+    ),
+    "set one that Ottla has no use for": Step(
+        "kafka-configs --alter --entity-type brokers --entity-default"
+        " --add-config log.cleaner.threads=2"
+    ),
+    "describe the brokers' again": Step(
+        "kafka-configs --describe --entity-type brokers --entity-default"
+    ),
+    "delete one that Ottla has no use for": Step(
+        "kafka-configs --alter --entity-type brokers --entity-default"
+        " --delete-config log.cleaner.threads"
+    ),
+    "verify a reassignment": Step(
+        "kafka-reassign-partitions --verify --reassignment-json-file {reassignment}"
+    ),
+    "cancel a reassignment": Step(
+        "kafka-reassign-partitions --cancel --reassignment-json-file {reassignment}"
     ),
     "set a group's": Step(
         "kafka-configs --alter --entity-type groups --entity-name new"
@@ -193,6 +210,7 @@ def normal(done: CompletedProcess[str]) -> list[str]:
         (r"min\.insync\.replicas=1,?( sensitive=false)?", ""),
         # Dead letters of share groups (KIP-1191): Kafka has them from 4.4 on.
         (r"errors\.deadletterqueue\S+=\S* sensitive=false", ""),
+        (r"ottla\.\S+=\S* sensitive=false", ""),
         (r" +", " "),
     ):
         text = re.sub(pattern, plain, text)
@@ -226,13 +244,15 @@ def live_group(bootstrap: str, group: str, protocol: str) -> Iterator[None]:
         member.close()
 
 
-def scenario(tools: JavaTools, bootstrap: str, offsets: Path, settle: float = 0.0) -> Answers:
+def scenario(
+    tools: JavaTools, bootstrap: str, files: Mapping[str, Path], settle: float = 0.0
+) -> Answers:
     """Run it all on one broker, which shows changes after `settle` seconds."""
     answers = {}
 
     def take(steps: dict[str, Step]) -> None:
         for name, (command, stdin) in steps.items():
-            call = command.format(offsets=offsets).split()
+            call = command.format_map(files).split()
             answers[name] = normal(tools.run(*call, bootstrap=bootstrap, stdin=stdin))
             if not CHANGING.isdisjoint(call):
                 time.sleep(settle)
@@ -264,14 +284,19 @@ def answers(
     tools: JavaTools, ottla: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Answers, Answers]:
     """Of Ottla and of Apache Kafka."""
-    offsets = tmp_path_factory.mktemp("tools") / "offsets.json"
-    partitions = [{"topic": "tools", "partition": index, "offset": -1} for index in (0, 1)]
-    offsets.write_text(json.dumps({"partitions": partitions, "version": 1}))
+    directory = tmp_path_factory.mktemp("tools")
+    files = {name: directory / f"{name}.json" for name in ("offsets", "reassignment")}
+    partitions = [{"topic": "tools", "partition": index} for index in (0, 1)]
+    for file, more in (
+        (files["offsets"], {"offset": -1}),
+        (files["reassignment"], {"replicas": [1]}),
+    ):
+        file.write_text(json.dumps({"partitions": [p | more for p in partitions], "version": 1}))
     config = {"offsets.topic.num.partitions": "1"}
     with ApacheKafka(config=config, heap="512m", jvm_options=QUICK) as kafka:
         return (
-            scenario(tools, ottla.bootstrap, offsets),
-            scenario(tools, kafka.bootstrap, offsets, settle=KAFKA_SETTLES),
+            scenario(tools, ottla.bootstrap, files),
+            scenario(tools, kafka.bootstrap, files, settle=KAFKA_SETTLES),
         )
 
 
@@ -294,6 +319,7 @@ def test_the_comparison_is_of_answers_that_say_something(answers: tuple[Answers,
     assert of_ottla["offset of a time"] == ["status 0", "timed:0:1"]
     assert "consumer.session.timeout.ms=50000 sensitive=false" in of_ottla["describe the groups"]
     assert "InvalidConfigurationException" in of_ottla["set one that is unknown"]
+    assert "status 0" in of_ottla["verify a reassignment"]
     row = "live-old tools 1 1 3 2 MEMBER /127.0.0.1 member-of-live-old"
     assert row in of_ottla["describe offsets"]
 

@@ -204,7 +204,10 @@ def _check_count(partitions: int) -> None:
 def _placed(cluster: Cluster, image: MetadataImage, count: int) -> Assignment:
     """Partitions in turn on the brokers that are up, beginning with this one."""
     nodes = sorted(broker.node_id for broker in image.brokers.values() if not broker.fenced)
-    start = nodes.index(cluster.node_id)
+    if not nodes:
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "All brokers are fenced.")
+    # A node that is just being fenced no longer gets any.
+    start = nodes.index(cluster.node_id) if cluster.node_id in nodes else 0
     return tuple((nodes[(start + index) % len(nodes)],) for index in range(count))
 
 

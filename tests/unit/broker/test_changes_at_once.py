@@ -15,6 +15,7 @@ from ottla.broker.handlers.producer_ids import init_producer_id
 from ottla.broker.handlers.topics import create_partitions, create_topics, delete_topics
 from ottla.broker.running.node import Node
 from ottla.broker.serving.context import Peer, RequestContext
+from ottla.metadata.changes.nodes import RegisterBroker, SetBrokerFenced
 from ottla.metadata.config.broker import load_broker_config
 from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.error_codes import ErrorCode
@@ -194,3 +195,13 @@ async def test_a_setting_of_kafkas_without_meaning_here_is_taken_with_a_warning(
     assert node.image.broker_configs == {}
     typo = AlterableConfig("log.cleaner.thread", SET, "2")
     assert await alter(node, BROKER, "1", typo) == ErrorCode.INVALID_CONFIG
+
+
+async def test_a_node_that_is_fenced_meanwhile_places_nothing_on_itself(node: Node) -> None:
+    epoch = node.image.brokers[1].epoch
+    fencing = node.metadata.change(SetBrokerFenced(1, epoch, fenced=True))
+    _, code = await asyncio.gather(fencing, create(node, "t"))
+    assert code == ErrorCode.INVALID_REPLICATION_FACTOR
+    await node.metadata.change(RegisterBroker(2, {}))
+    assert await create(node, "t") == ErrorCode.NONE
+    assert node.image.topics_by_name["t"].partitions[0].leader == 2
