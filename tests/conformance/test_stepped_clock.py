@@ -41,6 +41,8 @@ def bootstrap(clock: SteppedClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setattr(Node, "start", partial(Node.start, clock=clock))
     own = {
         "group.min.session.timeout.ms": "100",
+        # A join waits half as long for the group's share state: fetches come after it.
+        "group.share.heartbeat.interval.ms": "10000",
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.num.partitions": "1",
     }

@@ -9,14 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.shares.reads import MAX_KEPT, KeptReads, ReadAhead, joined
+from ottla.broker.shares.reads import MAX_KEPT, KeptReads, ReadAhead, _hidden, deliver, joined
 from ottla.log.errors import OffsetOutOfRange
+from ottla.log.index import AbortedTransaction
+from ottla.sharing.partition import SharePartition
+from ottla.sharing.values import FetchTurn, PersistedState, ShareSettings
 from tests.support.log_batches import batch_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.shares.cold import ColdReads
+    from ottla.log.partition import PartitionLog
     from ottla.wire.batch import RecordBatch
 
 
@@ -138,3 +143,80 @@ def test_what_was_read_longest_ago_is_not_kept() -> None:
     kept.drop(reads[-1])
     reads[-1].at(1, 2, 2, 10_000)
     assert logs[-1].reads == 2
+
+
+# -- aborted transactions -------------------------------------------------------------------------
+
+
+def transactional(offset: int, producer_id: int) -> RecordBatch:
+    batch = batch_of(b"v", producer_id=producer_id, epoch=0, sequence=0, transactional=True)
+    batch.assign(offset, 0)
+    return batch
+
+
+@given(st.data())
+def test_batches_of_aborted_transactions_are_hidden(data: st.DataObject) -> None:
+    """Against the plain rule: the producer's own, from its first offset to its last."""
+    aborted: list[AbortedTransaction] = []
+    for producer_id in range(3):
+        edges = sorted(data.draw(st.sets(st.integers(0, 40), max_size=8)))
+        for first, last in zip(edges[::2], edges[1::2], strict=False):
+            aborted.append(AbortedTransaction(producer_id, first, last, last + 1))
+    aborted.sort(key=lambda entry: entry.first_offset)
+    offsets = sorted(data.draw(st.sets(st.integers(0, 45), max_size=20)))
+    batches = [transactional(offset, data.draw(st.integers(0, 3))) for offset in offsets]
+    assert _hidden(aborted, batches) == {
+        batch.base_offset
+        for batch in batches
+        if any(
+            entry.producer_id == batch.producer_id
+            and entry.first_offset <= batch.base_offset <= entry.last_offset
+            for entry in aborted
+        )
+    }
+
+
+class Counted(list[AbortedTransaction]):
+    """Knows how many entries have been looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[AbortedTransaction]:
+        for entry in super().__iter__():
+            self.looks += 1
+            yield entry
+
+
+def test_the_aborted_are_walked_once_for_all_batches() -> None:
+    aborted = Counted(AbortedTransaction(n, 0, 10_000, 10_001) for n in range(1000))
+    batches = [transactional(offset, 7) for offset in range(50)]
+    assert len(_hidden(aborted, batches)) == 50
+    assert aborted.looks == 1000
+
+
+class TransactionalLog(FakeLog):
+    """Remembers for which offsets it was asked about aborted transactions."""
+
+    last_stable_offset = high_watermark = 1000
+    log_start_offset = 0
+    asked: tuple[int, int] | None = None
+
+    def aborted_transactions(self, first: int, end: int) -> list[AbortedTransaction]:
+        self.asked = first, end
+        return []
+
+
+def test_only_the_aborted_of_what_was_read_are_asked_for() -> None:
+    log = TransactionalLog(one_chunk(10), 4)
+    machine = SharePartition(ShareSettings(), PersistedState(0, 0, ()))
+    deliver(
+        cast("PartitionLog", log),
+        ahead_of(log),
+        cast("ColdReads", None),
+        machine,
+        FetchTurn("m", 4, 4),
+        10_000,
+        committed=True,
+        now_ms=0,
+    )
+    assert log.asked == (0, 4)

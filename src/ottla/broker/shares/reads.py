@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.log.errors import OffsetMovedToTieredStorage, OffsetOutOfRange
@@ -221,19 +222,23 @@ def _look(
 def _hidden(
     aborted: Sequence[AbortedTransaction], batches: Sequence[RecordBatch]
 ) -> frozenset[int]:
-    """Base offsets of the batches that belong to aborted transactions."""
-    by_producer: dict[int, list[AbortedTransaction]] = {}
-    for entry in aborted:
-        by_producer.setdefault(entry.producer_id, []).append(entry)
-    return frozenset(
-        batch.base_offset
-        for batch in batches
-        if batch.is_transactional
-        and any(
-            entry.first_offset <= batch.base_offset <= entry.last_offset
-            for entry in by_producer.get(batch.producer_id, ())
-        )
-    )
+    """Base offsets of the batches that belong to aborted transactions.
+
+    Batches ascend and a producer has one transaction at a time, so each list is walked once.
+    """
+    hidden: set[int] = set()
+    ended: dict[int, int] = {}  # by producer, where its latest aborted transaction ends
+    following = iter(sorted(aborted, key=attrgetter("first_offset")))
+    entry = next(following, None)
+    for batch in batches:
+        if not batch.is_transactional:
+            continue
+        while entry is not None and entry.first_offset <= batch.base_offset:
+            ended[entry.producer_id] = entry.last_offset
+            entry = next(following, None)
+        if batch.base_offset <= ended.get(batch.producer_id, -1):
+            hidden.add(batch.base_offset)
+    return frozenset(hidden)
 
 
 def _chosen(pieces: Iterable[Piece], stop: int, bound: int, max_bytes: int) -> list[Piece]:
