@@ -98,18 +98,26 @@ def dirty_ratio(segments: tuple[Segment, ...], first_dirty_offset: int) -> float
     return dirty / total if total else 0.0
 
 
+def worth_compacting(log: PartitionLog, first_dirty_offset: int, now_ms: int) -> float | None:
+    """How dirty the log is, or None if it is not dirty enough to be compacted now."""
+    if not log.config.compacts or len(log.segments) == 1:
+        return None
+    segments = cleanable_segments(log, now_ms)
+    dirty = next((s for s in segments if s.next_offset > first_dirty_offset), None)
+    if dirty is None:
+        return None
+    ratio = dirty_ratio(segments, first_dirty_offset)
+    overdue = now_ms - dirty.first_timestamp > log.config.max_compaction_lag_ms
+    return ratio if ratio >= log.config.min_cleanable_dirty_ratio or overdue else None
+
+
 def plan_compaction(
     log: PartitionLog, first_dirty_offset: int, now_ms: int
 ) -> CompactionPlan | None:
     """What to compact now, or None if it is not worth it. `first_dirty_offset` was checkpointed."""
+    if worth_compacting(log, first_dirty_offset, now_ms) is None:
+        return None
     segments = cleanable_segments(log, now_ms)
-    dirty = [s for s in segments if s.next_offset > first_dirty_offset]
-    if not log.config.compacts or not dirty:
-        return None
-    ratio = dirty_ratio(segments, first_dirty_offset)
-    overdue = now_ms - dirty[0].first_timestamp > log.config.max_compaction_lag_ms
-    if ratio < log.config.min_cleanable_dirty_ratio and not overdue:
-        return None
     return CompactionPlan(
         segments,
         log.config,

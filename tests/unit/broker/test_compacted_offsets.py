@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ottla.broker.hosting.cleaner import compact_dirtiest
 from ottla.broker.running.node import Node
 from ottla.coordination.groups.messages import (
     OffsetCommit,
@@ -89,7 +88,7 @@ async def test_compaction_keeps_what_transactions_decided(tmp_path: Path) -> Non
             await some_transactions(node)
             hosted.log.roll(0)
             hosted.log.flush()
-            while await compact_dirtiest(node.data, node.partitions, node.workers, node.clock):
+            while await node.services.cleaner().compact_dirtiest():
                 pass
             counts.append(markers_in(hosted.log))
         assert counts[1] == counts[2] < 2 * len(NUMBERS), "old markers are gone"

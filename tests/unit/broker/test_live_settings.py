@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import ottla.broker.tiering
-from ottla.broker.hosting import cleaner
+from ottla.broker.hosting.cleaner import Cleaner
 from ottla.broker.running.node import Node
 from ottla.broker.running.settings import LIVE, Settings
 from ottla.broker.topics import create_topic
@@ -130,7 +130,7 @@ async def test_the_compactor_is_woken_by_a_shorter_pause(
         looked.set()
         return False
 
-    monkeypatch.setattr(cleaner, "compact_dirtiest", look)
+    monkeypatch.setattr(Cleaner, "compact_dirtiest", look)
     await alter(node, "log.cleaner.backoff.ms", "0")
     await asyncio.wait_for(looked.wait(), PATIENCE)
 

@@ -53,6 +53,7 @@ class Jobs:
         self._workers = services.workers
         self._persister = services.persister
         self._retention = Lazy(partial(_retention, services))
+        self._cleaner = services.cleaner
         self._connections = connections
         self._durability = services.durability
         self._poll_store = poll
@@ -105,9 +106,7 @@ class Jobs:
         await self._retention().run()
 
     async def _compact(self) -> None:
-        from ottla.broker.hosting.cleaner import compact_dirtiest
-
-        while await compact_dirtiest(self._data, self._partitions, self._workers, self._clock):
+        while await self._cleaner().compact_dirtiest():
             pass
 
     async def _flush(self) -> None:

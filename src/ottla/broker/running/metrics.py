@@ -65,6 +65,7 @@ class NodeCollector:
         yield end
         yield size
         yield online
+        yield from self._cleaner()
         yield from self._transactions()
         yield from self._share_partitions()
         if (tiering := node.services.tiering.made) is not None:
@@ -74,6 +75,21 @@ class NodeCollector:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         yield CounterMetricFamily(
             "ottla_cpu_seconds", "Processor time of the process.", usage.ru_utime + usage.ru_stime
+        )
+
+    def _cleaner(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        cleaner = self._node.services.cleaner.made
+        yield GaugeMetricFamily(
+            "ottla_log_cleaner_uncleanable",
+            "Open logs that cannot be compacted; see the broker's log.",
+            cleaner.uncleanable if cleaner is not None else 0,
+        )
+        yield CounterMetricFamily(
+            "ottla_log_cleaner_failures",
+            "Compactions that failed.",
+            cleaner.failures if cleaner is not None else 0,
         )
 
     def _transactions(self) -> Iterator[Metric]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ottla.broker.coordinators.log import Hosting
     from ottla.broker.coordinators.transactions import TransactionService
     from ottla.broker.hosting.checkpoints import Checkpoints
+    from ottla.broker.hosting.cleaner import Cleaner
     from ottla.broker.hosting.data import Data
     from ottla.broker.hosting.durability import Durability
     from ottla.broker.hosting.partitions import Partitions
@@ -105,6 +106,7 @@ class Services:
         self.share_configs: Lazy[ShareGroupConfigs] = Lazy(self._share_configs)
         self.dead_letters: Lazy[DeadLetters] = Lazy(self._dead_letters)
         self.tiering: Lazy[Tiering] = Lazy(self._tiering)
+        self.cleaner: Lazy[Cleaner] = Lazy(self._cleaner)
 
     # -- what happens ---------------------------------------------------------------------------
 
@@ -163,6 +165,11 @@ class Services:
         return Hosting(
             self.cluster, self.data, self.partitions, self.durability, self.workers, self.clock
         )
+
+    def _cleaner(self) -> Cleaner:
+        from ottla.broker.hosting.cleaner import Cleaner
+
+        return Cleaner(self.data, self.partitions, self.workers, self.clock)
 
     def _peers(self) -> Peers:
         from ottla.broker.running.peers import Peers
