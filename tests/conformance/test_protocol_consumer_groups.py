@@ -9,6 +9,7 @@ from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.consumer_group_heartbeat import RequestTopicPartitions
 from tests.support.group_members import ConsumerMember
 from tests.support.raw_client import TIMEOUT_SECONDS, RawClient
+from tests.support.share_member import set_group_configs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,17 @@ def beat_until(
             return answer
         assert time.monotonic() < deadline, answer
         time.sleep(0.02)
+
+
+def test_a_groups_own_settings_are_heard_at_the_next_heartbeat(
+    raw: RawClient, group: str, new_topic: Callable[..., str]
+) -> None:
+    member = ConsumerMember(raw, group)
+    before = member.heartbeat(subscribed_topic_names=[new_topic()])
+    assert before.heartbeat_interval_ms == 5000
+    set_group_configs(raw, group, consumer_heartbeat_interval_ms="7000")
+    after = member.heartbeat(member_epoch=before.member_epoch, topic_partitions=None)
+    assert after.heartbeat_interval_ms == 7000
 
 
 def test_case_61_who_does_not_revoke_in_time_is_fenced(

@@ -10,6 +10,7 @@ from ottla.coordination.groups.topics import Topic, TopicsImage
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from ottla.coordination.groups.config import ConsumerSettings
     from ottla.coordination.groups.partitions import Partitions
     from tests.support.groups_driver import Driver
 
@@ -53,6 +54,7 @@ class Client:
         self.owned: Partitions = frozenset()
         self.told: Partitions = frozenset()
         self.image = topics_image()
+        self.settings: ConsumerSettings | None = None
 
     def send(
         self,
@@ -88,6 +90,7 @@ class Client:
             topic_names=self.topics if full else None,
             regex=self.regex if full else None,
             assignor=self.assignor if full else None,
+            settings=self.settings,
             owned=owned,
             client_id="c",
             client_host="/h",

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.coordination.groups.config import GroupConfig
+from ottla.coordination.groups.config import ConsumerSettings, GroupConfig
 from ottla.coordination.groups.consumer_state import ConsumerGroup
 from ottla.coordination.groups.keys import (
     ClassicGroupKey,
@@ -46,7 +46,7 @@ from tests.support.groups_consumer import (
 from tests.support.groups_driver import Driver
 
 OK = ErrorCode.NONE
-SESSION_MS = GroupConfig().consumer_session_timeout_ms
+SESSION_MS = GroupConfig().consumer.session_timeout_ms
 T4 = topics_image(t=4)
 
 
@@ -124,6 +124,17 @@ def test_a_silent_member_is_fenced() -> None:
     driver.advance(1)
     assert a.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
     assert b.beat().assignment == of("t", 0, 1, 2, 3)
+
+
+def test_a_group_may_have_settings_of_its_own() -> None:
+    driver = Driver()
+    a = member(driver, "a")
+    a.settings = ConsumerSettings(session_timeout_ms=50_000, heartbeat_interval_ms=7000)
+    assert a.join().heartbeat_interval_ms == 7000
+    driver.advance(49_999)
+    assert a.beat().error is OK
+    driver.advance(50_000)
+    assert a.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_leave_gives_everything_back() -> None:

@@ -25,7 +25,7 @@ from tests.support.groups_consumer import (
 from tests.support.groups_driver import Driver
 from tests.support.groups_snapshot import durable
 
-SESSION_MS = GroupConfig().consumer_session_timeout_ms
+SESSION_MS = GroupConfig().consumer.session_timeout_ms
 NAMES = ("a", "b", "c", "d")
 clients = st.sampled_from(range(len(NAMES)))
 subscriptions = st.sampled_from([(("t",), ""), (("t", "u"), ""), ((), "t.*"), (("u",), "t.*")])

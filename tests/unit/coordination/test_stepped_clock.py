@@ -48,7 +48,7 @@ def test_a_dead_consumer_member_leaves_on_time(step_ms: int) -> None:
     )
     assert driver.ask(join, ConsumerHeartbeatResponse).error == 0
     driver.ahead_ms += step_ms
-    driver.advance(driver.config.consumer_session_timeout_ms - 1)
+    driver.advance(driver.config.consumer.session_timeout_ms - 1)
     assert driver.machine.groups["g"].members
     driver.advance(1)
     assert not driver.machine.groups["g"].members

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ottla.broker.coordinators.regex import matching_topics
 from ottla.broker.coordinators.service import CoordinatorService
 from ottla.broker.errors import ApiError
-from ottla.coordination.groups.config import GroupConfig, ShareSettings
+from ottla.coordination.groups.config import ConsumerSettings, GroupConfig, ShareSettings
 from ottla.coordination.groups.coordinator import GroupCoordinator
 from ottla.coordination.groups.messages import (
     EndTransaction,
@@ -259,8 +259,10 @@ def _group_config(config: BrokerConfig) -> GroupConfig:
         max_session_timeout_ms=config.get_int("group.max.session.timeout.ms"),
         initial_rebalance_delay_ms=config.get_int("group.initial.rebalance.delay.ms"),
         max_size=config.get_int("group.max.size"),
-        consumer_session_timeout_ms=config.get_int("group.consumer.session.timeout.ms"),
-        consumer_heartbeat_interval_ms=config.get_int("group.consumer.heartbeat.interval.ms"),
+        consumer=ConsumerSettings(
+            config.get_int("group.consumer.session.timeout.ms"),
+            config.get_int("group.consumer.heartbeat.interval.ms"),
+        ),
         consumer_max_size=config.get_int("group.consumer.max.size"),
         offset_metadata_max_bytes=config.get_int("offset.metadata.max.bytes"),
         offsets_retention_ms=config.get_int("offsets.retention.minutes") * 60_000,

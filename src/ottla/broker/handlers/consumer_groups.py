@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
 from ottla.coordination.groups import messages as m
+from ottla.coordination.groups.config import ConsumerSettings
 from ottla.coordination.groups.partitions import by_topic
+from ottla.metadata.config.values import resolve_group_config
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema import consumer_group_describe as describe
 from ottla.wire.schema.consumer_group_heartbeat import (
@@ -32,7 +34,10 @@ CONSUMER_MEMBER = 1
 
 
 async def consumer_group_heartbeat(
-    context: RequestContext, request: ConsumerGroupHeartbeatRequest, groups: Lazy[GroupService]
+    context: RequestContext,
+    request: ConsumerGroupHeartbeatRequest,
+    groups: Lazy[GroupService],
+    cluster: Cluster,
 ) -> ConsumerGroupHeartbeatResponse:
     owned = None
     if request.topic_partitions is not None:
@@ -60,6 +65,7 @@ async def consumer_group_heartbeat(
                 owned=owned,
                 client_id=context.client_id or "",
                 client_host=f"/{context.peer.host}",
+                settings=_settings(cluster, request.group_id),
             ),
             m.ConsumerHeartbeatResponse,
         )
@@ -80,6 +86,17 @@ async def consumer_group_heartbeat(
         member_epoch=answer.member_epoch,
         heartbeat_interval_ms=answer.heartbeat_interval_ms,
         assignment=assignment,
+    )
+
+
+def _settings(cluster: Cluster, group_id: str) -> ConsumerSettings | None:
+    """Those of the group, if it has any: most have none, and every heartbeat asks."""
+    if group_id not in cluster.image.group_configs:
+        return None
+    config = resolve_group_config(cluster.image, group_id, cluster.config)
+    return ConsumerSettings(
+        config.get_int("consumer.session.timeout.ms"),
+        config.get_int("consumer.heartbeat.interval.ms"),
     )
 
 

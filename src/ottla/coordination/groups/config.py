@@ -17,6 +17,14 @@ class ShareSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """What a consumer group may have of its own: `consumer.*`, else `group.consumer.*`."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
 class GroupConfig:
     """Each field is followed by Kafka's name for it, or by its reason where Kafka has none."""
 
@@ -30,10 +38,8 @@ class GroupConfig:
     """group.max.size"""
     max_pending_members: int = 10_000
     """Ids handed out and not yet used, per group: a client that never comes back costs memory."""
-    consumer_session_timeout_ms: int = 45_000
-    """group.consumer.session.timeout.ms"""
-    consumer_heartbeat_interval_ms: int = 5_000
-    """group.consumer.heartbeat.interval.ms"""
+    consumer: ConsumerSettings = ConsumerSettings()
+    """Of groups without settings of their own."""
     consumer_max_size: int = 2**31 - 1
     """group.consumer.max.size"""
     consumer_assign_at_once: int = 1_000

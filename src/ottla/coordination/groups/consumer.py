@@ -138,7 +138,7 @@ def heartbeat(
     waited = group.overtake(member_id, turn)
     changed = _update(group, member_id, request, matched, turn)
     _follow_topics(group, request.topics, resolve, turn, changed=changed)
-    group.touch(member_id, turn.now_ms)
+    group.touch(member_id, turn.now_ms, request.settings)
     answer = partial(_answer, group, member_id, request, token)
     if group.epoch > group.target_epoch:
         due_ms = group.next_target_ms(request.topics)
@@ -161,7 +161,7 @@ def _answer(
     response = ConsumerHeartbeatResponse(
         member_id=member_id,
         member_epoch=after.member_epoch,
-        heartbeat_interval_ms=group.config.consumer_heartbeat_interval_ms,
+        heartbeat_interval_ms=(request.settings or group.config.consumer).heartbeat_interval_ms,
         assignment=after.assigned if _must_tell(request, before, after) else None,
     )
     turn.reply(token, response)

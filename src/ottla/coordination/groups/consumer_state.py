@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
-    from ottla.coordination.groups.config import GroupConfig
+    from ottla.coordination.groups.config import ConsumerSettings, GroupConfig
     from ottla.coordination.groups.partitions import Partitions, TopicPartition
     from ottla.coordination.groups.records import Record
     from ottla.coordination.groups.topics import TopicsImage
@@ -291,8 +291,9 @@ class ConsumerGroup:
 
     # Time
 
-    def touch(self, member_id: str, now_ms: int) -> None:
-        self.timers.set(session(member_id), now_ms + self.config.consumer_session_timeout_ms)
+    def touch(self, member_id: str, now_ms: int, settings: ConsumerSettings | None = None) -> None:
+        timeout_ms = (settings or self.config.consumer).session_timeout_ms
+        self.timers.set(session(member_id), now_ms + timeout_ms)
 
     def watch_revocation(self, member_id: str, now_ms: int) -> None:
         """From now the member has its rebalance timeout to give back what it must."""

@@ -13,6 +13,7 @@ from ottla.coordination.groups.topics import TopicsImage
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from ottla.coordination.groups.config import ConsumerSettings
     from ottla.coordination.groups.partitions import Partitions
     from ottla.coordination.machine import Marker, Transactional
 
@@ -294,7 +295,8 @@ class ConsumerHeartbeat:
     """KIP-848. None, and -1 as a timeout, mean unchanged; an empty regex means none.
 
     `topics` is the cluster's topics at this moment. `fresh_id` names the member when it sends no
-    id of its own, which only v0 allows.
+    id of its own, which only v0 allows. `settings` are the group's, kept within the broker's
+    bounds; None stands for the broker's.
     """
 
     group_id: str
@@ -311,6 +313,7 @@ class ConsumerHeartbeat:
     owned: Partitions | None = None
     client_id: str = ""
     client_host: str = ""
+    settings: ConsumerSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
