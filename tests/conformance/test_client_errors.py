@@ -171,6 +171,43 @@ async def test_a_broker_that_goes_away() -> None:
             await consumer.poll(PATIENCE)
 
 
+async def test_no_call_outlives_a_broker_that_goes_away() -> None:
+    broker = ottla.EmbeddedBroker()
+    await asyncio.to_thread(broker.start)
+    broker.create_topic("t")
+    where, short = broker.bootstrap, {"api_timeout": 2.0, "request_timeout": 1.0}
+    block = {"max_block_ms": 2000, "delivery_timeout_ms": 2000, "request_timeout_ms": 1000}
+    async with (
+        asyncio.timeout(PATIENCE * 2),
+        Producer(where, **block) as producer,  # type: ignore[arg-type]
+        Producer(where, transactional_id="x", **block) as guarded,  # type: ignore[arg-type]
+        Reader(where, "t", **short) as reader,  # type: ignore[arg-type]
+        consumer_of(where, "t", ack_mode="explicit", **short) as consumer,
+    ):
+        await producer.send("t", b"v")
+        assert await reader.read_many()
+        [record] = await polled(consumer, 1)
+        with suppress(errors.OttlaError):
+            async with guarded.transaction():
+                await guarded.send("t", b"v")
+                await asyncio.to_thread(broker.stop)
+        consumer.acknowledge(record)
+        for call in (
+            producer.send("t", b"v"),
+            producer.send("t", b"v", partition=0),
+            reader.read_many(),
+            reader.seek("latest"),
+            reader.lag(),
+            consumer.poll(PATIENCE),
+            consumer.take(1, PATIENCE),
+        ):
+            with suppress(errors.OttlaError):
+                await call
+        await producer.flush()
+        with suppress(errors.OttlaError):
+            await consumer.commit()
+
+
 def refuse_as_http(peer: socket.socket) -> None:
     peer.recv(1000)
     peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")

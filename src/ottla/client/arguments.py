@@ -12,13 +12,13 @@ import operator
 import reprlib
 from collections.abc import Iterable, Mapping
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import BadArgument, WrongType
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from ottla.wire.records import Headers
 
@@ -256,6 +256,21 @@ def timestamp(name: str, given: object) -> int:
     if isinstance(given, float):
         raise wrong_type(name, "whole milliseconds since 1970, such as int(given)", given)
     return whole(name, given, 0, INT64, "milliseconds since 1970 (int)")
+
+
+def are_plain_headers(given: object) -> TypeGuard[Sequence[tuple[str, bytes | None]]]:
+    """Whether these are headers as most callers give them, for which nothing has to be done."""
+    if type(given) is not list and type(given) is not tuple:
+        return False
+    for pair in given:
+        if type(pair) is not tuple or len(pair) != 2:
+            return False
+        key, value = pair
+        if type(key) is not str or not key.isascii():
+            return False
+        if type(value) is not bytes and value is not None:
+            return False
+    return True
 
 
 def headers(name: str, given: object) -> Headers:

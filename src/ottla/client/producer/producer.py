@@ -26,6 +26,7 @@ from ottla.client.cluster.cluster import Client
 from ottla.client.cluster.turns import Turns
 from ottla.client.cluster.view import NO_LEADER, Topic, TopicPartition
 from ottla.client.errors import BadArgument, RequestTimedOut, UnknownTopic
+from ottla.client.producer.batches import Identity
 from ottla.client.producer.partitioner import StickyPartitioner, partition_of_key
 from ottla.client.producer.sender import Sender, Waiter
 from ottla.client.producer.types import (
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ottla.client.producer.batches import Batch, Delivered, Identity
+    from ottla.client.producer.batches import Batch, Delivered
     from ottla.client.producer.types import Outgoing, RecordHeaders
 
 MEBIBYTE: Final = 1024 * 1024
@@ -128,8 +129,10 @@ class Producer:
         self._sticky = StickyPartitioner(batch_size, random)
         self._sender = Sender(self._client, self._settings, random)
         self._transactions: Transactions | None = None
-        if identity is not None and transactional_id is None:
-            raise BadArgument("identity: give the transactional_id that it belongs to, too")
+        if identity is not None:
+            if transactional_id is None:
+                raise BadArgument("identity: give the transactional_id that it belongs to, too")
+            arguments.instance("identity", identity, Identity, "the Identity of a transaction")
         if transactional_id is not None:
             self._transactions = Transactions(
                 self._client, self._sender, transactional_id, transaction_timeout_ms, identity
@@ -176,7 +179,7 @@ class Producer:
         RecordMetadata(topic='orders', partition=0, offset=3, timestamp_ms=1000)
         """
         self._check_topic(topic)
-        record = checked(value, key, headers, timestamp_ms, partition)
+        record = checked(ProducerRecord(value, key, headers, timestamp_ms, partition))
         batch, index, timestamp = await self._accept(topic, record, self._size(topic, record))
         delivered = await self._sender.waiter(batch)
         return _metadata(batch.partition, delivered, index, timestamp)
@@ -390,7 +393,7 @@ def _record(at: int, given: object) -> Outgoing:
     if not isinstance(given, ProducerRecord):
         wanted = 'a ProducerRecord such as ProducerRecord(b"v")'
         raise arguments.wrong_type(f"records[{at}]", wanted, given)
-    return checked(*given, f"records[{at}].")
+    return checked(given, at)
 
 
 def _check_partition(topic: Topic, partition: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from ottla.client import arguments
 from ottla.client.arguments import INT32, INT64
@@ -49,7 +49,7 @@ class ProducerRecord(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A record that was checked."""
+    """A record that was checked: the fields of a `ProducerRecord`, with headers as pairs."""
 
     value: bytes | None
     key: bytes | None = None
@@ -134,23 +134,21 @@ class ProducerSettings:
         return Codec.named(self.compression_type)
 
 
-def checked(
-    value: bytes | None,
-    key: bytes | None,
-    headers: RecordHeaders,
-    timestamp_ms: int | None,
-    partition: int | None,
-    where: str = "",
-) -> Outgoing:
-    """A record in the form that is sent; `where` it is in its call is part of what is raised."""
+def checked(record: ProducerRecord, at: int | None = None) -> Outgoing:
+    """A record in the form that is sent; `at` is its place among those of the call."""
+    value, key, headers, timestamp_ms, partition = record
     if (
         (type(value) is bytes or value is None)
         and (type(key) is bytes or key is None)
-        and headers == ()
-        and timestamp_ms is None
-        and partition is None
+        and (timestamp_ms is None or (type(timestamp_ms) is int and 0 <= timestamp_ms <= INT64))
+        and (partition is None or (type(partition) is int and 0 <= partition <= INT32))
     ):
-        return Outgoing(value, key)
+        if headers == ():
+            return cast("Outgoing", record)
+        if arguments.are_plain_headers(headers):
+            return Outgoing(value, key, tuple(headers), timestamp_ms, partition)
+    # Something is wrong, or unusual.
+    where = "" if at is None else f"records[{at}]."
     arguments.payload(f"{where}value", value)
     arguments.payload(f"{where}key", key)
     return Outgoing(

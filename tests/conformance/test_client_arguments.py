@@ -1,0 +1,179 @@
+"""Wrong arguments of every kind for every public method: refused as ours, and the next call works.
+
+One client of each kind lives through all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ottla
+from ottla import Admin, Producer, Reader, ShareConsumer, sync
+from ottla.client.transactions.transaction import Transaction
+from ottla.errors import BadArgument, KafkaError, OttlaError
+from tests.support.junk import NEEDS, Spot, spots, values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Calls end by their own timeout, API_TIMEOUT; a call that has not ended by then hangs.
+WATCH = 20.0
+API_TIMEOUT = 5.0
+# A close ends the client, or does not; either way there is nothing to go on with.
+CLOSES = ("Producer.close", "ShareConsumer.close")
+FIELDS = {
+    "Admin": "admin",
+    "Producer": "producer",
+    "Reader": "reader",
+    "ShareConsumer": "share_consumer",
+    "Transaction": "transaction",
+}
+SPOTS = [
+    spot
+    for spot in spots(Admin, Producer, Reader, ShareConsumer, Transaction)
+    if spot.call not in CLOSES
+]
+
+
+class Clients:
+    """One of each kind, and a call of each that has to work whatever happened before."""
+
+    def __init__(self, bootstrap: str) -> None:
+        short: dict[str, Any] = {"api_timeout": API_TIMEOUT}
+        self.admin = Admin(bootstrap, **short)
+        self.producer = Producer(bootstrap, max_block_ms=API_TIMEOUT * 1000)
+        self.guarded = Producer(bootstrap, transactional_id="t", max_block_ms=API_TIMEOUT * 1000)
+        self.reader = Reader(bootstrap, "good", **short)
+        self.share_consumer = ShareConsumer(
+            bootstrap, group="share", topics=["good"], ack_mode="explicit", **short
+        )
+        self._stack = AsyncExitStack()
+
+    async def open(self) -> None:
+        with suppress(KafkaError):  # another test has made it
+            await self.admin.create_topic("good", 1)
+        await self.producer.send("good", b"first")
+        for one in (self.admin, self.producer, self.guarded, self.reader, self.share_consumer):
+            await self._stack.enter_async_context(one)
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+    async def attempt(self, spot: Spot, junk: object) -> None:
+        owner, _, name = spot.call.partition(".")
+        arguments = {**NEEDS[spot.call], spot.parameter: junk}
+        async with asyncio.timeout(WATCH):
+            if owner == "Transaction":
+                async with self.guarded.transaction() as transaction:
+                    await transaction.send_offsets(**arguments)
+                return
+            made = getattr(getattr(self, FIELDS[owner]), name)(**arguments)
+            given = await made if inspect.isawaitable(made) else made
+            if name in ("poll", "take"):
+                for record in given:
+                    self.share_consumer.acknowledge(record)
+            elif name == "poll_arrow":
+                self.share_consumer.acknowledge(given)
+
+    async def still_work(self, owner: str) -> None:
+        async with asyncio.timeout(WATCH):
+            await getattr(self, f"_good_{FIELDS[owner]}")()
+
+    async def _good_admin(self) -> None:
+        assert await self.admin.list_offsets(["good"], "earliest")
+
+    async def _good_producer(self) -> None:
+        assert (await self.producer.send("good", b"v")).topic == "good"
+
+    async def _good_transaction(self) -> None:
+        async with self.guarded.transaction():
+            await self.guarded.send("good", b"in a transaction")
+
+    async def _good_reader(self) -> None:
+        await self.reader.seek("earliest")
+        assert await self.reader.read_many(1)
+
+    async def _good_share_consumer(self) -> None:
+        self.share_consumer.subscribe(["good"])
+        record: list[Any] = []
+        while not record:
+            await self.producer.send("good", b"work")
+            record = await self.share_consumer.poll(0.2)
+        for one in record:
+            self.share_consumer.acknowledge(one)
+        await self.share_consumer.commit()
+
+
+def test_every_method_is_tried() -> None:
+    assert {spot.call for spot in SPOTS} == NEEDS.keys()
+
+
+def test_the_next_good_call_works(ottla_broker: ottla.EmbeddedBroker) -> None:
+    with asyncio.Runner() as runner:
+        clients = Clients(ottla_broker.bootstrap)
+        runner.run(clients.open())
+        refused = 0
+
+        @given(spot=st.sampled_from(SPOTS), junk=values)
+        @settings(max_examples=300, deadline=None)
+        def check(spot: Spot, junk: object) -> None:
+            nonlocal refused
+            try:
+                runner.run(clients.attempt(spot, junk))
+            except BadArgument:
+                refused += 1
+            except OttlaError:
+                pass  # a good argument, for something that is not there
+            runner.run(clients.still_work(spot.call.partition(".")[0]))
+
+        try:
+            check()
+        finally:
+            runner.run(clients.close())
+        assert refused > 100
+
+
+async def test_a_close_refuses_what_is_no_time(ottla_broker: ottla.EmbeddedBroker) -> None:
+    clients = Clients(ottla_broker.bootstrap)
+    await clients.open()
+    for client in (clients.producer, clients.share_consumer):
+        for wrong in ("1", -1, float("nan"), [None]):
+            try:
+                await client.close(timeout=wrong)  # type: ignore[arg-type]
+            except BadArgument as error:
+                assert str(error).startswith("timeout: expected")  # noqa: PT017
+            else:
+                raise AssertionError(f"{wrong!r} was taken")
+    await clients.still_work("Producer")
+    await clients.still_work("ShareConsumer")
+    await clients.close()
+
+
+def test_the_twins_refuse_and_go_on(ottla_broker: ottla.EmbeddedBroker) -> None:
+    with (
+        sync.Admin(ottla_broker.bootstrap, api_timeout=API_TIMEOUT) as admin,
+        sync.Producer(ottla_broker.bootstrap, max_block_ms=API_TIMEOUT * 1000) as producer,
+    ):
+        twins: dict[str, Any] = {"Admin": admin, "Producer": producer}
+        found = [spot for spot in SPOTS if spot.call.partition(".")[0] in twins]
+        good: dict[str, Callable[[], Any]] = {
+            "Admin": admin.list_topics,
+            "Producer": lambda: producer.send("good", b"v"),
+        }
+
+        @given(spot=st.sampled_from(found), junk=values)
+        @settings(max_examples=60, deadline=None)
+        def check(spot: Spot, junk: object) -> None:
+            owner, _, name = spot.call.partition(".")
+            with suppress(OttlaError):
+                getattr(twins[owner], name)(**{**NEEDS[spot.call], spot.parameter: junk})
+            assert good[owner]()
+
+        producer.send("good", b"first")
+        check()
