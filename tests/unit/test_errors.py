@@ -29,6 +29,7 @@ INNER = {
     "UnexpectedAnswer",
 }
 KEY = OffsetKey("s", "c", 0)
+VALUES: dict[str, Any] = {"int": 7, "float": 1.5, "TopicPartition": TopicPartition("t", 0)}
 SPECIAL: dict[str, tuple[Any, ...]] = {
     "DataLost": (TopicPartition("t", 0), 3),
     "KafkaError": (3, "look", "why"),
@@ -70,7 +71,7 @@ def _example(kind: type[Exception]) -> Exception:
     named: dict[str, Any] = {}
     for parameter in parameters:
         kinds = str(parameter.annotation).split(" | ")
-        value: Any = 7 if "int" in kinds else 1.5 if "float" in kinds else "a text"
+        value = next((VALUES[one] for one in kinds if one in VALUES), "a text")
         if parameter.kind is parameter.KEYWORD_ONLY:
             named[parameter.name] = value
         elif parameter.kind is not parameter.VAR_KEYWORD:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.wire.error_codes import ErrorCode
+    from ottla.errors import OttlaError
+from ottla.wire.error_codes import ErrorCode
 
 
-class ApiError(Exception):
+class ApiError(OttlaError):
     """A refusal that a handler answers with this code, and with the text where there is room."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
