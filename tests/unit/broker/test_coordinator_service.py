@@ -98,6 +98,29 @@ async def test_what_was_read_of_a_log_that_is_closed_since_is_dropped(log: Parti
         await replayed(log, Interrupted(before=lambda: None, after=log.close))
 
 
+async def test_what_was_decided_for_a_deleted_topic_is_not_for_its_successor(
+    log: PartitionLog, tmp_path: Path
+) -> None:
+    """The append had been begun and waited for the log to be opened, which was another one then."""
+    successor = PartitionLog.open(tmp_path / "successor", LogConfig(), now_ms=0)
+    hosted = [SimpleNamespace(log=one, gone=False) for one in (log, successor)]
+
+    async def opened(_topic: str, _index: int, **_: object) -> SimpleNamespace:
+        return hosted[0]
+
+    workers = Workers()
+    hosting: Any = SimpleNamespace(partitions=SimpleNamespace(open=opened), workers=workers)
+    internal = InternalTopicLog(cast("Hosting", hosting), TOPIC)
+    async for _ in internal.replay(0):
+        pass
+    hosted.pop(0)
+    with pytest.raises(NotCoordinator):
+        await internal.append(0, [Batch([(b"k", b"v")])], 0)
+    assert successor.log_end_offset == 0
+    workers.close()
+    successor.close()
+
+
 # -- loading --------------------------------------------------------------------------------------
 
 

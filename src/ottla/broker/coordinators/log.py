@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster
     from ottla.broker.hosting.data import Data
     from ottla.broker.hosting.durability import Durability
-    from ottla.broker.hosting.partitions import Partitions
+    from ottla.broker.hosting.partitions import HostedPartition, Partitions
     from ottla.broker.workers import Workers
     from ottla.clock import Clock
     from ottla.coordination.machine import Transaction
@@ -57,16 +57,20 @@ class InternalTopicLog:
         self._hosting = hosting
         self._topic = topic
         self._note = note
+        self._replayed: dict[int, HostedPartition] = {}
 
     def check(self, partition: int, transaction: Transaction) -> None:
         try:
-            hosted = self._hosting.partitions.find(self._topic, partition)
+            hosted = self._replayed[partition]
             hosted.log.check_coordinator(_built(Batch((), transaction), 0))
         except LogError as error:
             raise Refused(error.code, str(error)) from error
 
     async def append(self, partition: int, batches: Sequence[Batch], now_ms: int) -> None:
         hosted = await self._hosting.partitions.open(self._topic, partition, write=True)
+        if hosted is not self._replayed.get(partition) or hosted.gone:
+            # Of a topic that was created again, say: what was decided is not for its log.
+            raise NotCoordinator
         for batch in batches:
             if isinstance(batch.transaction, Marker):
                 # In time: the runtime decides nothing for this producer until this is written.
@@ -95,7 +99,9 @@ class InternalTopicLog:
         A log that is closed meanwhile, and one that is opened anew is another, ends the replay with
         `LogClosed`; what has been replayed is dropped with its machine.
         """
-        log = (await self._hosting.partitions.open(self._topic, partition)).log
+        hosted = await self._hosting.partitions.open(self._topic, partition)
+        self._replayed[partition] = hosted
+        log = hosted.log
         offset, end = log.log_start_offset, log.log_end_offset
         while offset < end:
             found = await self._hosting.workers.run(partial(_read, log, offset, end))
