@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import socket
 import struct
+import threading
 import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,7 @@ import pytest
 from ottla.broker.running import jobs
 from ottla.broker.serving.dispatch import Dispatcher
 from ottla.testing.embedded import EmbeddedBroker
+from ottla.wire.batch import iter_batches
 from ottla.wire.builder import BatchBuilder
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.messages import read_request_header, request_parts
@@ -206,10 +208,7 @@ def fetch_all(topic: str, max_bytes: int) -> bytes:
 def test_a_client_that_asks_for_much_and_reads_nothing(tmp_path: Path) -> None:
     """2,000 pipelined fetches of 20 MiB each: the broker makes only what fits its write buffer."""
     with BrokerProcess(tmp_path) as broker, PlainClient(broker.port) as healthy:
-        healthy.ask(CREATE_TOPICS, 5, CreateTopicsRequest((CreatableTopic("large", 1, -1),)))
-        for _ in range(25):
-            answer = healthy.ask(PRODUCE, 9, produce_request("large", 900_000))
-            assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        fill(healthy, "large", 25)
         before = broker.rss_bytes()
         with PlainClient(broker.port) as greedy:
             greedy.socket.sendall(fetch_all("large", 20 * MIB) * 2000)
@@ -218,6 +217,56 @@ def test_a_client_that_asks_for_much_and_reads_nothing(tmp_path: Path) -> None:
                 time.sleep(0.02)
             grown = broker.rss_bytes() - before
         assert grown < 100 * MIB, f"grew by {grown // MIB} MiB"
+        assert broker.stop() == 0
+
+
+def fill(client: PlainClient, topic: str, batches: int) -> None:
+    client.ask(CREATE_TOPICS, 5, CreateTopicsRequest((CreatableTopic(topic, 1, -1),)))
+    for _ in range(batches):
+        answer = client.ask(PRODUCE, 9, produce_request(topic, 900_000))
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+
+def read_all(client: PlainClient, topic: str, count: int) -> int:
+    """How many fetches it takes to read so many records, one batch each."""
+    fetches = offset = 0
+    while offset < count:
+        partition = FetchPartition(0, fetch_offset=offset, partition_max_bytes=20 * MIB)
+        wanted = FetchTopic(topic, partitions=(partition,))
+        answer = client.ask(FETCH, 11, FetchRequest(max_bytes=20 * MIB, topics=(wanted,)))
+        records = answer.responses[0].partitions[0].records
+        found = sum(1 for _ in iter_batches(memoryview(records)))
+        assert found, "every fetch gets on"
+        offset += found
+        fetches += 1
+    return fetches
+
+
+def test_fault_11_many_clients_that_do_not_read_cost_one_budget(tmp_path: Path) -> None:
+    """Each asks for 20 MiB, again and again; the one that reads gets all, in smaller pieces."""
+    limit, batches = 16 * MIB, 25
+    config = {"ottla.queued.max.response.bytes": str(limit)}
+    with BrokerProcess(tmp_path, config=config) as broker, PlainClient(broker.port) as healthy:
+        fill(healthy, "large", batches)
+        assert read_all(healthy, "large", batches) < batches, "several batches in an answer"
+        before = broker.rss_bytes()
+        with clients(broker.port, 40) as greedy:
+            for client in greedy:
+                client.socket.sendall(fetch_all("large", 20 * MIB) * 20)
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while broker.stats()["unsent"] < limit:
+                assert served(healthy)
+                assert time.monotonic() < deadline, broker.stats()
+            for _ in range(5):
+                assert read_all(healthy, "large", batches) == batches, "a batch in each answer"
+                stats = broker.stats()
+                assert stats["unsent"] <= 2 * limit, stats
+            grown = broker.rss_bytes() - before
+            # They asked for 800 MiB. What waits is counted above; the rest is the allocator's.
+            assert grown < 10 * limit, f"grew by {grown // MIB} MiB, {broker.stats()}"
+        while broker.stats()["unsent"]:
+            assert time.monotonic() < deadline, broker.stats()
+        assert read_all(healthy, "large", batches) < batches
         assert broker.stop() == 0
 
 
@@ -239,10 +288,11 @@ def test_a_client_far_ahead_does_not_hold_up_others(monkeypatch: pytest.MonkeyPa
             eager.send(FETCH, 11, request)
             ahead = b"".join(request_parts(API_VERSIONS, 0, 1, "eager", ApiVersionsRequest()))
             eager.socket.sendall(ahead * 20_000)
-            while order.count("eager") < 20_000:
+            reading = threading.Thread(target=lambda: [eager.read_frame() for _ in range(20_001)])
+            reading.start()
+            while reading.is_alive():
                 assert served(healthy)
-            for _ in range(20_001):
-                eager.read_frame()
+            reading.join()
     first = order.index("eager")
     assert "healthy" in order[first : first + 20_000]
 

@@ -185,6 +185,8 @@ def main(data_dir: str, *sets: str) -> None:
                 "connections": len(node.dispatcher.connections),
                 "requests": sum(node.dispatcher.requests.values()),
                 "topics": len(node.image.topics_by_name),
+                "unsent": node.services.answers.held,
+                "disconnected": node.services.answers.disconnected,
             }
             print(json.dumps(counted), flush=True)
 

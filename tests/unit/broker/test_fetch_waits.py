@@ -40,6 +40,7 @@ async def test_what_is_written_before_the_wait_begins_is_not_waited_for(tmp_path
             node.fetch_sessions,
             node.settings,
             node.clock,
+            node.services.answers,
         )
         assert not isinstance(answer, FetchResponse)
         waiting = asyncio.ensure_future(answer)

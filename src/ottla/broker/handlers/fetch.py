@@ -8,6 +8,7 @@
 - What a tiered log has in the remote tier alone is read there. Such an answer waits for the store,
   as long as remote.fetch.max.wait.ms; a read that takes longer gives nothing yet, and no error.
 - The answer waits until min_bytes are there, an error has to be told, or max_wait_ms is over.
+- An answer holds no more than there is memory for answers (`answer_memory`), but one batch.
 - Topics are named up to v12 and identified by id from v13. Sessions: see `fetch_sessions`.
 """
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ottla.broker.hosting.partitions import HostedPartition, Partitions
     from ottla.broker.running.services import Lazy
     from ottla.broker.running.settings import Settings
+    from ottla.broker.serving.answer_memory import AnswerMemory
     from ottla.broker.serving.context import RequestContext
     from ottla.broker.serving.fetch_sessions import FetchPlan, FetchSessions, Wanted
     from ottla.broker.tiering.reads import RemoteRead
@@ -51,6 +53,7 @@ class Logs(NamedTuple):
 
     partitions: Partitions
     tiering: Lazy[Tiering]
+    answers: AnswerMemory
     max_bytes: int
 
 
@@ -92,13 +95,14 @@ def fetch(
     fetch_sessions: FetchSessions,
     settings: Settings,
     clock: Clock,
+    answers: AnswerMemory,
 ) -> FetchResponse | Awaitable[FetchResponse]:
     by_id = context.version >= FIRST_VERSION_WITH_IDS
     try:
         plan = fetch_sessions.begin(request, by_id=by_id, now_ms=clock.monotonic_ms())
     except ApiError as error:
         return FetchResponse(error_code=error.code)
-    logs = Logs(partitions, tiering, min(request.max_bytes, settings.fetch_max_bytes))
+    logs = Logs(partitions, tiering, answers, min(request.max_bytes, settings.fetch_max_bytes))
     answer = _look(logs, request, plan)
     opening = partitions.opening(answer.closed) if answer.closed else None
     if opening is not None:
@@ -174,7 +178,7 @@ async def _wait_for_store(logs: Logs, plan: FetchPlan, answer: Answer) -> FetchR
 
 
 def _look(logs: Logs, request: FetchRequest, plan: FetchPlan) -> Answer:
-    left = logs.max_bytes
+    left = min(logs.max_bytes, logs.answers.room)
     data = []
     size = used = 0
     complete = False

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.running.services import Lazy
     from ottla.broker.running.settings import Settings
+    from ottla.broker.serving.answer_memory import AnswerMemory
     from ottla.broker.serving.context import RequestContext
     from ottla.broker.shares.partitions import LedSharePartition, LedSharePartitions
     from ottla.broker.shares.sessions import MemberSessions
@@ -91,6 +92,7 @@ async def share_fetch(
     share_sessions: Lazy[MemberSessions],
     share_configs: Lazy[ShareGroupConfigs],
     settings: Settings,
+    answers: AnswerMemory,
 ) -> ShareFetchResponse:
     room = Room(context, cluster, partitions, shares())
     group = request.group_id or ""
@@ -116,7 +118,10 @@ async def share_fetch(
     begun = _acknowledge(room, turn, named, is_renew_ack=request.is_renew_ack)
     got: dict[Key, Got] = {}
     if not turn.is_final and not request.is_renew_ack and request.max_records and request.max_bytes:
-        max_bytes = min(request.max_bytes, settings.fetch_max_bytes)
+
+        def max_bytes() -> int:
+            return max(1, min(request.max_bytes, settings.fetch_max_bytes, answers.room))
+
         got = await _fetch(room, request, turn, mode, max_bytes)
     acknowledged = await _settled(room, turn, begun)
     if not turn.is_final and not turn.is_current:
@@ -244,7 +249,7 @@ async def _fetch(
     request: ShareFetchRequest,
     turn: SessionTurn,
     mode: AcquireMode,
-    max_bytes: int,
+    max_bytes: Callable[[], int],
 ) -> dict[Key, Got]:
     """Look, and look again whenever something moved, until it is enough or too late."""
     loop = asyncio.get_running_loop()
@@ -279,12 +284,12 @@ def _look(
     request: ShareFetchRequest,
     turn: SessionTurn,
     mode: AcquireMode,
-    max_bytes: int,
+    max_bytes: Callable[[], int],
 ) -> dict[Key, Got]:
     """Deliver what is there now."""
     got: dict[Key, Got] = {}
     records_left = request.max_records
-    bytes_left = max_bytes
+    bytes_left = max_bytes()
     for key in turn.order:
         try:
             led = room.shares.find(turn.session.group, *key)

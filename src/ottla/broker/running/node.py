@@ -24,6 +24,7 @@ from ottla.broker.hosting.partitions import Partitions
 from ottla.broker.running.jobs import Jobs
 from ottla.broker.running.services import Services
 from ottla.broker.running.settings import Listener, Settings
+from ottla.broker.serving.answer_memory import AnswerMemory
 from ottla.broker.serving.connection import Connection
 from ottla.broker.serving.context import Peer
 from ottla.broker.serving.dispatch import Dispatcher
@@ -106,6 +107,7 @@ class Node:
             durability=self.durability,
             workers=self.workers,
             fetch_sessions=self.fetch_sessions,
+            answers=AnswerMemory(self.settings.queued_max_response_bytes, clock.monotonic),
             addresses=self.addresses,
             requests=requests,
         )

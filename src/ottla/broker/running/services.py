@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.running.peers import Peers
     from ottla.broker.running.settings import Settings
+    from ottla.broker.serving.answer_memory import AnswerMemory
     from ottla.broker.serving.fetch_sessions import FetchSessions
     from ottla.broker.shares.dead_letters import DeadLetters
     from ottla.broker.shares.partitions import LedSharePartitions
@@ -83,6 +84,7 @@ class Services:
         durability: Durability,
         workers: Workers,
         fetch_sessions: FetchSessions,
+        answers: AnswerMemory,
         addresses: Mapping[str, tuple[str, int]],
         requests: Mapping[int, int],
     ) -> None:
@@ -95,6 +97,7 @@ class Services:
         self.durability: Durability = durability
         self.workers: Workers = workers
         self.fetch_sessions: FetchSessions = fetch_sessions
+        self.answers: AnswerMemory = answers
         self._addresses = addresses
         self._requests = requests
         self.peers: Lazy[Peers] = Lazy(self._peers)

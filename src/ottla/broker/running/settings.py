@@ -58,6 +58,7 @@ class Settings:
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.max_request_bytes = config.get_int("socket.request.max.bytes")
         self.queued_max_request_bytes = config.get_int("queued.max.request.bytes")
+        self.queued_max_response_bytes = config.get_int("ottla.queued.max.response.bytes")
         self.idle_ms = config.get_int("connections.max.idle.ms")
         self.group_flush = config.get_str("ottla.flush.mode") == "group"
         self.verify_transactions = config.get_bool("transaction.partition.verification.enable")

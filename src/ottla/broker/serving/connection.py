@@ -7,8 +7,8 @@
   costs one system call each way.
 - Answers that add up leave before the next request is looked at, and a long backlog is served a
   part at a time, so that one client costs neither much memory nor the others' time.
-- Reading stops while answers cannot leave (the client does not read) or too much waits unserved,
-  here or in the whole process (`request_memory`).
+- Reading and serving stop while answers wait to leave (`answer_memory`). Reading stops, too, while
+  too much waits unserved, here or in the whole process (`request_memory`).
 - A connection that breaks the protocol is closed, after the answers to what came before; nothing
   it sent costs more than its limit.
 """
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ottla.broker.serving.dispatch import Dispatcher
     from ottla.wire.writers import Parts
 
-MAX_WRITE_BUFFER_BYTES: Final = 8 * 1024 * 1024  # one large fetch answer may wait, not many
 MAX_WAITING_BYTES: Final = 4 * 1024 * 1024  # requests behind a parked one; then reading stops
 MAX_PIPELINED: Final = 1024  # answers waiting for one sync; a client far ahead gains nothing more
 MAX_ANSWER_BYTES: Final = 1024 * 1024  # of several answers that leave together
@@ -73,7 +72,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio's, not its classes.
         self._transport = transport = cast("asyncio.Transport", transport)
-        transport.set_write_buffer_limits(high=MAX_WRITE_BUFFER_BYTES)
+        # Be told as soon as anything is left to write, and again when all of it has left.
+        transport.set_write_buffer_limits(high=0)
         self.peer.host = (transport.get_extra_info("peername") or ("",))[0]
         self.last_active = self._loop.time()
         self._dispatcher.connections.opened(self)
@@ -86,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending.clear()
         self._waiting.clear()
         self._dispatcher.memory.forget(self, self._held)
+        self._dispatcher.answers.release(self)
         self._dispatcher.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -111,6 +112,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._writable = True
+        self._dispatcher.answers.release(self)
         self.last_active = self._loop.time()
         self._serve()
 
@@ -126,6 +128,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._pending or (self._waiting and self._writable):
             return 0.0
         return now - self.last_active
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of answers that the client has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     # -- serving --------------------------------------------------------------------------------
 
@@ -259,6 +266,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(b"".join(answers))
         else:
             self._transport.writelines(answers)
+        if not self._writable:
+            self._dispatcher.answers.hold(self)
 
     def _update_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():

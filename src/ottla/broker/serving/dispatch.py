@@ -48,6 +48,7 @@ class Dispatcher:
         self._services = services
         self._handlers: dict[int, tuple[Handler, tuple[Any, ...]]] = {}
         self.connections = Connections(services.settings)
+        self.answers = services.answers
         self.memory = RequestMemory(services.settings.queued_max_request_bytes)
         self.requests = requests
 
