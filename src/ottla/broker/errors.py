@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.errors import OttlaError
+
 if TYPE_CHECKING:
-    from ottla.errors import OttlaError
-from ottla.wire.error_codes import ErrorCode
+    from ottla.wire.error_codes import ErrorCode
 
 
 class ApiError(OttlaError):
