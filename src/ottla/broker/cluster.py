@@ -30,6 +30,7 @@ class Cluster:
         self.config = config
         self.node_id = config.node_id
         self._producer_ids = ProducerIds(metadata, self.node_id)
+        self._failing = False
 
     @property
     def image(self) -> MetadataImage:
@@ -49,7 +50,7 @@ class Cluster:
         A refusal is its `ChangeRefused`, or what the decision raised; a store that cannot do it
         is an `ApiError`.
         """
-        with _store_errors():
+        with self._store_errors():
             return await self._metadata.change(*steps)
 
     def try_out(self, *steps: Change | Decision) -> MetadataImage:
@@ -57,21 +58,26 @@ class Cluster:
         return self._metadata.try_out(*steps)
 
     async def next_producer_id(self) -> int:
-        with _store_errors():
+        with self._store_errors():
             return await self._producer_ids.next()
 
+    @contextmanager
+    def _store_errors(self) -> Iterator[None]:
+        """A failing metadata store (its disk is full, say) becomes an error response, not a crash.
 
-@contextmanager
-def _store_errors() -> Iterator[None]:
-    """A failing metadata store (its disk is full, say) becomes an error response, not a crash.
-
-    One whose lock another process holds is REQUEST_TIMED_OUT: nothing was changed, and clients
-    know that they may try again. Requests whose clients do not expect it translate it.
-    """
-    try:
-        yield
-    except StoreError as error:
-        logger.error("the metadata store takes no changes: %s", error)  # noqa: TRY400
-        busy = isinstance(error, StoreBusy)
-        code = ErrorCode.REQUEST_TIMED_OUT if busy else ErrorCode.KAFKA_STORAGE_ERROR
-        raise ApiError(code, str(error)) from error
+        One whose lock another process holds is REQUEST_TIMED_OUT: nothing was changed, and clients
+        know that they may try again. Requests whose clients do not expect it translate it. The log
+        tells when it begins and when it is over: thousands of clients may hear of it in between.
+        """
+        try:
+            yield
+        except StoreError as error:
+            if not self._failing:
+                logger.error("the metadata store takes no changes: %s", error)  # noqa: TRY400
+            self._failing = True
+            busy = isinstance(error, StoreBusy)
+            code = ErrorCode.REQUEST_TIMED_OUT if busy else ErrorCode.KAFKA_STORAGE_ERROR
+            raise ApiError(code, str(error)) from error
+        if self._failing:
+            logger.warning("the metadata store takes changes again")
+        self._failing = False

@@ -94,7 +94,9 @@ class Metadata:
             left = deadline - self._clock.monotonic()
             if left <= 0:
                 raise StoreBusy(
-                    f"a turn within {self._wait:g} s", "earlier changes that wait", "metadata store"
+                    f"a turn within {self._wait:g} s",
+                    "earlier changes that wait for its lock",
+                    "metadata store",
                 )
             return store.propose(*steps, wait=left)
 

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from types import TracebackType
 
-# Tests start and stop groups all the time; waiting three seconds for more members helps nobody.
+# Tests start and stop groups all the time, and do not want to wait for them.
 TEST_DEFAULTS: Final = {
-    "group.initial.rebalance.delay.ms": "0",
     "group.share.assignment.interval.ms": "0",
     "group.min.session.timeout.ms": "100",
 }
