@@ -51,3 +51,7 @@ def __getattr__(name: str) -> object:
     except KeyError:
         raise AttributeError(f"module 'ottla.sync' has no attribute {name!r}") from None
     return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
