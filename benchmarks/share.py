@@ -31,10 +31,10 @@ from ottla.sharing.partition import SharePartition
 from ottla.sharing.values import (
     Ack,
     AcknowledgeType,
+    DeliverySettings,
     FetchTurn,
     LogBatch,
     PersistedState,
-    ShareSettings,
 )
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def _processor_seconds(run: Callable[[], None]) -> float:
 
 
 def _acquired(records: int) -> SharePartition:
-    machine = SharePartition(ShareSettings(max_record_locks=records), PersistedState(0, 0))
+    machine = SharePartition(DeliverySettings(max_record_locks=records), PersistedState(0, 0))
     turn = FetchTurn("member-of-the-benchmark", LOG_BATCH, LOG_BATCH)
     for first in range(0, records, LOG_BATCH):
         machine.acquire(turn, first, [LogBatch(first, first + LOG_BATCH - 1)], now_ms=first)

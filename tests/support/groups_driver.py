@@ -9,7 +9,7 @@ from ottla.coordination.groups.config import GroupConfig
 from ottla.coordination.groups.consumer import InvalidRegularExpression
 from ottla.coordination.groups.coordinator import GroupCoordinator
 from ottla.coordination.groups.messages import (
-    EndTransaction,
+    ApplyMarker,
     Heartbeat,
     HeartbeatResponse,
     JoinGroup,
@@ -49,7 +49,7 @@ def resolve_prefix(regex: str, topics: TopicsImage) -> frozenset[str]:
 
 def transaction_of(request: Request) -> Transaction | None:
     """What the broker tells the runtime besides the request."""
-    if isinstance(request, EndTransaction):
+    if isinstance(request, ApplyMarker):
         return request.marker
     return request.transaction if isinstance(request, OffsetCommit) else None
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.coordination.machine import Batch, Marker
-from ottla.coordination.runtime import Refused
+from ottla.coordination.runtime import RefusedByLog
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ class MemoryLog:
     def check(self, partition: int, transaction: Transaction) -> None:
         fence = self.fences.get(transaction.producer_id, transaction)
         if transaction.producer_epoch < fence.producer_epoch:
-            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, "fenced")
+            raise RefusedByLog(ErrorCode.INVALID_PRODUCER_EPOCH, "fenced")
         if (
             isinstance(transaction, Marker)
             and isinstance(fence, Marker)
             and transaction.coordinator_epoch < fence.coordinator_epoch
         ):
-            raise Refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, "fenced")
+            raise RefusedByLog(ErrorCode.TRANSACTION_COORDINATOR_FENCED, "fenced")
 
     async def append(self, partition: int, batches: Sequence[Batch], wall_ms: int) -> None:
         await self.gate.wait()

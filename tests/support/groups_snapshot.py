@@ -8,8 +8,7 @@ from ottla.coordination.groups.classic_state import ClassicGroup, State
 from ottla.coordination.groups.share_group import ShareGroup
 
 if TYPE_CHECKING:
-    from ottla.coordination.groups.coordinator import GroupCoordinator
-    from ottla.coordination.groups.kinds import Group
+    from ottla.coordination.groups.coordinator import Group, GroupCoordinator
 
 
 def durable(machine: GroupCoordinator) -> dict[str, object]:

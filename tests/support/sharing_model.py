@@ -14,10 +14,10 @@ from ottla.sharing.values import (
     TERMINAL,
     AcknowledgeType,
     AcquireMode,
+    DeliverySettings,
     PersistedState,
     RecordState,
     ShareError,
-    ShareSettings,
 )
 from ottla.wire.error_codes import ErrorCode
 
@@ -87,14 +87,14 @@ def ranges_of(
 
 @dataclass
 class ModelPartition:
-    settings: ShareSettings
+    settings: DeliverySettings
     start: int = 0
     end: int = 0
     records: dict[int, Record] = field(default_factory=dict)
     writes: int = 0
 
     @classmethod
-    def loaded(cls, settings: ShareSettings, persisted: PersistedState) -> ModelPartition:
+    def loaded(cls, settings: DeliverySettings, persisted: PersistedState) -> ModelPartition:
         model = cls(settings, persisted.start_offset, persisted.start_offset)
         for first, last, state, count in persisted.batches:
             model._add(model.end, first - 1, Record((model.end, first - 1)))

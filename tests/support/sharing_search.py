@@ -18,11 +18,11 @@ from ottla.sharing.values import (
     Ack,
     AcknowledgeType,
     AcquireMode,
+    DeliverySettings,
     FetchTurn,
     LogBatch,
     PersistedState,
     RecordState,
-    ShareSettings,
     Write,
 )
 from ottla.sharing.window import Window
@@ -67,8 +67,8 @@ class Setting:
         }
 
     @cached_property
-    def share_settings(self) -> ShareSettings:
-        return ShareSettings(self.lock, self.limit, self.window)
+    def share_settings(self) -> DeliverySettings:
+        return DeliverySettings(self.lock, self.limit, self.window)
 
 
 @dataclass

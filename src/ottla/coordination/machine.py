@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.clock import Now
+    from ottla.wire.error_codes import ErrorCode
 
 Token: TypeAlias = int
 """Names one request to its machine, so that a reply can find its way back later."""
@@ -70,6 +71,15 @@ class Batch(NamedTuple):
 
     records: Sequence[tuple[bytes, bytes | None]]
     transaction: Transaction | None = None
+
+
+class Refused(Exception):
+    """Raised in a decision for a request that changes nothing; the machine answers with it."""
+
+    def __init__(self, error: ErrorCode, message: str = "") -> None:
+        super().__init__(error, message)
+        self.error = error
+        self.message = message
 
 
 class Effect:

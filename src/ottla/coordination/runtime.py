@@ -9,8 +9,8 @@ The only module of this room that knows an event loop. Rules:
   stands in a transaction, and each marker, is a batch of its own in the same append.
 - An answer leaves when every record it could have been decided on is committed, so also the answer
   to a read.
-- A request in a transaction is refused by the log, as `Refused`, or decided. For the log to know,
-  all that was decided for that producer before must be written: one waits for the other.
+- A request in a transaction is refused by the log (`RefusedByLog`), or decided. For the log to
+  know, all that was decided for that producer before must be written: one waits for the other.
 - Effects leave with the answers, to whoever was given to the runtime to perform them.
 - A failed append, or a machine that raises, makes the state in memory worthless: every waiting
   request fails with `NotCoordinator` (clients look the coordinator up again), and the partition
@@ -48,7 +48,7 @@ class CoordinatorLog(Protocol):
     """The internal topic, as the runtime sees it."""
 
     def check(self, partition: int, transaction: Transaction) -> None:
-        """Raises `Refused` for a producer or a coordinator that has been fenced."""
+        """Raises `RefusedByLog` for a producer or a coordinator that has been fenced."""
 
     def append(self, partition: int, batches: Sequence[Batch], wall_ms: int) -> Awaitable[object]:
         """Writes the batches in order, stamped `wall_ms`; done when all are committed."""
@@ -69,7 +69,7 @@ class CoordinatorLoading(CoordinatorError):
     error_code = 14
 
 
-class Refused(CoordinatorError):
+class RefusedByLog(CoordinatorError):
     """The log would not take it; nothing was decided."""
 
     def __init__(self, error_code: int, reason: str) -> None:
@@ -330,7 +330,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
         request: RequestT,
         admit: Callable[[], None] = lambda: None,
     ) -> ResponseT:
-        """The answer to a request in a transaction, or to its end; `Refused` if it is fenced.
+        """The answer to a request in a transaction, or to its end; `RefusedByLog` if it is fenced.
 
         `admit` is called in the turn in which the request is decided, and may refuse it too.
         """

@@ -28,7 +28,7 @@ from ottla.wire.schema.share_fetch import AcquiredRecords
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ottla.sharing.values import FetchTurn, LogBatch, ShareSettings
+    from ottla.sharing.values import DeliverySettings, FetchTurn, LogBatch
     from ottla.sharing.window import Run, Window
 
 NEVER_DELIVERED = Condition(RecordState.AVAILABLE)
@@ -43,7 +43,7 @@ class _Plan(NamedTuple):
 
 def acquire(
     window: Window,
-    settings: ShareSettings,
+    settings: DeliverySettings,
     turn: FetchTurn,
     fetch_offset: int,
     batches: Sequence[LogBatch],
@@ -102,7 +102,9 @@ def _archive_missing(window: Window, spans: list[LogBatch]) -> None:
                 window.change(run.first, run.last, lambda _: ARCHIVED)
 
 
-def _plan(window: Window, settings: ShareSettings, turn: FetchTurn, first: int, last: int) -> _Plan:
+def _plan(
+    window: Window, settings: DeliverySettings, turn: FetchTurn, first: int, last: int
+) -> _Plan:
     """What to deliver again from first..last."""
     limit = settings.delivery_count_limit
     threshold = max(2, (limit + 1) // 2)

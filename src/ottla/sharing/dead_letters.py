@@ -39,7 +39,7 @@ LENGTHS_BYTES: Final = 32  # the most that the lengths, deltas and attributes of
 HEADER_LENGTHS_BYTES: Final = 10  # and those of one header
 
 
-class Origin(NamedTuple):
+class LetterOrigin(NamedTuple):
     """Whose letters, and from where."""
 
     group: str
@@ -72,7 +72,7 @@ def mourned(archived: Iterable[Archived]) -> list[Archived]:
 
 
 def dead_letters(
-    origin: Origin, archived: Archived, records: Mapping[int, Record]
+    origin: LetterOrigin, archived: Archived, records: Mapping[int, Record]
 ) -> Iterator[DeadLetter]:
     """One for each offset, with its record where that is among `records`."""
     for offset in range(archived.first_offset, archived.last_offset + 1):

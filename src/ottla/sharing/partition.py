@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from ottla.sharing.values import (
         Ack,
         Acquisition,
+        DeliverySettings,
         FetchTurn,
         LogBatch,
         PersistedState,
-        ShareSettings,
     )
     from ottla.sharing.window import Run
 
@@ -69,7 +69,7 @@ class _Change(NamedTuple):
 class SharePartition:
     """Starts from what the persister knows; `settings` may be replaced at any time."""
 
-    def __init__(self, settings: ShareSettings, persisted: PersistedState) -> None:
+    def __init__(self, settings: DeliverySettings, persisted: PersistedState) -> None:
         self.settings = settings
         self.state_epoch = persisted.state_epoch
         self._window = _loaded(persisted)

@@ -64,7 +64,7 @@ class ArchiveReason(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ShareSettings:
+class DeliverySettings:
     """A group's settings, as they are when an operation begins."""
 
     lock_duration_ms: int = 30_000

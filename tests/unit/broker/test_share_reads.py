@@ -13,7 +13,7 @@ from ottla.broker.shares.reads import MAX_KEPT, KeptReads, ReadAhead, _hidden, d
 from ottla.log.errors import OffsetOutOfRange
 from ottla.log.index import AbortedTransaction
 from ottla.sharing.partition import SharePartition
-from ottla.sharing.values import FetchTurn, PersistedState, ShareSettings
+from ottla.sharing.values import DeliverySettings, FetchTurn, PersistedState
 from tests.support.log_batches import batch_of
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class TransactionalLog(FakeLog):
 
 def test_only_the_aborted_of_what_was_read_are_asked_for() -> None:
     log = TransactionalLog(one_chunk(10), 4)
-    machine = SharePartition(ShareSettings(), PersistedState(0, 0, ()))
+    machine = SharePartition(DeliverySettings(), PersistedState(0, 0, ()))
     deliver(
         cast("PartitionLog", log),
         ahead_of(log),

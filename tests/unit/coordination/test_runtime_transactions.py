@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.coordination.machine import Batch, Decision, Marker, Token, Transactional
-from ottla.coordination.runtime import CoordinatorRuntime, NotCoordinator, Refused
+from ottla.coordination.runtime import CoordinatorRuntime, NotCoordinator, RefusedByLog
 from ottla.wire.error_codes import ErrorCode
 from tests.support.clocks import ManualClock
 from tests.support.groups_log import MemoryLog, Pair
@@ -152,7 +152,7 @@ async def test_who_is_fenced_is_refused_alone(
     await runtime.submit_in(0, Marker(1, 5, 7, True), "1 commits")
     log.gate.clear()
     before = runtime.submit(0, "a")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedByLog) as refused:
         await runtime.submit_in(0, late, "1 b")
     assert refused.value.error_code == code
     log.gate.set()
@@ -174,7 +174,7 @@ async def test_a_producer_waits_until_the_log_knows_its_last_word() -> None:
     await some_turns()
     assert not late.done()
     log.gate.set()
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedByLog):
         await late
     assert await other == ["1 commits", "2 b"]
 

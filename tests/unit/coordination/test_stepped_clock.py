@@ -16,7 +16,7 @@ from ottla.coordination.groups.share_messages import ShareHeartbeat, ShareHeartb
 from ottla.coordination.share_state.messages import InitializeState, StateResponse
 from ottla.coordination.transactions.messages import TransactionState
 from ottla.sharing.partition import SharePartition
-from ottla.sharing.values import FetchTurn, LogBatch, PersistedState, ShareSettings
+from ottla.sharing.values import DeliverySettings, FetchTurn, LogBatch, PersistedState
 from tests.support.clocks import HOUR_MS
 from tests.support.groups_consumer import topics_image
 from tests.support.groups_driver import SESSION_MS, Driver
@@ -145,7 +145,7 @@ def test_old_share_state_is_written_again_on_time(step_ms: int) -> None:
 
 def test_share_locks_are_told_no_wall_time() -> None:
     """The share partition has one time, which its shell takes from the monotonic clock."""
-    partition = SharePartition(ShareSettings(lock_duration_ms=1000), PersistedState(1, 0, ()))
+    partition = SharePartition(DeliverySettings(lock_duration_ms=1000), PersistedState(1, 0, ()))
     partition.acquire(FetchTurn("a", 10, 10), 0, [LogBatch(0, 9, has_data=True)], 5)
     assert partition.next_deadline() == 1005
     assert partition.tick(1004) is None

@@ -7,24 +7,24 @@ import pytest
 from ottla.coordination.groups.config import GroupConfig
 from ottla.coordination.groups.keys import OffsetKey
 from ottla.coordination.groups.messages import (
+    ApplyMarker,
     DeleteGroup,
     DeleteGroupResponse,
     DescribeGroup,
     DescribeGroupResponse,
-    EndTransaction,
     FetchedOffset,
     ForgetOffsets,
     ForgetOffsetsResponse,
     JoinGroupResponse,
     ListGroups,
     ListGroupsResponse,
+    MarkerApplied,
     OffsetCommit,
     OffsetDelete,
     OffsetDeleteResponse,
     OffsetFetch,
     OffsetFetchResponse,
     OffsetToCommit,
-    TransactionEnded,
 )
 from ottla.coordination.groups.records import Record
 from ottla.coordination.machine import Marker, Transactional
@@ -59,7 +59,7 @@ def commit(
 
 
 def end(driver: Driver, producer: Transactional = P, *, commit: bool = True) -> None:
-    driver.ask(EndTransaction(Marker(*producer, 0, commit)), TransactionEnded)
+    driver.ask(ApplyMarker(Marker(*producer, 0, commit)), MarkerApplied)
 
 
 def offset(

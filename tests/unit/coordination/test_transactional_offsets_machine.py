@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ottla.coordination.groups.messages import (
+    ApplyMarker,
     DeleteGroup,
     DeleteGroupResponse,
-    EndTransaction,
     ForgetOffsets,
     ForgetOffsetsResponse,
+    MarkerApplied,
     OffsetCommit,
     OffsetDelete,
     OffsetDeleteResponse,
     OffsetFetch,
     OffsetFetchResponse,
     OffsetToCommit,
-    TransactionEnded,
 )
 from ottla.coordination.machine import Batch, Marker, Transactional
 from ottla.wire.error_codes import ErrorCode
@@ -115,7 +115,7 @@ class TransactionalOffsets(RuleBasedStateMachine):
     @rule(producer_id=producers, commit=st.booleans())
     def end(self, producer_id: int, commit: bool) -> None:
         marker = Marker(producer_id, 0, 0, commit)
-        self.driver.ask(EndTransaction(marker), TransactionEnded)
+        self.driver.ask(ApplyMarker(marker), MarkerApplied)
         for key, write in self.pending.pop(producer_id, {}).items():
             if commit and write.record > self.counts.get(key, Write(0, -1)).record:
                 self.counts[key] = write

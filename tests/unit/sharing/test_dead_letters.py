@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ottla.sharing.dead_letters import (
     DeadLetter,
-    Origin,
+    LetterOrigin,
     dead_letters,
     letter_batches,
     mourned,
@@ -16,7 +16,7 @@ from ottla.sharing.values import Archived, ArchiveReason
 from ottla.wire.batch import read_batch
 from ottla.wire.records import Record, iter_records
 
-ORIGIN = Origin("workers", "orders", 3)
+ORIGIN = LetterOrigin("workers", "orders", 3)
 
 
 def test_a_letter_carries_the_record_and_says_why_from_where_and_how_often() -> None:

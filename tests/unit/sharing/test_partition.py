@@ -15,12 +15,12 @@ from ottla.sharing.values import (
     Archived,
     ArchiveReason,
     BadPersistedState,
+    DeliverySettings,
     FetchTurn,
     LogBatch,
     PersistedState,
     RecordState,
     ShareError,
-    ShareSettings,
 )
 from ottla.wire.error_codes import ErrorCode
 from tests.support.sharing_model import Store
@@ -41,7 +41,7 @@ class Driver:
 
     def __init__(self, *log: LogBatch, start: int = 0, limit: int = 5, window: int = 2_000) -> None:
         self.log = list(log)
-        self.settings = ShareSettings(LOCK_MS, limit, window)
+        self.settings = DeliverySettings(LOCK_MS, limit, window)
         self.store = Store(start)
         self.partition = SharePartition(self.settings, PersistedState(7, start))
         self.now = 0
@@ -362,7 +362,7 @@ def test_41_renewing() -> None:
 def test_41_renewing_may_be_disabled() -> None:
     d = Driver(LogBatch(0, 9))
     d.fetch()
-    d.partition.settings = ShareSettings(renew_enabled=False)
+    d.partition.settings = DeliverySettings(renew_enabled=False)
     assert d.refused("a", (0, 4, RENEW)) is ErrorCode.INVALID_RECORD_STATE
 
 
@@ -452,7 +452,9 @@ def test_49_a_write_names_the_state_epoch_and_the_start_it_was_made_at() -> None
 
 
 def test_50_a_hole_in_what_was_persisted() -> None:
-    partition = SharePartition(ShareSettings(), PersistedState(0, 10, [(21, 30, ACKNOWLEDGED, 1)]))
+    partition = SharePartition(
+        DeliverySettings(), PersistedState(0, 10, [(21, 30, ACKNOWLEDGED, 1)])
+    )
     assert (partition.next_fetch_offset, partition.end_offset) == (10, 31)
     got = partition.acquire(FetchTurn("a", 500, 500), 10, [LogBatch(0, 40)], 0)
     assert ranges(got) == [(10, 20, 1), (31, 40, 1)]
@@ -475,12 +477,12 @@ def test_50_a_hole_in_what_was_persisted() -> None:
 )
 def test_what_cannot_be_loaded(batch: tuple[int, int, int, int]) -> None:
     with pytest.raises(BadPersistedState):
-        SharePartition(ShareSettings(), PersistedState(0, 10, [batch]))
+        SharePartition(DeliverySettings(), PersistedState(0, 10, [batch]))
 
 
 def test_batches_that_overlap_cannot_be_loaded() -> None:
     with pytest.raises(BadPersistedState):
-        SharePartition(ShareSettings(), PersistedState(0, 0, [(0, 5, 0, 1), (5, 6, 0, 1)]))
+        SharePartition(DeliverySettings(), PersistedState(0, 0, [(0, 5, 0, 1), (5, 6, 0, 1)]))
 
 
 def test_59_what_is_complete_out_of_order() -> None:
@@ -525,7 +527,7 @@ def test_a_lower_limit_applies_when_a_delivery_ends() -> None:
     for _ in range(3):
         d.fetch()
         d.wait()
-    d.partition.settings = ShareSettings(LOCK_MS, delivery_count_limit=2)
+    d.partition.settings = DeliverySettings(LOCK_MS, delivery_count_limit=2)
     assert d.fetch() == [(0, 0, 4)]
     assert states(d.ack("a", (0, 0, RELEASE))) == [(0, 0, ARCHIVED, 4)]
 

@@ -17,11 +17,11 @@ from ottla.sharing.values import (
     Ack,
     AcknowledgeType,
     AcquireMode,
+    DeliverySettings,
     FetchTurn,
     LogBatch,
     RecordState,
     ShareError,
-    ShareSettings,
 )
 from tests.support.sharing_model import ModelPartition, Store, offsets_of
 
@@ -37,7 +37,7 @@ LOCK_MS = 10
 class SharePartitionWalk(RuleBasedStateMachine):
     @initialize(limit=st.integers(1, 6), window=st.integers(1, 24))
     def begin(self, limit: int, window: int) -> None:
-        self.settings = ShareSettings(LOCK_MS, limit, window)
+        self.settings = DeliverySettings(LOCK_MS, limit, window)
         self.store = Store()
         self.log: list[LogBatch] = []
         self.log_start = 0

@@ -18,13 +18,13 @@ from ottla.broker.errors import ApiError
 from ottla.coordination.groups.config import ConsumerSettings, GroupConfig, ShareSettings
 from ottla.coordination.groups.coordinator import GroupCoordinator
 from ottla.coordination.groups.messages import (
-    EndTransaction,
+    ApplyMarker,
     ForgetOffsets,
     ForgetOffsetsResponse,
     ListGroups,
     ListGroupsResponse,
+    MarkerApplied,
     OffsetCommitResponse,
-    TransactionEnded,
 )
 from ottla.coordination.groups.share_effects import (
     DeleteShareState,
@@ -171,7 +171,7 @@ class GroupService:
         if partition.leader != self._cluster.node_id:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         try:
-            await self._service.ask_in(index, marker, EndTransaction(marker), TransactionEnded)
+            await self._service.ask_in(index, marker, ApplyMarker(marker), MarkerApplied)
         except ApiError as error:
             if error.code in _NOT_NOW:
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from error

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla.coordination.machine import Batch, Marker, Transactional
-from ottla.coordination.runtime import NotCoordinator, Refused
+from ottla.coordination.runtime import NotCoordinator, RefusedByLog
 from ottla.log.errors import LogError, StorageFailure
 from ottla.log.life import Life
 from ottla.log.producer_state import Origin
@@ -64,7 +64,7 @@ class InternalTopicLog:
             hosted = self._replayed[partition]
             hosted.log.check_coordinator(_built(Batch((), transaction), 0))
         except LogError as error:
-            raise Refused(error.code, str(error)) from error
+            raise RefusedByLog(error.code, str(error)) from error
 
     async def append(self, partition: int, batches: Sequence[Batch], now_ms: int) -> None:
         hosted = await self._hosting.partitions.open(self._topic, partition, write=True)

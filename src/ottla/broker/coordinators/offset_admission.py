@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.coordinators.admission import MAX_QUESTIONS, begin_verification, is_open
 from ottla.broker.errors import ApiError
-from ottla.coordination.runtime import Refused
+from ottla.coordination.runtime import RefusedByLog
 from ottla.coordination.transactions.messages import AddPartitions
 from ottla.wire.error_codes import ErrorCode
 
@@ -89,7 +89,7 @@ class OffsetAdmission:
         if self._verification is None or is_open(self._partition, self._producer):
             return
         if self._partition.verifications.get(producer_id) is not self._verification:
-            raise Refused(
+            raise RefusedByLog(
                 ErrorCode.INVALID_TXN_STATE,
                 f"the transaction of producer {producer_id} ended before its offsets came",
             )

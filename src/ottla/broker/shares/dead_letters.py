@@ -23,7 +23,7 @@ from ottla.broker.topics import ensure_topic
 from ottla.log.errors import LogError, StorageFailure
 from ottla.log.validate import validate_produce
 from ottla.metadata.config.values import resolve_topic_config
-from ottla.sharing.dead_letters import Origin, dead_letters, letter_batches
+from ottla.sharing.dead_letters import LetterOrigin, dead_letters, letter_batches
 from ottla.wire.batch import iter_batches
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.errors import BatchError
@@ -91,7 +91,7 @@ class DeadLetters:
         self, to: DeadLetterTopic, group: str, source: HostedPartition, archived: Sequence[Archived]
     ) -> None:
         """Returns when the letters are durable, or when there is nothing more to be tried."""
-        origin = Origin(group, source.topic, source.index)
+        origin = LetterOrigin(group, source.topic, source.index)
         for one in archived:
             first = one.first_offset
             try:

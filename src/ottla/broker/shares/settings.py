@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.metadata.config.values import resolve_group_config
-from ottla.sharing.values import ShareSettings
+from ottla.sharing.values import DeliverySettings
 
 if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster
@@ -32,7 +32,7 @@ class DeadLetterTopic(NamedTuple):
 class ShareGroupConfig(NamedTuple):
     """What fetching for a group looks at."""
 
-    settings: ShareSettings
+    settings: DeliverySettings
     reads_committed: bool
     reset: str
     dead_letters: DeadLetterTopic | None
@@ -64,7 +64,7 @@ def _resolve(image: MetadataImage, group: str, broker: BrokerConfig) -> ShareGro
     dead_letters = config.get_str("errors.deadletterqueue.topic.name")
     copy = config.get_bool("errors.deadletterqueue.copy.record.enable")
     return ShareGroupConfig(
-        ShareSettings(
+        DeliverySettings(
             lock_duration_ms=config.get_int("share.record.lock.duration.ms"),
             delivery_count_limit=config.get_int("share.delivery.count.limit"),
             max_record_locks=config.get_int("share.partition.max.record.locks"),

@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ottla.coordination.codec import MalformedRecord, Reader
 from ottla.coordination.groups.classic_state import ClassicGroup, ClassicMember, State, session
 from ottla.coordination.groups.messages import (
     DescribedMember,
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     )
     from ottla.coordination.groups.turn import Turn
     from ottla.coordination.machine import Token
-
-CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
@@ -290,21 +287,3 @@ def describe(group: ClassicGroup) -> DescribeGroupResponse:
             for member in group.members.values()
         ),
     )
-
-
-def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
-    """Topics the members read, or None when that cannot be known (then no offset expires)."""
-    if not group.members:
-        return frozenset()
-    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        return None
-    topics: set[str] = set()
-    for member in group.members.values():
-        for _, metadata in member.protocols:
-            reader = Reader(metadata, "consumer protocol subscription")
-            try:
-                reader.int16()
-                topics.update(reader.array(reader.string))
-            except MalformedRecord:
-                return None
-    return frozenset(topics)

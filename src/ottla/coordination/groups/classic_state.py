@@ -23,8 +23,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from ottla.coordination.codec import MalformedRecord, Reader
 from ottla.coordination.groups.keys import ClassicGroupKey
 from ottla.coordination.groups.messages import (
     JoinGroupResponse,
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from ottla.coordination.groups.config import GroupConfig
     from ottla.coordination.groups.turn import Turn
     from ottla.coordination.machine import Token
+
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 class State(StrEnum):
@@ -86,6 +90,8 @@ class ClassicMember:
 
 
 class ClassicGroup:
+    kind: Final = "classic"
+
     def __init__(self, group_id: str, config: GroupConfig) -> None:
         self.group_id = group_id
         self.config = config
@@ -244,6 +250,23 @@ class ClassicGroup:
             next(p.name for p in member.protocols if p.name in common) for member in members
         )
         return votes.most_common(1)[0][0]
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """Topics the members read, or None when that cannot be known (then no offset expires)."""
+        if not self.members:
+            return frozenset()
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        topics: set[str] = set()
+        for member in self.members.values():
+            for _, metadata in member.protocols:
+                reader = Reader(metadata, "consumer protocol subscription")
+                try:
+                    reader.int16()
+                    topics.update(reader.array(reader.string))
+                except MalformedRecord:
+                    return None
+        return frozenset(topics)
 
     # Rounds
 

@@ -52,6 +52,7 @@ from ottla.coordination.groups.records import (
     TargetMemberValue,
 )
 from ottla.coordination.groups.topics import TopicsImage, metadata_hash
+from ottla.coordination.machine import Refused
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -71,16 +72,8 @@ class InvalidRegularExpression(ValueError):
     """Raised by the matcher the broker supplies; the message goes to the client."""
 
 
-class Refused(Exception):
-    """A heartbeat that is turned down before it changed anything."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        super().__init__(error, message)
-        self.error = error
-        self.message = message
-
-    def response(self) -> ConsumerHeartbeatResponse:
-        return ConsumerHeartbeatResponse(self.error, self.message)
+def refused(refusal: Refused) -> ConsumerHeartbeatResponse:
+    return ConsumerHeartbeatResponse(refusal.error, refusal.message)
 
 
 def check_request(request: ConsumerHeartbeat) -> None:
@@ -172,7 +165,7 @@ def _refuse(group: ConsumerGroup, member_id: str, token: Token, turn: Turn) -> N
         refusal = Refused(ErrorCode.FENCED_MEMBER_EPOCH, "a later heartbeat has come")
     else:
         refusal = Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no member {member_id!r}")
-    turn.reply(token, refusal.response())
+    turn.reply(token, refused(refusal))
 
 
 def _must_tell(

@@ -12,7 +12,7 @@ one target that covers them all.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla.coordination.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Subscriber
 from ottla.coordination.groups.keys import (
@@ -80,7 +80,8 @@ def revocation(member_id: str) -> TimerKey:
 
 
 class ConsumerGroup:
-    protocol_type = "consumer"
+    kind: Final = "consumer"
+    protocol_type: Final = "consumer"
 
     def __init__(self, group_id: str, config: GroupConfig) -> None:
         self.group_id = group_id

@@ -9,7 +9,7 @@ refused. A share group stays one until it is deleted, and has no committed offse
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ottla.coordination.groups import classic, consumer
 from ottla.coordination.groups.classic_state import ClassicGroup, State
@@ -21,8 +21,8 @@ from ottla.coordination.groups.keys import (
     OffsetKey,
     ShareGroupKey,
 )
-from ottla.coordination.groups.kinds import KIND_NAMES, is_idle, read_topics
 from ottla.coordination.groups.messages import (
+    ApplyMarker,
     ConsumerHeartbeat,
     DeleteGroup,
     DeleteGroupResponse,
@@ -30,7 +30,6 @@ from ottla.coordination.groups.messages import (
     DescribeConsumerGroupResponse,
     DescribeGroup,
     DescribeGroupResponse,
-    EndTransaction,
     ForgetOffsets,
     Heartbeat,
     HeartbeatResponse,
@@ -53,6 +52,7 @@ from ottla.coordination.groups.share_group import ShareGroup
 from ottla.coordination.groups.share_messages import ForgetTopics
 from ottla.coordination.groups.share_requests import ShareRequests
 from ottla.coordination.groups.turn import Turn
+from ottla.coordination.machine import Refused
 from ottla.coordination.timers import Timers
 from ottla.wire.error_codes import ErrorCode
 
@@ -61,9 +61,11 @@ if TYPE_CHECKING:
 
     from ottla.clock import Now
     from ottla.coordination.groups.config import GroupConfig
-    from ottla.coordination.groups.kinds import Group
     from ottla.coordination.groups.messages import Request, Response
     from ottla.coordination.machine import Decision, Marker, Token
+
+Group: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup
+"""What shares a partition of `__consumer_offsets`."""
 
 _EXPIRY = ""
 """The coordinator's own deadline among those of its groups; no group has this id."""
@@ -72,6 +74,11 @@ MAX_EXPIRED_PER_TICK = 5_000
 """Tombstones of one sweep that go into one batch: some 300 kB, well under a batch's limit."""
 
 NEXT_SWEEP_MS = 10
+
+
+def is_idle(group: Group | None) -> bool:
+    """No members, and none on the way."""
+    return group is not None and group.timers.next_deadline() is None
 
 
 class GroupCoordinator:
@@ -124,7 +131,7 @@ class GroupCoordinator:
             apply = partial(self.apply, producer_id=request.transaction.producer_id)
         turn = Turn(now, apply)
         self._handlers[type(request)](request, token, turn)
-        if not isinstance(request, ListGroups | ForgetTopics | ForgetOffsets | EndTransaction):
+        if not isinstance(request, ListGroups | ForgetTopics | ForgetOffsets | ApplyMarker):
             self._settle(request.group_id)
         return turn.decision
 
@@ -261,8 +268,8 @@ class GroupCoordinator:
             consumer.check_request(request)
             group = self._group_to_heartbeat(request, turn)
             consumer.heartbeat(group, request, self._resolve, token, turn)
-        except consumer.Refused as refusal:
-            turn.reply(token, refusal.response())
+        except Refused as refusal:
+            turn.reply(token, consumer.refused(refusal))
 
     def _group_to_heartbeat(self, request: ConsumerHeartbeat, turn: Turn) -> ConsumerGroup:
         group = self.groups.get(request.group_id)
@@ -270,9 +277,7 @@ class GroupCoordinator:
             return group
         may_change = group is None or (isinstance(group, ClassicGroup) and is_idle(group))
         if request.member_epoch != consumer.JOIN or not may_change:
-            raise consumer.Refused(
-                ErrorCode.GROUP_ID_NOT_FOUND, f"no consumer group {request.group_id!r}"
-            )
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"no consumer group {request.group_id!r}")
         # A join that will be refused must not cost an empty classic group its record.
         consumer.match_regex(request, self._resolve)
         if group is not None:
@@ -302,7 +307,8 @@ class GroupCoordinator:
             since_ms = 0
             if isinstance(group, ClassicGroup) and not group.members:
                 since_ms = group.state_ms
-            self.offsets.expire(group_id, read_topics(group), since_ms, turn)
+            read = frozenset() if group is None else group.subscribed_topics()
+            self.offsets.expire(group_id, read, since_ms, turn)
             if not self.offsets.has(group_id) and is_idle(group):
                 self._emit_end(group_id, turn)
             if len(turn.decision.records) >= MAX_EXPIRED_PER_TICK:
@@ -337,7 +343,7 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if group is None:
             return ListedGroup(group_id, "", State.EMPTY, "classic")
-        return ListedGroup(group_id, group.protocol_type, group.state, KIND_NAMES[type(group)])
+        return ListedGroup(group_id, group.protocol_type, group.state, group.kind)
 
     def _delete(self, request: DeleteGroup, token: Token, turn: Turn) -> None:
         group = self.groups.get(request.group_id)

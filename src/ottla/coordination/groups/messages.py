@@ -219,14 +219,14 @@ class ForgetOffsetsResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class EndTransaction:
+class ApplyMarker:
     """What a producer has committed in its transaction, for any group, counts now or never."""
 
     marker: Marker
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionEnded:
+class MarkerApplied:
     pass
 
 
@@ -365,7 +365,7 @@ Request: TypeAlias = (
     | OffsetFetch
     | OffsetDelete
     | ForgetOffsets
-    | EndTransaction
+    | ApplyMarker
     | DescribeGroup
     | ListGroups
     | DeleteGroup
@@ -383,7 +383,7 @@ Response: TypeAlias = (
     | OffsetFetchResponse
     | OffsetDeleteResponse
     | ForgetOffsetsResponse
-    | TransactionEnded
+    | MarkerApplied
     | DescribeGroupResponse
     | ListGroupsResponse
     | DeleteGroupResponse

@@ -16,7 +16,7 @@ The group also keeps the books about its state at the share coordinator, see
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.coordination.groups.keys import (
     ShareCurrentAssignmentKey,
@@ -66,7 +66,8 @@ class Attempt(NamedTuple):
 
 
 class ShareGroup:
-    protocol_type = "share"
+    kind: Final = "share"
+    protocol_type: Final = "share"
 
     def __init__(self, group_id: str, config: GroupConfig) -> None:
         self.group_id = group_id

@@ -30,6 +30,7 @@ from ottla.coordination.groups.share_messages import (
     ShareMember,
 )
 from ottla.coordination.groups.share_records import ShareCurrentAssignmentValue, ShareMemberValue
+from ottla.coordination.machine import Refused
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -46,16 +47,8 @@ MAX_MEMBER_ID_LENGTH = 36
 """A UUID in its longest form; the id is kept in memory and repeated in every record."""
 
 
-class Refused(Exception):
-    """A heartbeat that is turned down before it changed anything."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        super().__init__(error, message)
-        self.error = error
-        self.message = message
-
-    def response(self) -> ShareHeartbeatResponse:
-        return ShareHeartbeatResponse(self.error, self.message)
+def refused(refusal: Refused) -> ShareHeartbeatResponse:
+    return ShareHeartbeatResponse(refusal.error, refusal.message)
 
 
 def check_request(request: ShareHeartbeat, *, may_be_nameless: bool) -> None:

@@ -35,6 +35,7 @@ from ottla.coordination.groups.share_messages import (
     ShareHeartbeat,
     SharePartition,
 )
+from ottla.coordination.machine import Refused
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ class ShareRequests:
     def _heartbeat(self, request: ShareHeartbeat, token: Token, turn: Turn) -> None:
         try:
             response = membership.heartbeat(self._group_to_heartbeat(request), request, turn)
-        except membership.Refused as refusal:
-            response = refusal.response()
+        except Refused as refusal:
+            response = membership.refused(refusal)
         turn.reply(token, response)
 
     def _group_to_heartbeat(self, request: ShareHeartbeat) -> ShareGroup:
@@ -105,9 +106,7 @@ class ShareRequests:
         if group is not None:
             return group
         if request.member_epoch != membership.JOIN or self._is_taken(request.group_id):
-            raise membership.Refused(
-                ErrorCode.GROUP_ID_NOT_FOUND, f"no share group {request.group_id!r}"
-            )
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"no share group {request.group_id!r}")
         return self._make(request.group_id)
 
     def _describe(self, request: DescribeShareGroup, token: Token, turn: Turn) -> None:

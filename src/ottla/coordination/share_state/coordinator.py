@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
 
-from ottla.coordination.machine import Decision
+from ottla.coordination.machine import Decision, Refused
 from ottla.coordination.share_state.batches import NO_OFFSET, combine, is_valid
 from ottla.coordination.share_state.messages import (
     NO_EPOCH,
@@ -75,15 +75,6 @@ class ShareState(NamedTuple):
     """Since that snapshot."""
     leader_fence: int = NO_EPOCH
     """The highest leader epoch ever stored; Initialize does not lower it."""
-
-
-class Refused(Exception):
-    """A request that changes nothing."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        super().__init__(error, message)
-        self.error = error
-        self.message = message
 
 
 def fold(snapshot: Snapshot, update: Update) -> Snapshot:

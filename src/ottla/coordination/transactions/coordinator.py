@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ottla.coordination.machine import Decision
+from ottla.coordination.machine import Decision, Refused
 from ottla.coordination.timers import Timers
 from ottla.coordination.transactions.messages import (
     NO_PRODUCER_ID,
@@ -87,14 +87,6 @@ class TransactionConfig:
     """transaction.max.timeout.ms"""
     id_expiration_ms: int = 604_800_000
     """transactional.id.expiration.ms"""
-
-
-class Refused(Exception):
-    """A request that changes nothing."""
-
-    def __init__(self, error: ErrorCode) -> None:
-        super().__init__(error)
-        self.error = error
 
 
 class TransactionCoordinator:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from ottla.coordination.groups import classic, consumer
 from ottla.coordination.groups.classic_state import ClassicGroup
 from ottla.coordination.groups.consumer_state import ConsumerGroup
-from ottla.coordination.groups.kinds import read_topics
 from ottla.coordination.groups.messages import (
-    EndTransaction,
+    ApplyMarker,
     ForgetOffsets,
     ForgetOffsetsResponse,
+    MarkerApplied,
     OffsetCommit,
     OffsetCommitResponse,
     OffsetDelete,
@@ -25,7 +25,6 @@ from ottla.coordination.groups.messages import (
     OffsetFetch,
     OffsetFetchResponse,
     PartitionResult,
-    TransactionEnded,
 )
 from ottla.coordination.groups.share_group import ShareGroup
 from ottla.wire.error_codes import ErrorCode
@@ -33,7 +32,7 @@ from ottla.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ottla.coordination.groups.kinds import Group
+    from ottla.coordination.groups.coordinator import Group
     from ottla.coordination.groups.offsets.offsets import Offsets
     from ottla.coordination.groups.turn import Turn
     from ottla.coordination.machine import Token
@@ -50,7 +49,7 @@ class OffsetRequests:
             OffsetFetch: self._offset_fetch,
             OffsetDelete: self._offset_delete,
             ForgetOffsets: self._forget_offsets,
-            EndTransaction: self._end_transaction,
+            ApplyMarker: self._apply_marker,
         }
 
     def _offset_commit(self, request: OffsetCommit, token: Token, turn: Turn) -> None:
@@ -96,7 +95,7 @@ class OffsetRequests:
         if isinstance(group, ShareGroup) or not (group or self._offsets.has(request.group_id)):
             turn.reply(token, OffsetDeleteResponse(ErrorCode.GROUP_ID_NOT_FOUND))
             return
-        read = read_topics(group)
+        read = frozenset() if group is None else group.subscribed_topics()
         if read is None:
             turn.reply(token, OffsetDeleteResponse(ErrorCode.NON_EMPTY_GROUP))
             return
@@ -114,8 +113,8 @@ class OffsetRequests:
         self._offsets.delete_topics(request.topics, turn)
         turn.reply(token, ForgetOffsetsResponse())
 
-    def _end_transaction(self, request: EndTransaction, token: Token, turn: Turn) -> None:
+    def _apply_marker(self, request: ApplyMarker, token: Token, turn: Turn) -> None:
         """The marker itself is the runtime's to write."""
         marker = request.marker
         self._offsets.end_transaction(marker.producer_id, commit=marker.commit)
-        turn.reply(token, TransactionEnded())
+        turn.reply(token, MarkerApplied())
