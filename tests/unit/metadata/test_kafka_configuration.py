@@ -88,7 +88,7 @@ def test_all_unknown_keys_are_told_at_once(tmp_path: Path) -> None:
     text = str(refused.value)
     assert "num.io.threads (the nearest" in text
     assert "num.partitions (the nearest" in text
-    assert "'colour' in --set (expected a known key)" in text
+    assert "'colour' in --set: expected a known key" in text
     assert "process.roles" not in text
 
 

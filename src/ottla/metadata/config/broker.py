@@ -129,8 +129,8 @@ def _check_keys(sources: Iterable[tuple[str, Mapping[str, str]]]) -> None:
     if len(wrong) == 1:
         raise wrong[0]
     if wrong:
-        found = "; ".join(f"{one.got} in {one.where} (expected {one.expected})" for one in wrong)
-        raise UnknownConfig("known keys", found, "the configuration")
+        found = "; ".join(f"{one.got} in {one.where}: expected {one.expected}" for one in wrong)
+        raise UnknownConfig("known keys", f"{len(wrong)} others: {found}", "the configuration")
 
 
 def _check_together(config: BrokerConfig) -> None:
