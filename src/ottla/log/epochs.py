@@ -28,6 +28,10 @@ class LeaderEpochs:
     def latest(self) -> int:
         return self.entries[-1][0] if self.entries else -1
 
+    def began_before(self, offset: int) -> bool:
+        """Whether any epoch starts below an offset."""
+        return bool(self.entries) and self.entries[0][1] < offset
+
     def assign(self, epoch: int, start_offset: int) -> None:
         """Records from `start_offset` on are of `epoch`; only a newer epoch adds anything."""
         if epoch > self.latest:

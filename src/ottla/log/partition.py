@@ -121,6 +121,7 @@ class PartitionLog:
         self.epochs = loaded.epochs
         self._last_abort = max(segment.aborted.last_marker for segment in self._segments)
         self.log_end_offset = self._active.next_offset
+        self.size_bytes = sum(segment.size for segment in self._segments)
         # The oldest part of a tiered log is in the remote tier alone.
         first = 0 if config.remote_storage_enable else self._segments[0].base_offset
         self.log_start_offset = min(max(log_start_offset, first), self.log_end_offset)
@@ -158,8 +159,7 @@ class PartitionLog:
         """
         storage = storage or OsStorage()
         try:
-            storage.mkdir(directory)
-            files = Directory(storage, directory)
+            files = _opened(storage, directory)
             loaded = LogLoader(
                 files,
                 config,
@@ -207,10 +207,6 @@ class PartitionLog:
     def local_start_offset(self) -> int:
         """The first offset that can be read here."""
         return max(self.log_start_offset, self._segments[0].base_offset)
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size for segment in self._segments)
 
     @property
     def unflushed(self) -> int:
@@ -332,6 +328,7 @@ class PartitionLog:
         for chunk, base, last, timestamp in staged:
             segment.add(len(chunk), last, timestamp)
             self._tail.add(base, chunk)
+            self.size_bytes += len(chunk)
         self.log_end_offset = staged[-1].last_offset + 1
 
     def _roll(self, now_ms: int) -> None:
@@ -479,6 +476,7 @@ class PartitionLog:
             count = expired_segments(
                 self._segments,
                 self.config,
+                total=self.size_bytes,
                 now_ms=now_ms,
                 log_start_offset=self.log_start_offset,
                 high_watermark=self.high_watermark,
@@ -499,6 +497,7 @@ class PartitionLog:
         self._require_usable()
         gone = self._segments[: min(count, len(self._segments) - 1)]
         self._segments = self._segments[len(gone) :]
+        self.size_bytes -= sum(segment.size for segment in gone)
         try:
             for segment in gone:
                 self._bin.discard(segment, now_ms, self.config.file_delete_delay_ms)
@@ -557,6 +556,7 @@ class PartitionLog:
         except OSError as error:
             raise self._fail(error) from error
         self._segments = (*self._segments[:first], new, *self._segments[last:])
+        self.size_bytes += new.size - sum(segment.size for segment in compacted.old)
         self._tail.drop_below(new.next_offset)
         self._directory_changes += 1
         return True
@@ -583,20 +583,24 @@ class PartitionLog:
         with self.lease(), self._flushing:
             return self._flush()
 
-    def _flush(self) -> int:
+    def _flush(self, *, closing: bool = False) -> int:
         end = self.log_end_offset
         changes = self._directory_changes
         segments = self._segments
+        epochs = self.epochs
+        exchanged = False
         try:
-            if self.epochs.dirty:
-                self.epochs.dirty = False
-                self.storage.replace_file(self._files / EPOCHS_FILE, self.epochs.encode())
+            # After a crash the active segment is walked, and tells its epochs by itself.
+            if epochs.dirty and (closing or epochs.began_before(segments[-1].base_offset)):
+                epochs.dirty = False
+                self.storage.exchange_file(self._files / EPOCHS_FILE, epochs.encode())
+                exchanged = True
             for segment in reversed(segments):
                 if segment.next_offset <= self.recovery_point:
                     break
                 segment.sync()
             self._files.sync_files()
-            if changes != self._directory_synced:
+            if exchanged or changes != self._directory_synced:
                 self.storage.fsync_dir(self._files)
                 self._directory_synced = changes
         except OSError as error:
@@ -648,12 +652,11 @@ class PartitionLog:
             if not self._active.size:
                 # The snapshot that is here already speaks for the segment before.
                 sums = self._sums_at(self.log_end_offset)
-            snapshot = self._snapshot(self.log_end_offset)
-            self.storage.replace_file(snapshot, self._producers.encode(sums))
+            self._files.put(self._snapshot(self.log_end_offset), self._producers.encode(sums))
         except OSError as error:
             raise self._fail(error) from error
         self._directory_changes += 1
-        self._flush()
+        self._flush(closing=True)
 
     # Failing
 
@@ -672,6 +675,14 @@ class PartitionLog:
         self._failure = self._failure or error
         self._usable = False
         return StorageFailure(f"log {self.directory.name} went offline: {error}")
+
+
+def _opened(storage: Storage, path: Path) -> Directory:
+    try:
+        return Directory(storage, path)
+    except FileNotFoundError:
+        storage.mkdir(path)
+        return Directory(storage, path)
 
 
 def _stamped(batch: RecordBatch, now_ms: int) -> RecordBatch:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections import deque
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -101,6 +101,9 @@ class _Ended(NamedTuple):
     marker_offset: int
 
 
+_by_marker = attrgetter("marker_offset")
+
+
 class ProducerStates:
     """All producers of one partition, least recently active first."""
 
@@ -108,7 +111,7 @@ class ProducerStates:
         self._max_producers = max_producers
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}  # first offset of each open transaction -> producer id
-        self._ended: deque[_Ended] = deque()  # by marker; gone once that is committed
+        self._ended: list[_Ended] = []  # by marker; gone once that is committed
 
     def __iter__(self) -> Iterator[Producer]:
         return iter(self._producers.values())
@@ -248,9 +251,8 @@ class ProducerStates:
 
     def committed(self, high_watermark: int) -> None:
         """Forget the ends of transactions that every reader may see now."""
-        ended = self._ended
-        while ended and ended[0].marker_offset < high_watermark:
-            ended.popleft()
+        if self._ended and self._ended[0].marker_offset < high_watermark:
+            del self._ended[: bisect_left(self._ended, high_watermark, key=_by_marker)]
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Start of the first transaction that is open, or ended only past the high watermark."""

@@ -22,6 +22,7 @@ from ottla.log.epochs import LeaderEpochs
 from ottla.log.index import AbortedIndex
 from ottla.log.producer_state import CorruptSnapshot, ProducerStates, snapshot_sums
 from ottla.log.segment import (
+    INDEX_SUFFIXES,
     LOG,
     SEGMENT_SUFFIXES,
     SNAPSHOT,
@@ -76,6 +77,7 @@ class LogLoader:
         self._clean = clean
         self._recovery_point = recovery_point
         self._log_start_offset = log_start_offset
+        self._names = set(self._storage.listdir(directory))
         self._recovered: set[int] = set()  # walked: all that is known of them comes from the walk
         self._unknown: set[int] = set()  # those, and others whose aborted transactions are lost
 
@@ -83,16 +85,13 @@ class LogLoader:
         self._finish_swaps()
         self._drop_leftovers()
         segments = self._load_segments()
-        end = segments[-1].next_offset
         epochs = self._load_epochs()
-        epochs.truncate_end(end)
+        # The epochs of walked segments come from their batches: those on disk may be older.
+        epochs.truncate_end(min([segments[-1].next_offset, *self._recovered]))
         producers = self._replay(segments, epochs)
         return LoadedLog(tuple(segments), producers, epochs)
 
     # Leftovers
-
-    def _names(self) -> list[str]:
-        return self._storage.listdir(self._directory)
 
     def _entry(self, base: int, suffix: str) -> Entry:
         return self._directory / segment_name(base, suffix)
@@ -100,7 +99,7 @@ class LogLoader:
     def _bases(self, suffix: str) -> list[int]:
         return sorted(
             int(name.removesuffix(suffix))
-            for name in self._names()
+            for name in self._names
             if name.endswith(suffix) and name.removesuffix(suffix).isdecimal()
         )
 
@@ -113,6 +112,8 @@ class LogLoader:
             for old in (base, *replaced):  # of the first one only indexes may be left
                 self._unlink_segment(old)
             self._storage.rename(swap, self._entry(base, LOG))
+            self._names.discard(swap.name)
+            self._names.add(segment_name(base, LOG))
             self._storage.fsync_dir(self._directory)
 
     def _swap_end(self, base: int) -> int:
@@ -125,18 +126,23 @@ class LogLoader:
         return end
 
     def _drop_leftovers(self) -> None:
-        for name in self._names():
+        for name in sorted(self._names):
             if name.endswith(_LEFTOVERS):
-                self._storage.unlink(self._directory / name)
+                self._unlink(self._directory / name)
         logs = set(self._bases(LOG))
-        for kind in SEGMENT_SUFFIXES:
+        for kind in INDEX_SUFFIXES:
             for base in self._bases(kind):
                 if base not in logs:
-                    self._storage.unlink(self._entry(base, kind))
+                    self._unlink(self._entry(base, kind))
 
     def _unlink_segment(self, base: int) -> None:
         for kind in SEGMENT_SUFFIXES:
-            self._storage.unlink(self._entry(base, kind))
+            self._unlink(self._entry(base, kind))
+
+    def _unlink(self, entry: Entry) -> None:
+        if entry.name in self._names:
+            self._storage.unlink(entry)
+            self._names.discard(entry.name)
 
     # Segments
 
@@ -175,7 +181,7 @@ class LogLoader:
                 return True
         self._recovered.add(segment.base_offset)
         self._unknown.add(segment.base_offset)
-        self._storage.unlink(segment.path(TXN_INDEX))
+        self._unlink(segment.path(TXN_INDEX))
         whole = recover_segment(segment)
         if next_base is None:
             return whole
@@ -223,7 +229,7 @@ class LogLoader:
         keep = {segment.base_offset for segment in segments} | {start}
         for base in self._bases(SNAPSHOT):
             if base > newest or base not in keep:
-                self._storage.unlink(self._entry(base, SNAPSHOT))
+                self._unlink(self._entry(base, SNAPSHOT))
         rebuild_epochs = not epochs.entries
         before: Segment | None = None
         for segment in segments:
@@ -246,7 +252,7 @@ class LogLoader:
                 try:
                     return base, ProducerStates.decode(self._storage.read_file(path))
                 except CorruptSnapshot:
-                    self._storage.unlink(path)
+                    self._unlink(path)
         return log_base, ProducerStates()
 
     def _replay_segment(

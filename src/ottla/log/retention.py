@@ -23,12 +23,12 @@ def expired_segments(
     segments: tuple[Segment, ...],
     config: LogConfig,
     *,
+    total: int,
     now_ms: int,
     log_start_offset: int,
     high_watermark: int,
 ) -> int:
-    """How many segments may go, counted from the oldest."""
-    total = sum(segment.size for segment in segments)
+    """How many segments may go, counted from the oldest; all of them have `total` bytes."""
     for count, segment in enumerate(segments):
         is_active = count + 1 == len(segments)
         if segment.next_offset > high_watermark or (is_active and segment.size == 0):
@@ -66,11 +66,14 @@ class SegmentBin:
 
     def __init__(self) -> None:
         self._discarded: list[_Discarded] = []
+        self._last_ms = 0
 
     def discard(self, segment: Segment, now_ms: int, delay_ms: int) -> None:
         """Rename the files out of the log's sight."""
         segment.rename(DELETED)
-        self._discarded.append(_Discarded(segment, now_ms + delay_ms))
+        # In the order of their time, also when the setting or the clock went back.
+        self._last_ms = max(self._last_ms, now_ms + delay_ms)
+        self._discarded.append(_Discarded(segment, self._last_ms))
 
     def clear(self) -> None:
         """Let go of the files; what is left on disk goes when the log is opened again."""
@@ -78,8 +81,9 @@ class SegmentBin:
 
     def purge(self, now_ms: int) -> int:
         """Unlink what has waited long enough; how many segments that was. Blocks."""
-        due = [entry for entry in self._discarded if entry.purge_at_ms <= now_ms]
-        for entry in due:
-            entry.segment.unlink()
-            self._discarded.remove(entry)
-        return len(due)
+        purged = 0
+        while self._discarded and self._discarded[0].purge_at_ms <= now_ms:
+            self._discarded[0].segment.unlink()
+            del self._discarded[0]
+            purged += 1
+        return purged

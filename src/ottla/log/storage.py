@@ -24,6 +24,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MAX_IOVECS: Final = 1024  # IOV_MAX on Linux and macOS: more buffers in one call give EINVAL
 TMP_SUFFIX: Final = ".tmp"
+GROWTH_CHUNK: Final = 1 << 16  # of a file that grows while it is read
 
 
 class File:
@@ -62,21 +63,25 @@ class Directory:
         self.fd = -1
         self.storage = storage
         self.path = path
-        self.unsynced: set[str] = set()
+        self.unsynced: dict[str, None] = {}
         self.fd = storage.open_directory(path)
 
     def __truediv__(self, name: str) -> Entry:
         return Entry(self, name)
 
     def put(self, entry: Entry, data: bytes) -> None:
-        """Make or overwrite a file; the next `sync_files` makes its content durable."""
+        """Make or overwrite a file; the next `sync_files` makes its content durable.
+
+        An empty one has no content: its name is made durable by a sync of the directory.
+        """
         self.storage.write_file(entry, data)
-        self.unsynced.add(entry.name)
+        if data:
+            self.unsynced[entry.name] = None
 
     def sync_files(self) -> None:
         """Make the content of every file that was put here durable. Blocks."""
         while self.unsynced:
-            self.storage.sync_file(self / self.unsynced.pop())
+            self.storage.sync_file(self / self.unsynced.popitem()[0])
 
     def close(self) -> None:
         fd, self.fd = self.fd, -1
@@ -188,11 +193,15 @@ class Storage(ABC):
 
     def replace_file(self, path: Path | Entry, data: bytes) -> None:
         """After a crash the file holds the old content or the new, never a mix. Blocks on fsync."""
+        self.exchange_file(path, data)
+        self.fsync_dir(path.parent)
+
+    def exchange_file(self, path: Path | Entry, data: bytes) -> None:
+        """Like `replace_file`, but it is durable only after a sync of the directory."""
         temporary = path.with_name(path.name + TMP_SUFFIX)
         self.write_file(temporary, data)
         self.sync_file(temporary)
         self.rename(temporary, path)
-        self.fsync_dir(path.parent)
 
 
 def _skip(chunks: Sequence[Buffer], count: int) -> list[Buffer]:
@@ -266,8 +275,15 @@ class OsStorage(Storage):
     def read_file(self, path: Path | Entry) -> bytes:
         name, within = _located(path)
         fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=within)
-        with open(fd, "rb", buffering=0) as file:  # noqa: PTH123
-            return file.read()
+        try:
+            size = os.fstat(fd).st_size
+            parts = [os.read(fd, size + 1)]
+            while sum(map(len, parts)) > size:  # it has grown since
+                size += GROWTH_CHUNK
+                parts.append(os.read(fd, GROWTH_CHUNK))
+            return b"".join(parts)
+        finally:
+            os.close(fd)
 
     def mtime_ms(self, path: Path | Entry) -> int:
         name, within = _located(path)

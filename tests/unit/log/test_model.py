@@ -183,6 +183,9 @@ class LogModel(RuleBasedStateMachine):
         assert (self.log.log_start_offset, self.log.log_end_offset) == (self.log_start, self.end)
         expected = [b.data for b in self.batches if b.last_offset >= self.log_start]
         assert read_all(self.log) == b"".join(expected)
+        for batch in self.batches:
+            if batch.base_offset >= self.log_start:
+                assert self.log.epochs.epoch_at(batch.base_offset) == batch.partition_leader_epoch
         bases = [segment.base_offset for segment in self.log.segments]
         assert bases == sorted(set(bases))
         assert self.log.size_bytes == sum(b.size for b in self.batches if b.base_offset >= bases[0])

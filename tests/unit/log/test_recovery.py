@@ -279,6 +279,19 @@ def test_lost_and_damaged_indexes_are_rebuilt_equal(
     assert [s.max_timestamp for s in again.segments] == [s.max_timestamp for s in filled.segments]
 
 
+def test_epochs_that_no_batch_has_do_not_outlive_a_crash(
+    storage: MemoryStorage, filled: PartitionLog
+) -> None:
+    """Those of the active segment are not written with every flush; its batches have them."""
+    filled.flush()
+    (_, start), *_ = filled.epochs.entries[-1:]
+    name = HOME / EPOCHS_FILE
+    stale = f"0\n2\n0 {filled.epochs.entries[0][1]}\n7 {start + 1}\n"
+    left = storage.crash(Survival.EVERYTHING)
+    left.write_file(name, stale.encode())
+    assert open_log(left).epochs.entries == filled.epochs.entries
+
+
 @pytest.mark.parametrize("damage", [None, b"", b"nonsense\n", b"0\n7\n0 0\n", b"1\n1\n0 0\n"])
 def test_lost_and_damaged_epochs_are_rebuilt(
     storage: MemoryStorage, filled: PartitionLog, damage: bytes | None
