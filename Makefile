@@ -60,7 +60,7 @@ bench: install
 	$(BIN)/python -m benchmarks
 
 soak: install
-	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q
+	OTTLA_TEST_LOOP_MONITOR=1 HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q
 
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

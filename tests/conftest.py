@@ -8,14 +8,27 @@
 - `long`: takes many seconds (kill runs, exhaustive searches, whole programs). Set by the test.
 - Property tests draw the same examples in each run, except in `make soak`: a seed that fails there
   becomes an `@example`.
+- `watch_loop` watches an event loop and fails the test if it stands still. With
+  OTTLA_TEST_LOOP_MONITOR=1, as in `make soak`, every node that a test starts is watched.
 - On CI a test that skips fails the run: what tests need is installed by the project's own files.
 """
 
+from __future__ import annotations
+
+import asyncio
 import os
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support import loop_monitor
+from tests.support.loop_monitor import LoopMonitor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 HERE = Path(__file__).parent
@@ -32,6 +45,40 @@ settings.register_profile(
 settings.load_profile("soak" if SOAK else "ci")
 
 pytest_plugins = ["tests.services"]
+
+
+@pytest.fixture
+def watch_loop() -> Iterator[Callable[[asyncio.AbstractEventLoop], None]]:
+    """Called with a running loop: the test fails if the loop stands still from then on."""
+    monitors: list[LoopMonitor] = []
+
+    def watch(loop: asyncio.AbstractEventLoop) -> None:
+        if loop_monitor.is_possible:
+            monitors.append(LoopMonitor(loop))
+            loop.call_soon_threadsafe(monitors[-1].start)
+
+    yield watch
+    with ExitStack() as stack:
+        for monitor in monitors:
+            monitor.stop()
+            stack.callback(monitor.check)
+
+
+@pytest.fixture(autouse=loop_monitor.is_wanted)
+def watch_nodes(
+    watch_loop: Callable[[asyncio.AbstractEventLoop], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every node that the test starts is watched from the moment in which it serves."""
+    from ottla.broker.running.node import Node
+
+    start = Node.start
+
+    async def watched(*args: Any, **options: Any) -> Node:
+        node = await start(*args, **options)
+        watch_loop(asyncio.get_running_loop())
+        return node
+
+    monkeypatch.setattr(Node, "start", watched)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses

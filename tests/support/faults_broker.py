@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.running.run import run_broker
 from ottla.metadata.config.broker import load_broker_config
+from tests.support import loop_monitor
+from tests.support.loop_monitor import LoopMonitor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -177,8 +179,13 @@ class BrokerProcess:
 
 def main(data_dir: str, *sets: str) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    monitors: list[LoopMonitor] = []
 
     def ready(node: Node) -> None:
+        if loop_monitor.is_wanted and loop_monitor.is_possible:
+            monitors.append(LoopMonitor(asyncio.get_running_loop()))
+            monitors[0].start()
+
         def tell() -> None:
             counted = {
                 "tasks": len(asyncio.all_tasks()),
@@ -197,6 +204,12 @@ def main(data_dir: str, *sets: str) -> None:
         print(f"{READY}{host}:{port}", flush=True)
 
     run_broker(load_broker_config(sets=sets), Path(data_dir) if data_dir else None, ready)
+    for monitor in monitors:
+        monitor.stop()
+        for stall in monitor.stalls:
+            print(stall, file=sys.stderr)
+        if monitor.stalls:
+            sys.exit(loop_monitor.EXIT_STALLED)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,99 @@
+"""The monitor of event loops names what stands still, and does not blame a busy machine."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from ottla.broker.running.node import Node
+from ottla.broker.topics import create_topic
+from ottla.metadata.config.broker import load_broker_config
+from tests.support import loop_monitor
+from tests.support.loop_monitor import LIMIT_SECONDS, LoopMonitor, LoopStalled, Usage, blame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(not loop_monitor.is_possible, reason="no schedstat on this system")
+LONG: Final = 6 * LIMIT_SECONDS
+
+
+def a_planted_sleep() -> None:
+    time.sleep(LONG)
+
+
+def a_planted_computation() -> None:
+    end = time.thread_time() + LONG
+    while time.thread_time() < end:
+        pass
+
+
+async def watched(work: Callable[[], object], *, in_thread: bool = False) -> LoopMonitor:
+    """Do it in the loop's thread or in another one, with the loop watched."""
+    monitor = LoopMonitor(asyncio.get_running_loop())
+    monitor.start()
+    if in_thread:
+        await asyncio.to_thread(work)
+    else:
+        await asyncio.sleep(0.02)
+        work()
+        await asyncio.sleep(0.02)
+    monitor.stop()
+    return monitor
+
+
+@pytest.mark.parametrize("plant", [a_planted_sleep, a_planted_computation])
+async def test_the_culprit_is_named(plant: Callable[[], None]) -> None:
+    monitor = await watched(plant)
+    with pytest.raises(LoopStalled, match=plant.__name__):
+        monitor.check()
+
+
+async def test_a_lock_that_another_thread_holds_is_named() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+
+    def wait_for_the_lock() -> None:
+        threading.Timer(LONG, lock.release).start()
+        lock.acquire()
+
+    with pytest.raises(LoopStalled, match="wait_for_the_lock"):
+        (await watched(wait_for_the_lock)).check()
+
+
+@pytest.mark.parametrize("work", [a_planted_sleep, a_planted_computation])
+async def test_other_threads_are_not_blamed(work: Callable[[], None]) -> None:
+    """One that computes takes the interpreter's lock away from the loop for a while."""
+    (await watched(work, in_thread=True)).check()
+
+
+@pytest.mark.parametrize(
+    ("spent", "blamed"),
+    [
+        pytest.param(Usage(0.2, 0.2, 0, 0, 0), 0.2, id="it computed"),
+        pytest.param(Usage(0.2, 0, 0, 0, 0), 0.2, id="it waited"),
+        pytest.param(Usage(0.2, 0.01, 0.19, 0, 0), 0.01, id="it had no processor"),
+        pytest.param(Usage(0.2, 0.01, 0, 0.19, 0), 0.01, id="others had the interpreter"),
+        pytest.param(Usage(0.2, 0.01, 0, 0.4, 0), 0.01, id="others used two processors"),
+        pytest.param(Usage(0.2, 0.01, 0, 0, 0.3), 0.01, id="the machine had no processor"),
+        pytest.param(Usage(0.2, 0.05, 0.05, 0.02, 0), 0.13, id="some of each"),
+    ],
+)
+def test_what_counts(spent: Usage, blamed: float) -> None:
+    assert blame(Usage(0, 0, 0, 0, 0), spent) == pytest.approx(blamed)
+
+
+async def test_a_node_that_starts_and_serves_keeps_its_beat(
+    tmp_path: Path, watch_loop: Callable[[asyncio.AbstractEventLoop], None]
+) -> None:
+    config = load_broker_config(sets=["listeners=PLAINTEXT://127.0.0.1:0"])
+    node = await Node.start(config, tmp_path, ephemeral=True)
+    watch_loop(asyncio.get_running_loop())
+    await create_topic(node.cluster, "orders", partitions=100)
+    await asyncio.sleep(0)
+    await node.stop()
