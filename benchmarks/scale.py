@@ -24,6 +24,7 @@ from confluent_kafka.cimpl import NewTopic
 from benchmarks._harness import Row, part, report, skipped
 from benchmarks._ottla import OttlaProcess
 from benchmarks._peers import apache_kafka, why_no_jvm
+from benchmarks._scale_groups import group_row
 from benchmarks._scale_probe import Probe
 from benchmarks._scale_segments import build_segments, segment_files
 from benchmarks._scale_sessions import session_row
@@ -54,6 +55,7 @@ def main() -> None:
     rows += part("ten thousand partitions", many_rows)
     rows += part("retention", retention_rows)
     rows += part("fetch session", lambda: [session_row()])
+    rows += part("consumer group", lambda: [group_row()])
     rows += part("crowd", lambda: [crowd_row()])
     report("scale: thousands of everything", rows, ("confluent-kafka", "uvloop"))
 

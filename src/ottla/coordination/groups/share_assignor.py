@@ -55,7 +55,8 @@ def _assign(
     members: Mapping[str, ShareReader], readers: Sequence[str], read: Sequence[TopicPartition]
 ) -> _Shares:
     """Equal readers of some partitions."""
-    shares: _Shares = {m: set(members[m].current.intersection(read)) for m in readers}
+    known = frozenset(read)
+    shares: _Shares = {m: set(members[m].current & known) for m in readers}
     if not readers or not read:
         return shares
     sharing = -(-len(readers) // len(read))
