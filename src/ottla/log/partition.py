@@ -113,7 +113,7 @@ class PartitionLog:
     ) -> None:
         self.storage = directory.storage
         self.directory = directory.path
-        self._files = directory
+        self.files = directory  # for those who hold a lease; the path may be another log's by now
         self.config = config
         self._segments = loaded.segments
         self._active = loaded.segments[-1]
@@ -335,8 +335,8 @@ class PartitionLog:
         """Begin a new segment at the end. Nothing is synced here; the next flush does that."""
         sums = self._active.seal()
         end = self.log_end_offset
-        self._files.put(self._snapshot(end), self._producers.encode(sums))
-        self._active = Segment(self._files, end, self.config, now_ms)
+        self.files.put(self._snapshot(end), self._producers.encode(sums))
+        self._active = Segment(self.files, end, self.config, now_ms)
         self._segments = (*self._segments, self._active)
         self._directory_changes += 1
 
@@ -517,7 +517,7 @@ class PartitionLog:
             raise self._fail(error) from error
 
     def _snapshot(self, offset: int) -> Entry:
-        return self._files / segment_name(offset, SNAPSHOT)
+        return self.files / segment_name(offset, SNAPSHOT)
 
     def _sums_at(self, offset: int) -> IndexSums | None:
         try:
@@ -565,7 +565,7 @@ class PartitionLog:
         """The segment that ends at an offset has other indexes now."""
         snapshot = self._snapshot(offset)
         with suppress(FileNotFoundError, CorruptSnapshot):
-            self._files.put(snapshot, with_sums(self.storage.read_file(snapshot), sums))
+            self.files.put(snapshot, with_sums(self.storage.read_file(snapshot), sums))
 
     def purge(self, now_ms: int) -> int:
         """Unlink segments that went file.delete.delay.ms ago; how many. Blocks, any thread."""
@@ -593,15 +593,15 @@ class PartitionLog:
             # After a crash the active segment is walked, and tells its epochs by itself.
             if epochs.dirty and (closing or epochs.began_before(segments[-1].base_offset)):
                 epochs.dirty = False
-                self.storage.exchange_file(self._files / EPOCHS_FILE, epochs.encode())
+                self.storage.exchange_file(self.files / EPOCHS_FILE, epochs.encode())
                 exchanged = True
             for segment in reversed(segments):
                 if segment.next_offset <= self.recovery_point:
                     break
                 segment.sync()
-            self._files.sync_files()
+            self.files.sync_files()
             if exchanged or changes != self._directory_synced:
-                self.storage.fsync_dir(self._files)
+                self.storage.fsync_dir(self.files)
                 self._directory_synced = changes
         except OSError as error:
             raise self._fail(error) from error
@@ -643,7 +643,7 @@ class PartitionLog:
         for segment in self._segments:
             segment.file.close()
         self._bin.clear()
-        self._files.close()
+        self.files.close()
 
     def _finish(self) -> None:
         """Write what only a running log keeps in memory, and sync all of it."""
@@ -652,7 +652,7 @@ class PartitionLog:
             if not self._active.size:
                 # The snapshot that is here already speaks for the segment before.
                 sums = self._sums_at(self.log_end_offset)
-            self._files.put(self._snapshot(self.log_end_offset), self._producers.encode(sums))
+            self.files.put(self._snapshot(self.log_end_offset), self._producers.encode(sums))
         except OSError as error:
             raise self._fail(error) from error
         self._directory_changes += 1

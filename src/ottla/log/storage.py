@@ -14,6 +14,8 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from contextlib import suppress
+from functools import partial
+from io import FileIO
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -103,6 +105,14 @@ class Entry(NamedTuple):
 
     def with_name(self, name: str) -> Entry:
         return Entry(self.parent, name)
+
+    def read_bytes(self) -> bytes:
+        """The whole content; raises FileNotFoundError. Blocks."""
+        return self.parent.storage.read_file(self)
+
+    def open_for_reading(self) -> FileIO:
+        """Raises FileNotFoundError. Blocks."""
+        return FileIO(self.name, opener=partial(os.open, dir_fd=self.parent.fd))
 
 
 class Storage(ABC):

@@ -28,13 +28,14 @@ from ottla.tier.store.layout import (
     segment_id_of,
     topic_id_of,
 )
-from ottla.tier.store.storage_manager import LogPieces, RemoteStorageManager
+from ottla.tier.store.storage_manager import LogPieces, LogSegmentData, RemoteStorageManager
 from tests.support.s3 import rsm_config
 from tests.support.tier_copies import put_file
 from tests.support.tier_logs import Rolled, make_log, rolled
 from tests.support.tiering import TIP, TOPIC_ID
 
 if TYPE_CHECKING:
+    from ottla.log.storage import Entry
     from ottla.objects.store import ObjectStore
 
 
@@ -86,6 +87,36 @@ async def test_case_29_a_copy_is_the_file_and_its_sections(
     else:
         with pytest.raises(RemoteNotFound):
             await manager.fetch_index(finished, Section.TRANSACTION)
+
+
+async def test_a_copy_reads_the_log_it_was_begun_for(store: ObjectStore, tmp_path: Path) -> None:
+    """The topic is deleted and created again before the copy has opened any file."""
+    manager = manager_on(store)
+    home = tmp_path / "t-0"
+    log = make_log(home, aborts=True)
+    metadata, paths = next(one for one in rolled(log) if not one.metadata.txn_index_empty)
+    expected = paths.log.read_bytes()
+
+    def entry(path: Path | Entry | None) -> Entry:
+        assert path is not None
+        return log.files / path.name
+
+    data = LogSegmentData(
+        entry(paths.log),
+        entry(paths.offset_index),
+        entry(paths.time_index),
+        entry(paths.producer_snapshot),
+        paths.leader_epochs,
+        entry(paths.transaction_index),
+    )
+    index = data.offset_index.read_bytes()
+    with log.lease():
+        log.close(clean=False)
+        home.rename(tmp_path / "t-0.deleted")
+        make_log(home, aborts=False)
+        await manager.copy_log_segment_data(metadata, data)
+    assert await manager.fetch_log_segment(metadata, 0) == expected
+    assert await manager.fetch_index(metadata, Section.OFFSET) == index
 
 
 async def test_case_55_meta_is_created_once(store: ObjectStore, tmp_path: Path) -> None:

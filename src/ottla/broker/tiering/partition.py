@@ -21,7 +21,7 @@ from ottla.broker.tiering.mending import (
 from ottla.broker.tiering.pool import Work
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.errors import LogError
-from ottla.log.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, segment_path
+from ottla.log.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, segment_name
 from ottla.objects.errors import RemoteStorageError, RetriableRemoteError
 from ottla.tier.catalogue.segments import random_segment_id
 from ottla.tier.errors import NotReady
@@ -50,13 +50,13 @@ from ottla.tier.upkeep.expiring import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from uuid import UUID
 
     from ottla.broker.hosting.partitions import HostedPartition
     from ottla.broker.tiering.tiering import Tiering
     from ottla.log.partition import PartitionLog
     from ottla.log.segment import Segment
+    from ottla.log.storage import Entry
     from ottla.tier.catalogue.lineage import RemoteLogMetadataCache
     from ottla.tier.catalogue.segments import RemoteLogSegmentMetadata, TopicIdPartition
     from ottla.tier.upkeep.copying import Candidate
@@ -256,7 +256,7 @@ class TieredPartition:
         tiering.count("copy_requests", self.tip.topic)
         self.in_flight.add(metadata.id.id)
         try:
-            with tiering.pacer.copying():
+            with tiering.pacer.copying(), log.lease():
                 finished = await copy.run()
         finally:
             self.in_flight.discard(metadata.id.id)
@@ -382,14 +382,14 @@ def _files(log: PartitionLog, candidate: Candidate) -> LogSegmentData:
     base, next_base = candidate.segment.base_offset, candidate.next_base
     lineage = clip_epochs(log.epochs.entries, log.log_start_offset, next_base)
 
-    def path(kind: str) -> Path:
-        return segment_path(log.directory, base, kind)
+    def path(kind: str) -> Entry:
+        return log.files / segment_name(base, kind)
 
     return LogSegmentData(
         path(LOG),
         path(INDEX),
         path(TIME_INDEX),
-        segment_path(log.directory, next_base, SNAPSHOT),
+        log.files / segment_name(next_base, SNAPSHOT),
         LeaderEpochs([(epoch, start) for epoch, start in lineage]).encode(),
         path(TXN_INDEX) if candidate.segment.has_aborted else None,
     )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
+from ottla.log.storage import Entry
 from ottla.objects.errors import RemoteNotFound, RemoteStorageError
 from ottla.objects.store import PIECE_BYTES, AlreadyExists
 from ottla.tier.errors import CorruptRemoteData
@@ -50,14 +51,17 @@ async def at_once(_: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogSegmentData:
-    """The files of a segment that is not written to any more; indexes hold no unused room."""
+    """The files of a segment that is not written to any more; indexes hold no unused room.
 
-    log: Path
-    offset_index: Path
-    time_index: Path
-    producer_snapshot: Path
+    A log that may be deleted meanwhile names them as entries of its open directory.
+    """
+
+    log: Path | Entry
+    offset_index: Path | Entry
+    time_index: Path | Entry
+    producer_snapshot: Path | Entry
     leader_epochs: bytes
-    transaction_index: Path | None = None
+    transaction_index: Path | Entry | None = None
 
 
 class Sections(NamedTuple):
@@ -205,12 +209,12 @@ class RemoteStorageManager:
 class LogPieces:
     """The pieces of a segment file, each when it may go; then its size and CRC-32C."""
 
-    def __init__(self, path: Path, pace: Pace = at_once) -> None:
+    def __init__(self, path: Path | Entry, pace: Pace = at_once) -> None:
         self.size = self.crc = 0
         self.failure: RemoteStorageError | None = None
         self._path = path
         self._pace = pace
-        self._file = FileIO(path)
+        self._file = path.open_for_reading() if isinstance(path, Entry) else FileIO(path)
 
     def __aiter__(self) -> LogPieces:
         return self
