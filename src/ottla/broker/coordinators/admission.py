@@ -40,7 +40,8 @@ FIRST_VERSION_WITH_ABORTABLE: Final = 11
 MAX_QUESTIONS: Final = 3  # one marker may come between; more are not to be expected
 MAX_VERIFICATIONS: Final = 10_000  # of a partition: ids can be invented; the oldest then asks again
 
-# Older clients take the coordinator's own words for a reason to give up; this one they retry.
+# What another attempt may mend. Clients take some of these for a reason to give up, or to look for
+# another coordinator; they are told a code that they retry.
 _TRY_AGAIN: Final = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -141,7 +142,12 @@ class Admission:
             self._begin(question)
             codes = await self._transactions().join(question)
             self._errors = {
-                key: _refusal(code, self._version)
+                key: refusal(
+                    code,
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    knows_abortable=self._version >= FIRST_VERSION_WITH_ABORTABLE,
+                    retries_concurrent=self._version >= FIRST_VERSION_THAT_ADDS,
+                )
                 for key in question.partitions
                 if (code := codes.get(key, ErrorCode.NETWORK_EXCEPTION)) != ErrorCode.NONE
             }
@@ -216,15 +222,21 @@ def _check_order(
         )
 
 
-def _refusal(code: ErrorCode, version: int) -> ApiError:
-    """What the coordinator said, in words that clients of that version of Produce act on."""
+def refusal(
+    code: ErrorCode, retried: ErrorCode, *, knows_abortable: bool, retries_concurrent: bool
+) -> ApiError:
+    """What the transaction's coordinator said, in words that the client acts on.
+
+    `retried` is the code that such a client retries. It may know TRANSACTION_ABORTABLE or not, and
+    retry CONCURRENT_TRANSACTIONS by itself or not.
+    """
     said = f"The transaction's coordinator said {code.name}."
     if code == ErrorCode.PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
-    elif code == ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_WITH_ABORTABLE:
+    elif code == ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
         code = ErrorCode.INVALID_TXN_STATE
     elif code in _TRY_AGAIN or (
-        code == ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_VERSION_THAT_ADDS
+        code == ErrorCode.CONCURRENT_TRANSACTIONS and not retries_concurrent
     ):
-        code = ErrorCode.NOT_ENOUGH_REPLICAS
+        code = retried
     return ApiError(code, said)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.coordinators.admission import MAX_QUESTIONS, begin_verification, is_open
-from ottla.broker.errors import ApiError
+from ottla.broker.coordinators.admission import MAX_QUESTIONS, begin_verification, is_open, refusal
 from ottla.coordination.runtime import RefusedByLog
 from ottla.coordination.transactions.messages import AddPartitions
 from ottla.wire.error_codes import ErrorCode
@@ -27,18 +26,6 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_THAT_ADDS: Final = 5
 FIRST_VERSION_WITH_ABORTABLE: Final = 4
-
-# What clients of TxnOffsetCommit send again as it is; other words they give up on, or they look
-# for another coordinator of the group.
-_TRY_AGAIN: Final = frozenset(
-    {
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-    }
-)
 
 
 class OffsetAdmission:
@@ -74,7 +61,12 @@ class OffsetAdmission:
             said = await transactions().join(question)
             code = said.get(key, ErrorCode.NETWORK_EXCEPTION)
             if code != ErrorCode.NONE:
-                raise _refusal(code, version)
+                raise refusal(
+                    code,
+                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                    knows_abortable=version >= FIRST_VERSION_WITH_ABORTABLE,
+                    retries_concurrent=False,
+                )
             if self._holds():
                 return
 
@@ -94,15 +86,3 @@ class OffsetAdmission:
                 f"the transaction of producer {producer_id} ended before its offsets came",
             )
         del self._partition.verifications[producer_id]
-
-
-def _refusal(code: ErrorCode, version: int) -> ApiError:
-    """What the transaction's coordinator said, in words that clients of that version act on."""
-    said = f"The transaction's coordinator said {code.name}."
-    if code == ErrorCode.PRODUCER_FENCED:
-        code = ErrorCode.INVALID_PRODUCER_EPOCH
-    elif code == ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_WITH_ABORTABLE:
-        code = ErrorCode.INVALID_TXN_STATE
-    elif code in _TRY_AGAIN:
-        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    return ApiError(code, said)

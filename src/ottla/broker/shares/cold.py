@@ -29,7 +29,7 @@ PIECE_BYTES: Final = 1024 * 1024
 PAUSE_SECONDS: Final = 1.0  # after a read that failed
 
 
-class Piece(NamedTuple):
+class ColdPiece(NamedTuple):
     """Batches from the one that holds an offset on, and the transactions to leave out."""
 
     records: memoryview
@@ -50,9 +50,9 @@ class _Held:
         for batch in batches:
             self._starts.append(self._starts[-1] + batch.size)
 
-    def piece(self, offset: int) -> Piece:
+    def piece(self, offset: int) -> ColdPiece:
         start = self._starts[bisect_left(self._lasts, offset)]
-        return Piece(self._found.records[start:], self._found.aborted)
+        return ColdPiece(self._found.records[start:], self._found.aborted)
 
 
 class ColdReads:
@@ -68,7 +68,7 @@ class ColdReads:
         self._held: _Held | None = None
         self._pause_until = 0.0
 
-    def piece(self, offset: int, *, committed: bool) -> Piece | None:
+    def piece(self, offset: int, *, committed: bool) -> ColdPiece | None:
         """What the tier has from this offset on; None if it is not here yet."""
         self._take()
         held = self._held
