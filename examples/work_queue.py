@@ -13,13 +13,10 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import ottla
 from ottla.sync import Admin, Producer, Reader
-
-if TYPE_CHECKING:
-    from ottla.client.share.types import ShareRecord
 
 ORDERS: Final = 300
 ATTEMPTS: Final = 3
@@ -54,7 +51,7 @@ with Producer(broker.bootstrap) as producer:
 packed: Counter[int] = Counter()
 
 
-def pack(record: ShareRecord) -> str | None:
+def pack(record: ottla.ShareRecord) -> str | None:
     try:
         number = json.loads(record.value or b"")["id"]
     except ValueError:

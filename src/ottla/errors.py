@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         RecordNotHeld,
         UnacknowledgedRecords,
         UndecodableRecords,
+        UnknownVerdict,
         WrongAckMode,
     )
     from ottla.client.transactions.types import (
@@ -257,6 +258,7 @@ __all__ = [
     "UnacknowledgedRecords",
     "UndecodableRecords",
     "UnknownTopic",
+    "UnknownVerdict",
     "Unsupported",
     "UnsupportedApi",
     "UnsupportedSecurity",
@@ -365,6 +367,7 @@ _HOMES = {
     "UnacknowledgedRecords": "ottla.client.share.types",
     "UndecodableRecords": "ottla.client.share.types",
     "UnknownTopic": "ottla.client.errors",
+    "UnknownVerdict": "ottla.client.share.types",
     "Unsupported": "ottla.streams.errors",
     "UnsupportedApi": "ottla.client.errors",
     "UnsupportedSecurity": "ottla.client.errors",

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ottla import ShareWorker
-from ottla.errors import BadArgument, WrongAckMode
+from ottla.errors import BadArgument, UnknownVerdict, WrongAckMode
 from tests.support.share_member import LOCK_MS
 from tests.support.share_place import PATIENCE, Place, numbers, poll_until
 
@@ -100,10 +101,93 @@ async def test_a_call_can_decide(own: Place) -> None:
     async def handle(record: ShareRecord) -> object:
         if record.delivery_count > 1:
             return None
-        return ["accept", "release", "reject", "anything else"][record.offset]
+        return ["accept", "release", "reject", None][record.offset]
 
     counts = await worker_of(own, handle).run()
     assert (counts.accepted, counts.released, counts.rejected) == (3, 1, 1)
+
+
+@pytest.mark.parametrize("said", ["rejected", False, 1])
+async def test_what_is_no_verdict_is_a_failure(
+    own: Place, said: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    await own.produce(0)
+    with caplog.at_level(logging.ERROR, "ottla.client.share.worker"):
+        counts = await worker_of(own, lambda _: said, on_error="reject").run()
+    assert (counts.handled, counts.failed, counts.accepted, counts.rejected) == (0, 1, 0, 1)
+    [line] = caplog.records
+    assert line.getMessage() == f"handler failed for {own.topic}-0 offset 0; rejected"
+    assert line.exc_info is not None
+    assert isinstance(line.exc_info[1], UnknownVerdict)
+    assert 'return None, "accept", "release" or "reject"' in str(line.exc_info[1])
+
+
+async def test_others_hear_of_acknowledgements_too(own: Place) -> None:
+    await own.produce(*range(3))
+    heard: list[Acknowledged] = []
+    counts = await worker_of(own, lambda _: None, on_acknowledge=heard.append).run()
+    assert counts.accepted == 3
+    assert sum(one.last_offset - one.first_offset + 1 for one in heard) == 3
+
+
+async def test_a_record_that_always_fails_is_retried_later_and_given_up(
+    own: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stays locked while it waits, longer each time than a lock lasts: no delivery is lost."""
+    await own.set_lock(LOCK_MS)
+    await own.produce(0, 1)
+    loop = asyncio.get_running_loop()
+    calls: list[tuple[int, float]] = []
+
+    async def handle(record: ShareRecord) -> None:
+        if record.offset == 0:
+            calls.append((record.delivery_count, loop.time()))
+            raise RuntimeError("never")
+
+    first = 1.2 * LOCK_MS / 1000
+    with caplog.at_level(logging.ERROR, "ottla.client.share.worker"):
+        counts = await worker_of(own, handle, concurrency=1, retry_delay=first).run()
+    assert [count for count, _ in calls] == [1, 2, 3, 4, 5]
+    waits = [b[1] - a[1] for a, b in pairwise(calls)]
+    assert all(wait >= first * 2**n for n, wait in enumerate(waits)), waits
+    assert (counts.failed, counts.given_up, counts.accepted, counts.unconfirmed) == (5, 1, 1, 0)
+    assert caplog.records[-1].getMessage() == f"gave up {own.topic}-0 offset 0 after 5 deliveries"
+    assert await left_over(own) == []
+
+
+async def test_records_that_wait_do_not_take_the_place_of_others(own: Place) -> None:
+    await own.produce(*range(20))
+    seen: list[int] = []
+
+    async def handle(record: ShareRecord) -> None:
+        if record.offset < 10:
+            raise RuntimeError("not now")
+        seen.append(record.offset)
+        if len(seen) == 10:
+            worker.stop()
+
+    worker = worker_of(own, handle, concurrency=1, retry_delay=PATIENCE, idle_timeout=PATIENCE)
+    counts = await asyncio.wait_for(worker.run(), PATIENCE)
+    assert seen == list(range(10, 20))
+    # What waited went back when the worker ended.
+    assert (counts.accepted, counts.released) == (10, 10)
+    assert await left_over(own) == list(range(10))
+
+
+async def test_a_new_group_is_told_where_it_starts(
+    own: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    def worker(**options: Any) -> ShareWorker:
+        return ShareWorker(
+            print, own.bootstrap, group=own.group, topics=[own.topic], idle_timeout=0.01, **options
+        )
+
+    await worker().run()
+    [line] = [one.getMessage() for one in caplog.records if "is new" in one.getMessage()]
+    assert 'starts at latest: pass auto_offset_reset="earliest"' in line
+    caplog.clear()
+    await worker(auto_offset_reset="earliest").run()
+    assert not [one for one in caplog.records if "is new" in one.getMessage()]
 
 
 async def test_locks_last_as_long_as_a_call(place: Place) -> None:
@@ -153,6 +237,45 @@ async def test_calls_that_take_too_long_are_given_up(own: Place, *, twice: bool)
         assert again.delivery_count == 2
 
 
+STUCK = """
+import sys, ottla, time
+def handle(record):
+    print("working", flush=True)
+    time.sleep(600)
+print(ottla.share_worker(handle, sys.argv[1], group=sys.argv[2], topics=[sys.argv[3]],
+                         auto_offset_reset="earliest", concurrency=2, drain_timeout=0.2))
+"""
+
+
+async def test_a_call_that_is_stuck_does_not_hold_the_process(own: Place) -> None:
+    await own.produce(0)
+    process = await launched(STUCK, own)
+    try:
+        assert process.stdout is not None
+        assert await asyncio.wait_for(process.stdout.readline(), PATIENCE) == b"working\n"
+        process.send_signal(signal.SIGTERM)
+        said, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode == 0
+    assert b"handled=0" in said
+    assert b"released=1" in said
+
+
+async def launched(code: str, place: Place) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        code,
+        place.bootstrap,
+        place.group,
+        place.topic,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
 WORKER = """
 import sys, ottla, time
 def handle(record):
@@ -167,16 +290,7 @@ print(ottla.share_worker(handle, sys.argv[1], group=sys.argv[2], topics=[sys.arg
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_signals_drain_a_process(own: Place, number: signal.Signals) -> None:
     await own.produce(*range(50))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        WORKER,
-        own.bootstrap,
-        own.group,
-        own.topic,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    process = await launched(WORKER, own)
     assert process.stdout is not None
     try:
         first = await asyncio.wait_for(process.stdout.readline(), PATIENCE)
@@ -197,6 +311,9 @@ async def test_what_cannot_be(own: Place) -> None:
         worker_of(own, print, concurrency=0)
     with pytest.raises(BadArgument, match="a worker needs some"):
         ShareWorker(print, own.bootstrap, group="g", topics=[])
+    for option in ("ack_mode", "auto_renew"):
+        with pytest.raises(BadArgument, match=f"{option}: a worker decides .*; leave it out"):
+            worker_of(own, print, **{option: "implicit"})
     with pytest.raises(ValueError, match="on_error: expected one of release, reject"):
         worker_of(own, print, on_error="accept")
     async with own.consumer() as consumer:

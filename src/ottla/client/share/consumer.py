@@ -38,7 +38,9 @@ from ottla.client.share.settings import (
     CLOSE_TIMEOUT,
     MAX_BYTES,
     MAX_WAIT,
+    GroupSettings,
     check_settings,
+    group_settings,
     poll_limits,
 )
 from ottla.client.share.types import ConcurrentPoll, NotSubscribed, ShareRecord
@@ -386,6 +388,10 @@ class ShareConsumer:
     def acquisition_lock_timeout(self) -> float:
         """For how long records are locked, in seconds, as last heard from a broker; 0: not yet."""
         return self._open().leaders.lock_timeout
+
+    async def _group_settings(self) -> GroupSettings:
+        """What the group's configuration says, for a worker; also before the consumer is open."""
+        return await group_settings(self._client, self.group)
 
     def _news(self) -> None:
         self._changed.set()

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from ottla.client import arguments
 from ottla.client.admin.configs import ConfigCalls
+from ottla.client.admin.share import ShareGroupCalls
 from ottla.client.admin.types import ConfigSource
-from ottla.client.errors import BadArgument
+from ottla.client.errors import BadArgument, KafkaError
 from ottla.client.share.session import Limits
 from ottla.client.share.types import AckMode, AcquireMode, EmptyGroupId
 
@@ -22,6 +23,8 @@ MAX_WAIT: Final = 0.5  # fetch.max.wait.ms
 CLOSE_TIMEOUT: Final = 5.0
 
 OFFSET_RESET: Final = "share.auto.offset.reset"
+DELIVERY_LIMIT: Final = "share.delivery.count.limit"
+USUAL_DELIVERY_LIMIT: Final = 5  # where it is a setting of brokers alone
 
 
 class PollLimits(NamedTuple):
@@ -79,6 +82,30 @@ def check_settings(
         raise BadArgument(
             f"max_wait: expected less than request_timeout ({request_timeout:g}), got {max_wait:g}"
         )
+
+
+class GroupSettings(NamedTuple):
+    """What a group's configuration says, and whether the group has begun anywhere."""
+
+    delivery_limit: int
+    offset_reset: str
+    is_new: bool
+
+
+async def group_settings(client: Client, group: str) -> GroupSettings:
+    """Ask for the settings of a group; old brokers do not have all of them."""
+    keys = [OFFSET_RESET, DELIVERY_LIMIT]
+    entries = await ConfigCalls(client).describe_configs("group", group, keys)
+    found = {one.name: one.value for one in entries}
+    try:
+        offsets = await ShareGroupCalls(client).list_share_group_offsets(group)
+    except KafkaError:  # there is no such group yet
+        offsets = []
+    return GroupSettings(
+        int(found.get(DELIVERY_LIMIT) or USUAL_DELIVERY_LIMIT),
+        found.get(OFFSET_RESET) or "latest",
+        not any(one.start_offset is not None for one in offsets),
+    )
 
 
 async def set_offset_reset(client: Client, group: str, reset: str) -> None:

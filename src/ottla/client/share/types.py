@@ -81,3 +81,7 @@ class ConcurrentPoll(ClientError):
 
 class UndecodableRecords(ClientError):
     """Delivered bytes are not what a producer wrote; the cause says what is wrong with them."""
+
+
+class UnknownVerdict(ClientError, ValueError):
+    """A handler of a worker returned something that is no decision about its record."""

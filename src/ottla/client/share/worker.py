@@ -7,13 +7,18 @@
 
 Rules:
 
-- A record whose call returns is accepted; the function can say "release" or "reject" by returning
-  that. One whose call raises is released, or rejected, as `on_error` says.
+- A record whose call returns None or "accept" is accepted; the function can return "release" or
+  "reject", too. One whose call raises, or returns anything else, is released or rejected, as
+  `on_error` says.
+- A released record is delivered again after `retry_delay` seconds, twice as long after each further
+  delivery, LONGEST_RETRY at most. Until then it stays locked, and takes no part of `concurrency`.
+- A record that is released at its last delivery (share.delivery.count.limit of the group) is given
+  up by the broker: that is counted and logged.
 - At most `concurrency` calls run at once. Async functions run in the event loop, others in threads.
 - Locks are renewed for as long as a call takes.
 - SIGTERM, SIGINT or `stop` end it gracefully: nothing more is taken, calls that run are waited for
   (`drain_timeout` seconds; then their records are released), decisions are sent, the group is left.
-  A second signal does not wait.
+  A second signal does not wait. A thread that is still in a call does not keep the process alive.
 - It outlives a cluster that is away and topics that do not exist yet, with a warning each time.
 """
 
@@ -22,17 +27,29 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import queue
 import signal
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ottla.client import arguments
-from ottla.client.errors import BadArgument, BrokerUnreachable, UnknownTopic, WrongProtocol
+from ottla.client.errors import (
+    BadArgument,
+    BrokerUnreachable,
+    ClientError,
+    UnknownTopic,
+    WrongProtocol,
+)
 from ottla.client.share.consumer import ShareConsumer
-from ottla.client.share.types import RecordNotHeld, ShareRecord, UndecodableRecords
+from ottla.client.share.types import (
+    RecordNotHeld,
+    ShareRecord,
+    UndecodableRecords,
+    UnknownVerdict,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,12 +62,13 @@ if TYPE_CHECKING:
 CONCURRENCY: Final = 8
 DRAIN_TIMEOUT: Final = 30.0
 TAKE_TIMEOUT: Final = 1.0  # how long to wait for records before looking at the clock again
+RETRY_DELAY: Final = 1.0
+LONGEST_RETRY: Final = 60.0
+MAX_WAITING: Final = 1000
+"""Records that wait for their next delivery; a broker locks 2,000 of a partition by default."""
+LEARN_TIMEOUT: Final = 5.0  # for what is only logged and counted
 
-_DECISIONS: Final[dict[object, Decision]] = {
-    "accept": "accept",
-    "release": "release",
-    "reject": "reject",
-}
+_DECISIONS: Final = ("accept", "release", "reject")
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +77,9 @@ logger = logging.getLogger(__name__)
 class WorkerCounts:
     """What a worker has done: calls, and what became of the decisions about their records.
 
-    `failed` calls raised. `unconfirmed` decisions did not reach the broker in time: their records
-    are delivered again.
+    `failed` calls raised, or returned what is no verdict. `unconfirmed` decisions did not reach the
+    broker in time: their records are delivered again. `given_up` records were released at their
+    last delivery, and will not come again.
     """
 
     handled: int = 0
@@ -69,6 +88,7 @@ class WorkerCounts:
     released: int = 0
     rejected: int = 0
     unconfirmed: int = 0
+    given_up: int = 0
 
     def note(self, result: Acknowledged) -> None:
         """Count the outcome of a decision."""
@@ -86,9 +106,10 @@ class WorkerCounts:
 class ShareWorker:
     """A worker in an event loop that runs already: `counts = await ShareWorker(...).run()`.
 
-    Further options are those of `ShareConsumer`. By default no more records are locked than are
-    worked on; `max_poll_records` and `acquire_mode` change that. With `idle_timeout` the worker
-    ends after so many seconds without a record.
+    Further options are those of `ShareConsumer`, except `ack_mode` and `auto_renew`. By default no
+    more records are locked than are worked on or wait for their next delivery; `max_poll_records`
+    and `acquire_mode` change that. With `idle_timeout` the worker ends after so many seconds
+    without a record.
     """
 
     def __init__(
@@ -100,6 +121,7 @@ class ShareWorker:
         topics: Sequence[str],
         concurrency: int = CONCURRENCY,
         on_error: Literal["release", "reject"] = "release",
+        retry_delay: float = RETRY_DELAY,
         drain_timeout: float = DRAIN_TIMEOUT,
         idle_timeout: float | None = None,
         **options: Any,
@@ -111,12 +133,23 @@ class ShareWorker:
             raise BadArgument('topics: a worker needs some, such as topics=["orders"]')
         arguments.seconds("drain_timeout", drain_timeout)
         arguments.optional_seconds("idle_timeout", idle_timeout)
+        arguments.seconds("retry_delay", retry_delay)
+        for name in ("ack_mode", "auto_renew"):
+            if name in options:
+                raise BadArgument(
+                    f"{name}: a worker decides about each record and renews its lock; leave it out"
+                )
+        self._also_told = arguments.optional_function(
+            "on_acknowledge", options.pop("on_acknowledge", None)
+        )
         self.counts = WorkerCounts()
         self._fn = fn
         self._concurrency = concurrency
         self._on_error: Decision = on_error
         self._drain_timeout = drain_timeout
         self._idle_timeout = idle_timeout
+        self._retry_delay = retry_delay
+        self._names_start = options.get("auto_offset_reset") is not None
         self._consumer = ShareConsumer(
             bootstrap,
             group=group,
@@ -124,16 +157,19 @@ class ShareWorker:
             **{
                 "acquire_mode": "record_limit",
                 "max_poll_records": concurrency,
-                "on_acknowledge": self.counts.note,
+                "on_acknowledge": self._note,
                 **options,
                 "ack_mode": "explicit",
                 "auto_renew": True,
             },
         )
         self._running: set[asyncio.Task[None]] = set()
+        self._waiting: set[asyncio.Task[None]] = set()
+        self._delivery_limit = 0
+        self._busy_at = 0.0
         self._stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads = _Threads(concurrency)
 
     def stop(self) -> None:
         """End gracefully; the second time, without waiting for calls that run."""
@@ -143,36 +179,54 @@ class ShareWorker:
 
     async def run(self, *, signals: bool = False) -> WorkerCounts:
         """Work until stopped. `signals`: SIGTERM and SIGINT stop it, in the main thread alone."""
-        self._pool = ThreadPoolExecutor(self._concurrency, "ottla-share-worker")
         try:
             with self._signals() if signals else nullcontext():
+                await self._learn()
                 async with self._consumer:
                     try:
                         await self._work()
                     finally:
+                        # What is decided by then leaves with the end of the consumer.
                         await self._drain()
-                        await self._consumer.commit()
         finally:
-            # A call in a thread cannot be stopped; it is not waited for twice.
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._threads.stop()
         return self.counts
+
+    async def _learn(self) -> None:
+        """Ask how often records are delivered, and say where a new group starts."""
+        with suppress(ClientError, TimeoutError):
+            async with asyncio.timeout(LEARN_TIMEOUT):
+                found = await self._consumer._group_settings()
+                self._delivery_limit = found.delivery_limit
+                if found.is_new and not self._names_start:
+                    logger.warning(
+                        "share group %r is new and starts at %s: pass auto_offset_reset="
+                        '"earliest" to get the records that are there already',
+                        self._consumer.group,
+                        found.offset_reset,
+                    )
+
+    def _note(self, result: Acknowledged) -> None:
+        self.counts.note(result)
+        if self._also_told is not None:
+            self._also_told(result)
 
     async def _work(self) -> None:
         now = asyncio.get_running_loop().time
-        busy_at = now()
+        self._busy_at = now()
         while not self._stopping.is_set():
             free = self._concurrency - len(self._running)
-            if not free:
-                await self._until_stopping(*self._running)
+            if not free or len(self._waiting) >= MAX_WAITING:
+                await self._until_stopping(*self._running, *self._waiting)
                 continue
             records = await self._take(free)
             for record in records:
                 task = asyncio.create_task(self._handle(record), name="ottla share handler")
                 self._running.add(task)
-                task.add_done_callback(self._done)
-            if records or self._running:
-                busy_at = now()
-            elif self._idle_timeout is not None and now() - busy_at >= self._idle_timeout:
+                task.add_done_callback(self._running.discard)
+            if records or self._running or self._waiting:
+                self._busy_at = now()
+            elif self._idle_timeout is not None and now() - self._busy_at >= self._idle_timeout:
                 return
 
     async def _take(self, most: int) -> list[ShareRecord]:
@@ -192,34 +246,67 @@ class ShareWorker:
             taking.cancel()
 
     async def _handle(self, record: ShareRecord) -> None:
-        decision: AckKind = "release"
+        decision: Decision = "release"
+        called = False
         try:
             decision = await self._call(record)
+            called = True
             self.counts.handled += 1
         except Exception:
+            called = True
             self.counts.failed += 1
             decision = self._on_error
-            where = f"{record.topic}-{record.partition} at {record.offset}"
-            logger.exception("the handler of %s failed: %s it", where, decision)
+            done = "released for redelivery" if decision == "release" else "rejected"
+            logger.exception("handler failed for %s; %s", _place(record), done)
         finally:
-            try:
-                self._consumer.acknowledge(record, decision)
-            except RecordNotHeld:
-                # The broker has taken it back: it is somebody else's by now.
-                self.counts.unconfirmed += 1
+            # A call that was cancelled is not called again here, so nothing is won by waiting.
+            if decision == "release" and called and not self._is_last(record):
+                self._wait(record)
+            else:
+                self._decide(record, decision)
+
+    def _wait(self, record: ShareRecord) -> None:
+        """Release the record later, and keep its lock until then."""
+        task = asyncio.create_task(self._release_later(record), name="ottla share retry")
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+
+    async def _release_later(self, record: ShareRecord) -> None:
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(retry_after(self._retry_delay, record.delivery_count)):
+                    await self._stopping.wait()
+        finally:
+            self._decide(record, "release")
+
+    def _decide(self, record: ShareRecord, decision: AckKind) -> None:
+        self._busy_at = asyncio.get_running_loop().time()  # a released record is still to come
+        if decision == "release" and self._is_last(record):
+            self.counts.given_up += 1
+            logger.error("gave up %s after %d deliveries", _place(record), record.delivery_count)
+        try:
+            self._consumer.acknowledge(record, decision)
+        except RecordNotHeld:
+            # The broker has taken it back: it is somebody else's by now.
+            self.counts.unconfirmed += 1
+
+    def _is_last(self, record: ShareRecord) -> bool:
+        return 0 < self._delivery_limit <= record.delivery_count
 
     async def _call(self, record: ShareRecord) -> Decision:
         if inspect.iscoroutinefunction(self._fn):
             said = await self._fn(record)
         else:
-            loop = asyncio.get_running_loop()
-            said = await loop.run_in_executor(self._pool, self._fn, record)
+            said = await self._threads.call(self._fn, record)
             if inspect.isawaitable(said):
                 said = await said
-        return _DECISIONS.get(said, "accept") if isinstance(said, str) else "accept"
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+        if said is None:
+            return "accept"
+        if isinstance(said, str) and said in _DECISIONS:
+            return said  # type: ignore[return-value]  # one of them
+        raise UnknownVerdict(
+            f'the handler returned {said!r:.80}; return None, "accept", "release" or "reject"'
+        )
 
     async def _drain(self) -> None:
         """Wait for the calls that run; those that take too long are given up."""
@@ -238,6 +325,7 @@ class ShareWorker:
             given_up = list(self._running)
             for task in given_up:
                 task.cancel()
+            given_up += self._waiting
             if given_up:
                 await asyncio.wait(given_up)
 
@@ -265,6 +353,70 @@ class ShareWorker:
                 loop.remove_signal_handler(number)
 
 
+def retry_after(first: float, deliveries: int) -> float:
+    """Seconds until the next delivery of a record that was delivered so often."""
+    return min(LONGEST_RETRY, first * 2.0 ** min(deliveries - 1, 32))
+
+
+def _place(record: ShareRecord) -> str:
+    return f"{record.topic}-{record.partition} offset {record.offset}"
+
+
+class _Threads:
+    """Daemon threads, unlike a ThreadPoolExecutor's: a stuck call does not hold up the exit."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._calls: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
+        self._started = 0
+        self._busy = 0
+
+    async def call(self, fn: Handler, record: ShareRecord) -> object:
+        """What the function returns, in one of the threads."""
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[object] = loop.create_future()
+        self._busy += 1
+        if self._started < min(self._busy, self._most):
+            self._started += 1
+            name = f"ottla-share-worker-{self._started}"
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
+        self._calls.put((fn, record, outcome, loop))
+        try:
+            return await outcome
+        finally:
+            self._busy -= 1
+
+    def stop(self) -> None:
+        """Let threads that are idle end, and the others after their call."""
+        for _ in range(self._started):
+            self._calls.put(None)
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            fn, record, outcome, loop = call
+            try:
+                settle = partial(_set_result, outcome, fn(record))
+            except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+                settle = partial(_set_error, outcome, error)
+            with suppress(RuntimeError):  # the event loop has ended without it
+                loop.call_soon_threadsafe(settle)
+
+
+def _set_result(outcome: asyncio.Future[object], result: object) -> None:
+    if not outcome.done():
+        outcome.set_result(result)
+
+
+def _set_error(outcome: asyncio.Future[object], error: BaseException) -> None:
+    if outcome.done():
+        return
+    if not isinstance(error, Exception):
+        # SystemExit and the like in a handler: a failed call, not the end of the worker.
+        cause, error = error, RuntimeError(f"the handler raised {error!r}")
+        error.__cause__ = cause
+    outcome.set_exception(error)
+
+
 def share_worker(
     fn: Handler,
     bootstrap: str | Sequence[str],
@@ -273,11 +425,15 @@ def share_worker(
     topics: Sequence[str],
     concurrency: int = CONCURRENCY,
     on_error: Literal["release", "reject"] = "release",
+    retry_delay: float = RETRY_DELAY,
+    drain_timeout: float = DRAIN_TIMEOUT,
+    idle_timeout: float | None = None,
     **options: Any,
 ) -> WorkerCounts:
-    """Call a function with each record until SIGTERM or SIGINT; what was done.
+    """Call a function with each record until SIGTERM or SIGINT; returns what was done.
 
-    Blocks, and runs an event loop of its own; within one use `ShareWorker`, which has the options.
+    Blocks, and runs an event loop of its own; within one use `ShareWorker`. Further options are
+    those of `ShareConsumer`.
     """
 
     async def run() -> WorkerCounts:
@@ -288,6 +444,9 @@ def share_worker(
             topics=topics,
             concurrency=concurrency,
             on_error=on_error,
+            retry_delay=retry_delay,
+            drain_timeout=drain_timeout,
+            idle_timeout=idle_timeout,
             **options,
         )
         return await worker.run(signals=True)
