@@ -72,6 +72,7 @@ def test_a_closed_log_is_due_whenever_it_would_give_something(
         count = expired_segments(
             log.segments,
             config,
+            total=log.size_bytes,
             now_ms=NOW,
             log_start_offset=begin,
             high_watermark=log.high_watermark,
