@@ -8,6 +8,7 @@
 - What a tiered log has in the remote tier alone is read there. Such an answer waits for the store,
   as long as remote.fetch.max.wait.ms; a read that takes longer gives nothing yet, and no error.
 - The answer waits until min_bytes are there, an error has to be told, or max_wait_ms is over.
+  While it waits it looks at the partitions that have news, not at all of them.
 - An answer holds no more than there is memory for answers (`answer_memory`), but one batch.
 - Topics are named up to v12 and identified by id from v13. Sessions: see `fetch_sessions`.
 """
@@ -15,11 +16,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.errors import ApiError
 from ottla.broker.hosting.partitions import NotOpen
 from ottla.broker.hosting.waiting import woken
+from ottla.broker.serving.fetch_sessions import NO_SESSION, Session
 from ottla.log.errors import LogError, OffsetMovedToTieredStorage
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.fetch import (
@@ -31,14 +34,15 @@ from ottla.wire.schema.fetch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Sequence
 
+    from ottla.broker.cluster import Cluster
     from ottla.broker.hosting.partitions import HostedPartition, Partitions
     from ottla.broker.running.services import Lazy
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.answer_memory import AnswerMemory
     from ottla.broker.serving.context import RequestContext
-    from ottla.broker.serving.fetch_sessions import FetchPlan, FetchSessions, Wanted
+    from ottla.broker.serving.fetch_sessions import FetchPlan, FetchSessions, Key, Wanted
     from ottla.broker.tiering.reads import RemoteRead
     from ottla.broker.tiering.tiering import Tiering
     from ottla.clock import Clock
@@ -62,34 +66,26 @@ class Found(NamedTuple):
 
     data: PartitionData
     size: int
+    partition: HostedPartition | None = None
+    caught_up: bool = False  # there is nothing more for this reader
     read: RemoteRead | None = None
 
 
-class Watched(NamedTuple):
-    """A partition, and those who waited for it when it was looked at."""
-
-    partition: HostedPartition
-    waiters: set[Callable[[], None]]
-
-    @property
-    def is_over(self) -> bool:
-        """Whether they have been woken since: others would wait for what comes after that."""
-        return self.partition.waiters is not self.waiters
-
-
 class Answer(NamedTuple):
-    """What one look at the logs gave."""
+    """What a look at the logs gave."""
 
-    data: list[PartitionData]
+    data: dict[Key, PartitionData]
     size: int
-    complete: bool  # an error or a moved log start that should not wait
-    remote: list[tuple[int, RemoteRead]]  # and where in `data` what they bring belongs
+    complete: bool  # an error that should not wait
+    behind: list[Key]  # of those looked at, the ones with more to read or an error
+    remote: list[tuple[Wanted, RemoteRead]]
     closed: list[TopicPartition]  # partitions whose logs have to be opened first
 
 
 def fetch(
     context: RequestContext,
     request: FetchRequest,
+    cluster: Cluster,
     partitions: Partitions,
     tiering: Lazy[Tiering],
     fetch_sessions: FetchSessions,
@@ -98,24 +94,36 @@ def fetch(
     answers: AnswerMemory,
 ) -> FetchResponse | Awaitable[FetchResponse]:
     by_id = context.version >= FIRST_VERSION_WITH_IDS
+    view = (cluster.image.version, request.isolation_level)
     try:
-        plan = fetch_sessions.begin(request, by_id=by_id, now_ms=clock.monotonic_ms())
+        plan = fetch_sessions.begin(request, by_id=by_id, view=view, now_ms=clock.monotonic_ms())
     except ApiError as error:
         return FetchResponse(error_code=error.code)
     logs = Logs(partitions, tiering, answers, min(request.max_bytes, settings.fetch_max_bytes))
-    answer = _look(logs, request, plan)
+    answer = _look(logs, request, plan, _first(plan), {})
     opening = partitions.opening(answer.closed) if answer.closed else None
     if opening is not None:
-        return _when_open(logs, request, plan, opening)
+        return _when_open(logs, request, plan, answer, opening)
     return _answer(logs, request, plan, answer)
 
 
 async def _when_open(
-    logs: Logs, request: FetchRequest, plan: FetchPlan, opening: Awaitable[None]
+    logs: Logs, request: FetchRequest, plan: FetchPlan, first: Answer, opening: Awaitable[None]
 ) -> FetchResponse:
     await opening
-    answer = _answer(logs, request, plan, _look(logs, request, plan))
+    looked = _look(logs, request, plan, _first(plan), _known(plan, first))
+    answer = _answer(logs, request, plan, looked)
     return answer if isinstance(answer, FetchResponse) else await answer
+
+
+def _known(plan: FetchPlan, answer: Answer) -> dict[Key, PartitionData]:
+    """What the next look begins with: a full answer also tells what is not due any more."""
+    return {} if plan.incremental else answer.data
+
+
+def _first(plan: FetchPlan) -> Sequence[Wanted]:
+    """What a request looks at before it waits for anything."""
+    return plan.wanted if plan.session is None else plan.session.begin_look()
 
 
 def _answer(
@@ -127,30 +135,40 @@ def _answer(
         answer.complete
         or answer.size >= request.min_bytes
         or request.max_wait_ms <= 0
-        or not plan.wanted
+        or plan.is_empty
     ):
         return _response(plan, answer)
-    return _wait(logs, request, plan, _watch(logs, plan))
+    if plan.session is not None:
+        return _wait(logs, request, plan, plan.session, answer)
+    # From here on it needs to know who has news, as a session does.
+    session = Session(NO_SESSION, plan.wanted, by_id=isinstance(plan.wanted[0].topic, bytes))
+    plan = plan._replace(session=session)
+    session.due = dict.fromkeys(answer.behind)
+    for want in plan.wanted:
+        _watch(logs, session, want)
+    return _wait_once(logs, request, plan, session, answer)
 
 
-def _watch(logs: Logs, plan: FetchPlan) -> list[Watched]:
-    """Where to be told that one of the logs has more to show than at the look just taken."""
-    found = [p for want in plan.wanted if (p := _try_find(logs, want)) is not None]
-    return [Watched(partition, partition.waiters) for partition in found]
+async def _wait_once(
+    logs: Logs, request: FetchRequest, plan: FetchPlan, session: Session, answer: Answer
+) -> FetchResponse:
+    try:
+        return await _wait(logs, request, plan, session, answer)
+    finally:
+        session.close()
 
 
 async def _wait(
-    logs: Logs, request: FetchRequest, plan: FetchPlan, watched: list[Watched]
+    logs: Logs, request: FetchRequest, plan: FetchPlan, session: Session, answer: Answer
 ) -> FetchResponse:
-    """Look again whenever one of the logs has more to show, until it is enough or too late."""
+    """Look again at those that have news, until it is enough or too late."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.max_wait_ms / 1000
     while True:
         # Others are served between the look that came before and the first line here.
-        if not any(one.is_over for one in watched):
-            await woken((one.waiters for one in watched), deadline)
-        answer = _look(logs, request, plan)
-        watched = _watch(logs, plan)
+        if not session.fresh:
+            await woken((session.waiters,), deadline)
+        answer = _look(logs, request, plan, session.begin_look(), _known(plan, answer))
         if answer.remote:
             return await _wait_for_store(logs, plan, answer)
         if answer.complete or answer.size >= request.min_bytes or loop.time() >= deadline:
@@ -160,12 +178,11 @@ async def _wait(
 async def _wait_for_store(logs: Logs, plan: FetchPlan, answer: Answer) -> FetchResponse:
     """Add what remote reads bring in time."""
     await logs.tiering().reads.wait([read for _, read in answer.remote])
-    for place, read in answer.remote:
-        want = plan.wanted[place]
+    for want, read in answer.remote:
         if read.error is not None:
-            answer.data[place] = _refused(logs, want, ApiError(read.error))
+            answer.data[want.key] = _refused(logs, want, ApiError(read.error))
         elif read.records is not None:
-            answer.data[place] = answer.data[place]._replace(
+            answer.data[want.key] = answer.data[want.key]._replace(
                 records=[read.records.records],
                 aborted_transactions=[
                     AbortedTransaction(entry.producer_id, entry.first_offset)
@@ -177,14 +194,25 @@ async def _wait_for_store(logs: Logs, plan: FetchPlan, answer: Answer) -> FetchR
     return _response(plan, answer)
 
 
-def _look(logs: Logs, request: FetchRequest, plan: FetchPlan) -> Answer:
+def _look(
+    logs: Logs,
+    request: FetchRequest,
+    plan: FetchPlan,
+    wanted: Sequence[Wanted],
+    data: dict[Key, PartitionData],
+) -> Answer:
+    """Look at `wanted`, and put what is found into `data`.
+
+    What is not looked at has nothing to read, so sizes count from zero.
+    """
     left = min(logs.max_bytes, logs.answers.room)
-    data = []
     size = used = 0
     complete = False
+    behind: list[Key] = []
     remote = []
     closed: list[TopicPartition] = []
-    for place, want in enumerate(plan.wanted):
+    session = plan.session
+    for want in wanted:
         try:
             found = _look_at(logs, request, want, min(left, want.max_bytes), first=used == 0)
         except (ApiError, LogError) as error:
@@ -192,14 +220,22 @@ def _look(logs: Logs, request: FetchRequest, plan: FetchPlan) -> Answer:
             complete = True
             if isinstance(error, NotOpen):
                 closed.append(error.name)
-        data.append(found.data)
+        data[want.key] = found.data
         used += found.size
         left = max(0, left - found.size)
         if found.read is None:
             size += found.size
         else:
-            remote.append((place, found.read))
-    return Answer(data, size, complete, remote, closed)
+            remote.append((want, found.read))
+        if not found.caught_up:
+            behind.append(want.key)
+        if session is not None:
+            if found.partition is not None:
+                session.watch(want.key, found.partition)
+            session.looked(
+                want.key, found.data, caught_up=found.caught_up, tells_all=not plan.incremental
+            )
+    return Answer(data, size, complete, behind, remote, closed)
 
 
 def _look_at(
@@ -220,7 +256,7 @@ def _look_at(
             partition, want.fetch_offset, max_bytes, at_least_one=first, committed=committed
         )
     size = 0 if read is None else max_bytes
-    return Found(_empty(partition, want, committed=committed), size, read)
+    return Found(_empty(partition, want, committed=committed), size, partition, read=read)
 
 
 def _is_follower(request: FetchRequest) -> bool:
@@ -256,7 +292,8 @@ def _read(
             for entry in (log.aborted_in(want.fetch_offset, chunks) if size else ())
         ]
     data = _empty(partition, want, committed=committed)
-    return Found(data._replace(aborted_transactions=aborted, records=chunks), size)
+    data = data._replace(aborted_transactions=aborted, records=chunks)
+    return Found(data, size, partition, caught_up=want.fetch_offset >= bound)
 
 
 def _find(logs: Logs, want: Wanted) -> HostedPartition:
@@ -265,11 +302,9 @@ def _find(logs: Logs, want: Wanted) -> HostedPartition:
     return logs.partitions.find(want.topic, want.partition)
 
 
-def _try_find(logs: Logs, want: Wanted) -> HostedPartition | None:
-    try:
-        return _find(logs, want)
-    except (ApiError, LogError):
-        return None
+def _watch(logs: Logs, session: Session, want: Wanted) -> None:
+    with suppress(ApiError, LogError):
+        session.watch(want.key, _find(logs, want))
 
 
 def _refused(logs: Logs, want: Wanted, error: ApiError | LogError) -> PartitionData:
@@ -290,10 +325,10 @@ def _refused(logs: Logs, want: Wanted, error: ApiError | LogError) -> PartitionD
 def _response(plan: FetchPlan, answer: Answer) -> FetchResponse:
     session = plan.session
     topics: dict[str | bytes, list[PartitionData]] = {}
-    for want, data in zip(plan.wanted, answer.data, strict=True):
-        if session is not None and not session.changed(want.key, data) and plan.incremental:
+    for key, data in answer.data.items():
+        if session is not None and not session.changed(key, data) and plan.incremental:
             continue
-        topics.setdefault(want.topic, []).append(data)
+        topics.setdefault(key[0], []).append(data)
     return FetchResponse(
         session_id=plan.session_id,
         responses=[

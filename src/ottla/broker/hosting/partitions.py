@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster
     from ottla.broker.coordinators.admission import Verification
     from ottla.broker.hosting.data import Data, LogRequest, Opened
+    from ottla.broker.serving.fetch_sessions import Watcher
     from ottla.broker.workers import Workers
     from ottla.log.partition import PartitionLog
     from ottla.metadata.image import MetadataImage, Topic
@@ -88,6 +89,7 @@ class HostedPartition:
         "topic_id",
         "verifications",
         "waiters",
+        "watchers",
     )
 
     def __init__(self, topic: Topic, index: int, log: PartitionLog) -> None:
@@ -99,6 +101,7 @@ class HostedPartition:
         self.log = log
         self.gone = False  # deleted, or led by another node now: the log is closed
         self.waiters: set[Callable[[], None]] = set()
+        self.watchers: set[Watcher] = set()  # told of all news, until they leave
         self.dirty_since: float | None = None
         # What is being found out about transactions that have nothing here yet, by producer id.
         self.verifications: dict[int, Verification] = {}
@@ -134,10 +137,12 @@ class HostedPartition:
             self.wake()
 
     def wake(self) -> None:
-        """Wake all who wait; whoever waits from now on is in another set."""
+        """Tell the news; whoever waits from now on is in another set."""
         waiters, self.waiters = self.waiters, set()
         for waiter in waiters:
             waiter()
+        for watcher in tuple(self.watchers):
+            watcher.news(self)
 
 
 @dataclass(slots=True)
@@ -487,8 +492,7 @@ class Partitions:
         logs = [hosted.log for hosted in closing]
         closed = await self._workers.run(partial(self._data.close_logs, logs, clean=clean))
         for hosted, trusted in zip(closing, closed, strict=True):
-            if trusted:  # else nobody knows what of its offsets is durable
-                self._data.checkpoints.note(hosted)
+            self._data.checkpoints.note(hosted)
             self._data.was_closed(hosted.name, trusted=trusted)
 
     def _delete(self, topics: Sequence[Topic]) -> None:

@@ -12,19 +12,30 @@ Rules:
 - The cache holds a bounded number of sessions. When it is full, a new one takes the place of one
   that has been idle for `EVICTION_MS`; if there is none, the consumer goes on without a session.
 
+What a request costs grows with the news, not with the session. A session keeps a list of the
+partitions that are due for a look:
+
+- All are due when the session begins, when the cluster or the isolation level has changed, and
+  every `RECHECK_MS`, for what tells nobody (a log that went offline).
+- One becomes due when the request asks for it anew, and when the partition has news: it knows who
+  watches it, and says so when its high watermark or log start moves and when it goes away.
+- One stops being due when a look finds nothing that the consumer has to be told: it has read all
+  there is for it and knows the marks. What has records or an error stays due until then.
+
+A fetch without a session that has to wait does so with a `Session` that is in no cache.
+
 Pure: time comes in as an argument.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.broker.errors import ApiError
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from ottla.wire.schema.fetch import FetchRequest, PartitionData
 
@@ -33,6 +44,8 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = 0x7FFFFFFF
 EVICTION_MS: Final = 120_000  # Kafka's: a consumer polls far more often than every two minutes
+
+RECHECK_MS: Final = 10_000  # 5 ms of CPU for 1,000 partitions: a two-thousandth
 
 Key = tuple["str | bytes", int]
 """Topic (its name up to v12, its id from v13) and partition."""
@@ -52,37 +65,145 @@ class Wanted(NamedTuple):
         return self.topic, self.partition
 
 
-@dataclass(slots=True)
+class Watcher(Protocol):
+    """Whoever wants to know of a partition's news."""
+
+    def news(self, partition: Watched, /) -> None: ...
+
+
+class Watched(Protocol):
+    """A partition, as far as sessions know it."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def topic_id(self) -> bytes: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def watchers(self) -> set[Watcher]: ...
+
+
 class Session:
-    session_id: int
-    by_id: bool
-    epoch: int = 1
-    last_used_ms: int = 0
-    wanted: dict[Key, Wanted] = field(default_factory=dict)
-    told: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    """What one consumer wants, what it has been told, and what is due for a look."""
+
+    __slots__ = (
+        "by_id",
+        "due",
+        "epoch",
+        "fresh",
+        "last_used_ms",
+        "rechecked_ms",
+        "session_id",
+        "told",
+        "view",
+        "waiters",
+        "wanted",
+        "watched",
+    )
+
+    def __init__(self, session_id: int, wanted: Iterable[Wanted], *, by_id: bool) -> None:
+        self.session_id = session_id
+        self.by_id = by_id
+        self.epoch = 1
+        self.last_used_ms = self.rechecked_ms = 0
+        self.view: Hashable = None
+        self.wanted: dict[Key, Wanted] = {want.key: want for want in wanted}
+        self.told: dict[Key, tuple[int, int]] = {}
+        self.due: dict[Key, None] = dict.fromkeys(self.wanted)  # in the order of the looks
+        self.watched: dict[Key, Watched] = {}
+        self.fresh = False  # whether there was news since the last look
+        self.waiters: set[Callable[[], None]] = set()
+
+    # -- what is due ----------------------------------------------------------------------------
+
+    def recheck(self) -> None:
+        """Look at all of them."""
+        self.due = dict.fromkeys(self.wanted)
+
+    def news(self, partition: Watched) -> None:
+        key = (partition.topic_id if self.by_id else partition.topic, partition.index)
+        if key in self.wanted:
+            self.due[key] = None
+            self.fresh = True
+            for waiter in tuple(self.waiters):
+                waiter()
+
+    def begin_look(self) -> list[Wanted]:
+        """What to look at now."""
+        self.fresh = False
+        wanted = self.wanted
+        return [wanted[key] for key in self.due]
+
+    def looked(self, key: Key, data: PartitionData, *, caught_up: bool, tells_all: bool) -> None:
+        """Take note of a look. `tells_all`: the answer lists the partition in any case."""
+        if caught_up and (tells_all or self.told.get(key) == _marks(data)):
+            self.due.pop(key, None)
+
+    # -- what is wanted -------------------------------------------------------------------------
+
+    def want(self, want: Wanted) -> None:
+        self.wanted[want.key] = want
+        self.due[want.key] = None
+
+    def forget(self, key: Key) -> None:
+        self.wanted.pop(key, None)
+        self.told.pop(key, None)
+        self.due.pop(key, None)
+        self._unwatch(key)
+
+    def watch(self, key: Key, partition: Watched) -> None:
+        """Have the partition tell its news; it may be another one than the last time."""
+        if self.watched.get(key) is not partition:
+            self._unwatch(key)
+            self.watched[key] = partition
+            partition.watchers.add(self)
+
+    def _unwatch(self, key: Key) -> None:
+        watched = self.watched.pop(key, None)
+        if watched is not None:
+            watched.watchers.discard(self)
+
+    def close(self) -> None:
+        """Nobody asks any more: watch nothing."""
+        for partition in self.watched.values():
+            partition.watchers.discard(self)
+        self.watched.clear()
+
+    # -- what is told ---------------------------------------------------------------------------
 
     def changed(self, key: Key, data: PartitionData) -> bool:
         """Whether an incremental answer has to list this partition; remembers what it tells."""
-        marks = (data.high_watermark, data.log_start_offset)
+        marks = _marks(data)
         has_records = bool(data.records)
         listed = has_records or data.error_code != 0 or self.told.get(key) != marks
         if has_records and (wanted := self.wanted.pop(key, None)) is not None:
             self.wanted[key] = wanted
-        if listed:
+            self.due.pop(key, None)
+            self.due[key] = None
+        if listed and key in self.wanted:
             self.told[key] = marks
         return listed
 
 
-class FetchPlan(NamedTuple):
-    """The partitions to read, and how to answer."""
+def _marks(data: PartitionData) -> tuple[int, int]:
+    return data.high_watermark, data.log_start_offset
 
-    wanted: list[Wanted]
+
+class FetchPlan(NamedTuple):
+    """The partitions that a request fetches, and how to answer."""
+
+    wanted: Sequence[Wanted]  # of a request without a session
     session: Session | None
     incremental: bool
 
     @property
     def session_id(self) -> int:
         return NO_SESSION if self.session is None else self.session.session_id
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.wanted if self.session is None else self.session.wanted)
 
 
 class FetchSessions:
@@ -99,16 +220,25 @@ class FetchSessions:
     def __contains__(self, session_id: object) -> bool:
         return session_id in self._sessions
 
-    def begin(self, request: FetchRequest, *, by_id: bool, now_ms: int) -> FetchPlan:
-        """What this request fetches, or an `ApiError` for the whole of it."""
+    def begin(
+        self, request: FetchRequest, *, by_id: bool, view: Hashable, now_ms: int
+    ) -> FetchPlan:
+        """What this request fetches, or an `ApiError` for the whole of it.
+
+        `view` is what the looks depend on beside the partitions: when it has changed, a session
+        looks at all of them.
+        """
         wanted = _wanted(request, by_id=by_id)
         session_id, epoch = request.session_id, request.session_epoch
         if epoch == FINAL_EPOCH:
-            self._sessions.pop(session_id, None)
+            self._drop(session_id)
             return FetchPlan(wanted, None, incremental=False)
         if epoch == INITIAL_EPOCH:
-            self._sessions.pop(session_id, None)
-            return FetchPlan(wanted, self._open(wanted, by_id, now_ms), incremental=False)
+            self._drop(session_id)
+            opened = self._open(wanted, by_id, now_ms)
+            if opened is not None:
+                opened.view = view
+            return FetchPlan(wanted, opened, incremental=False)
         session = self._sessions.get(session_id)
         if session is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -116,10 +246,17 @@ class FetchSessions:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.epoch != epoch:
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        self._update(session, wanted, _forgotten(request, by_id=by_id))
+        for want in wanted:
+            session.want(want)
+        for key in _forgotten(request, by_id=by_id):
+            session.forget(key)
+        if session.view != view or now_ms - session.rechecked_ms >= RECHECK_MS:
+            session.view = view
+            session.rechecked_ms = now_ms
+            session.recheck()
         session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         session.last_used_ms = now_ms
-        return FetchPlan(list(session.wanted.values()), session, incremental=True)
+        return FetchPlan((), session, incremental=True)
 
     def _open(self, wanted: list[Wanted], by_id: bool, now_ms: int) -> Session | None:
         if not wanted or not self._has_room(now_ms):
@@ -127,8 +264,8 @@ class FetchSessions:
         session_id = self._new_id()
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self._new_id()
-        session = Session(session_id, by_id, last_used_ms=now_ms)
-        session.wanted = {want.key: want for want in wanted}
+        session = Session(session_id, wanted, by_id=by_id)
+        session.last_used_ms = session.rechecked_ms = now_ms
         self._sessions[session_id] = session
         return session
 
@@ -138,16 +275,13 @@ class FetchSessions:
         idle = min(self._sessions.values(), key=lambda s: s.last_used_ms, default=None)
         if idle is None or now_ms - idle.last_used_ms < EVICTION_MS:
             return False
-        del self._sessions[idle.session_id]
+        self._drop(idle.session_id)
         return True
 
-    @staticmethod
-    def _update(session: Session, wanted: list[Wanted], forgotten: Iterable[Key]) -> None:
-        for want in wanted:
-            session.wanted[want.key] = want
-        for key in forgotten:
-            session.wanted.pop(key, None)
-            session.told.pop(key, None)
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
 
 
 def _wanted(request: FetchRequest, *, by_id: bool) -> list[Wanted]:
