@@ -19,7 +19,11 @@ from ottla.wire.batch import iter_batches
 from ottla.wire.builder import BatchBuilder
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.records import iter_records
-from ottla.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.schema.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from ottla.wire.schema.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -46,9 +50,11 @@ class Broker:
         self.client = client
         self.disk = disk
 
-    def produce(self, topic: str, value: bytes) -> ErrorCode:
+    def produce(
+        self, topic: str, value: bytes, *, key: bytes | None = None, later_ms: int = 0
+    ) -> ErrorCode:
         builder = BatchBuilder()
-        builder.append(value, timestamp=time.time_ns() // 1_000_000)
+        builder.append(value, key=key, timestamp=time.time_ns() // 1_000_000 + later_ms)
         partition = PartitionProduceData(0, builder.build())
         request = ProduceRequest(
             None, -1, 1000, (TopicProduceData(topic, partition_data=(partition,)),)
@@ -67,17 +73,23 @@ class Broker:
         batches = iter_batches(memoryview(data.records))
         return [record.value for batch in batches for record in iter_records(batch)]
 
-    def create(self, topic: str) -> ErrorCode:
-        request = CreateTopicsRequest((CreatableTopic(topic, 1, -1),))
+    def create(self, topic: str, **configs: str) -> ErrorCode:
+        settings = [
+            CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()
+        ]
+        request = CreateTopicsRequest((CreatableTopic(topic, 1, -1, configs=settings),))
         (created,) = self.client.ask(CREATE_TOPICS, 5, request).topics
         return ErrorCode(created.error_code)
 
 
 @contextmanager
-def running(path: Path, disk: FaultyStorage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+def running(
+    path: Path, disk: FaultyStorage, monkeypatch: pytest.MonkeyPatch, **config: str
+) -> Iterator[Broker]:
+    settings = {key.replace("_", "."): value for key, value in config.items()}
     with monkeypatch.context() as patched:
         patched.setattr("ottla.broker.hosting.data.OsStorage", lambda: disk)
-        broker = EmbeddedBroker(path)
+        broker = EmbeddedBroker(path, config=settings)
         broker.start()
     try:
         with PlainClient(int(broker.bootstrap.rpartition(":")[2])) as client:
@@ -112,6 +124,35 @@ def test_a_log_that_cannot_be_written_is_offline_and_others_go_on(
         assert broker.produce("struck", b"again") == ErrorCode.NONE
         assert broker.fetch("struck") == [*kept, b"again"]
         assert broker.fetch("spared") == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("call", ["open", "pwritev", "fdatasync"])
+def test_a_compaction_that_fails_costs_nothing_but_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: int
+) -> None:
+    disk = FaultyStorage()
+    disk.break_(call, "/a-struck-0/00000000000000000000.log.cleaned", error)
+    topics = ("a-struck", "spared")
+    values = [b"%d" % number for number in range(5)]
+    with running(tmp_path, disk, monkeypatch, log_cleaner_backoff_ms="10") as broker:
+        for topic in topics:
+            compacted = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}
+            assert broker.create(topic, segment_ms="1", **compacted) == ErrorCode.NONE
+            for number, value in enumerate(values):
+                produced = broker.produce(topic, value, key=b"k", later_ms=100 * number)
+                assert produced == ErrorCode.NONE
+        deadline = time.monotonic() + 30
+        while len(list((tmp_path / "spared-0").glob("*.log"))) > 2 or not disk.struck:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert broker.fetch("a-struck") == values
+        assert broker.produce("a-struck", b"last", key=b"k", later_ms=1000) == ErrorCode.NONE
+        assert not list((tmp_path / "a-struck-0").glob("*.cleaned"))
+    disk.repair()
+    with running(tmp_path, disk, monkeypatch) as broker:
+        assert broker.fetch("a-struck") == [*values, b"last"]
+        assert broker.fetch("spared") == values[-2:]
 
 
 def test_the_broker_says_which_log_is_offline(

@@ -28,6 +28,7 @@ from ottla.log.storage import TMP_SUFFIX, OsStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
     from uuid import UUID
 
@@ -85,6 +86,10 @@ class DataDirectory:
     def close(self) -> None:
         """Release the lock; the logs must be closed by then."""
         os.close(self._lock_fd)
+
+    def together(self) -> AbstractContextManager[None]:
+        """For work on many logs: their syncs share one. See `Storage.together`."""
+        return self.storage.together(self._lock_fd)
 
     def meta(self) -> MetaProperties | None:
         """Who this directory belongs to; None if it is new."""

@@ -134,6 +134,7 @@ class PartitionLog:
         self._failure: BaseException | None = None
         self._usable = True  # open and online: one look for those who are called most
         self._left = self._closed_cleanly = False
+        self._closed_as: tuple[int, int] | None = None  # by the clean close before this opening
         self._flushing = threading.Lock()
         self._directory_changes = 1  # grows with every file made; what flush has to sync
         self._directory_synced = 0
@@ -170,7 +171,7 @@ class PartitionLog:
             ).load()
         except (OSError, CorruptSegment, BatchError) as error:
             raise StorageFailure(f"log {directory.name} cannot be opened: {error}") from error
-        return cls(
+        log = cls(
             files,
             config,
             loaded,
@@ -179,6 +180,9 @@ class PartitionLog:
             log_start_offset=log_start_offset,
             tail=TailCache() if tail is None else tail,
         )
+        if clean and not files.unsynced:
+            log._closed_as = log._on_disk
+        return log
 
     # What the log is
 
@@ -645,8 +649,15 @@ class PartitionLog:
         self._bin.clear()
         self.files.close()
 
+    @property
+    def _on_disk(self) -> tuple[int, int]:
+        """What changes when the files do."""
+        return self.log_end_offset, self._directory_changes
+
     def _finish(self) -> None:
         """Write what only a running log keeps in memory, and sync all of it."""
+        if self._closed_as == self._on_disk and not self.epochs.dirty:
+            return  # nothing has been written since the files were closed cleanly
         try:
             sums: IndexSums | None = self._active.write_indexes()
             if not self._active.size:

@@ -12,14 +12,17 @@ Errors are the operating system's own OSError; the log decides what they mean.
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from abc import ABC, abstractmethod
-from contextlib import suppress
-from functools import partial
+from contextlib import contextmanager, nullcontext, suppress
+from functools import cache, partial
 from io import FileIO
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -201,6 +204,15 @@ class Storage(ABC):
             finally:
                 file.close()
 
+    def together(self, fd: int) -> AbstractContextManager[None]:
+        """Let the syncs of this thread have their effect at the end of the block at the latest.
+
+        For many small files one sync of their whole file system, on which `fd` has been open for
+        as long as errors count, is cheaper than one of each. The end of the block raises OSError
+        when that fails: nothing that was synced in the block counts as durable then.
+        """
+        return nullcontext()
+
     def replace_file(self, path: Path | Entry, data: bytes) -> None:
         """After a crash the file holds the old content or the new, never a mix. Blocks on fsync."""
         self.exchange_file(path, data)
@@ -220,6 +232,36 @@ def _skip(chunks: Sequence[Buffer], count: int) -> list[Buffer]:
             return [memoryview(chunk)[count:], *chunks[index + 1 :]]
         count -= len(chunk)
     return []
+
+
+class _Thread(threading.local):
+    """Whether the syncs of this thread are put off to the end of `together`."""
+
+    syncs_later = False
+
+
+_thread = _Thread()
+
+
+@cache
+def _syncfs() -> Callable[[int], None] | None:
+    """Sync a whole file system; None where that does not exist or does not tell of errors."""
+    release = os.uname().release.split(".")
+    if sys.platform != "linux" or (int(release[0]), int(release[1].partition("-")[0])) < (5, 8):
+        return None
+    import ctypes
+
+    try:
+        call = ctypes.CDLL(None, use_errno=True).syncfs
+    except (OSError, AttributeError):
+        return None
+
+    def syncfs(fd: int) -> None:
+        if call(fd) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), "syncfs")
+
+    return syncfs
 
 
 class OsStorage(Storage):
@@ -254,9 +296,33 @@ class OsStorage(Storage):
         os.ftruncate(fd, size)
 
     def fdatasync(self, fd: int) -> None:
-        os.fdatasync(fd)
+        if not _thread.syncs_later:
+            os.fdatasync(fd)
+
+    @contextmanager
+    def together(self, fd: int) -> Iterator[None]:
+        syncfs = _syncfs()
+        if syncfs is None:
+            yield
+            return
+        _thread.syncs_later = True
+        try:
+            yield
+        finally:
+            _thread.syncs_later = False
+        syncfs(fd)
+
+    def exchange_file(self, path: Path | Entry, data: bytes) -> None:
+        """Its order of sync and rename is the point of it: nothing is put off here."""
+        later, _thread.syncs_later = _thread.syncs_later, False
+        try:
+            super().exchange_file(path, data)
+        finally:
+            _thread.syncs_later = later
 
     def fsync_dir(self, path: Path | Directory) -> None:
+        if _thread.syncs_later:
+            return
         if isinstance(path, Directory):
             os.fsync(path.fd)
             return

@@ -7,6 +7,7 @@ what the next start finds must be a run of the appended batches that holds every
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +18,11 @@ from ottla.log.config import LogConfig
 from ottla.log.errors import LogClosed, StorageFailure
 from ottla.log.life import Life
 from ottla.log.partition import PartitionLog
+from ottla.log.producer_state import Origin
 from ottla.log.tail import TailCache
 from ottla.wire.batch import iter_batches
-from tests.support.log_batches import batch_of, read_all
+from ottla.wire.records import ControlType
+from tests.support.log_batches import batch_of, marker, read_all
 from tests.support.log_faults import Fault, MemoryStorage, PowerLoss, Survival
 
 if TYPE_CHECKING:
@@ -234,3 +237,73 @@ def test_other_logs_go_on(tmp_path: Path) -> None:
     healthy = PartitionLog.open(tmp_path, replace(CONFIG, segment_bytes=900), now_ms=0)
     healthy.append(batch_of(b"x"), leader_epoch=0, now_ms=0)
     assert len(list(iter_batches(memoryview(read_all(healthy))))) == 1
+
+
+class Transactions(Script):
+    """A life of transactions, two of three aborted, over several segments."""
+
+    def __init__(self, storage: MemoryStorage) -> None:
+        super().__init__(storage, replace(CONFIG, retention_ms=-1))
+        self.aborted: list[tuple[int, int, int]] = []  # producer, first offset, marker
+
+    def run(self) -> None:
+        log = self.log = self.open(self.storage)
+        for number in range(12):
+            producer_id = 1 + number % 2
+            first = log.log_end_offset
+            data = batch_of(
+                b"x" * 40,
+                producer_id=producer_id,
+                epoch=0,
+                sequence=number // 2,
+                transactional=True,
+            )
+            log.append(data, leader_epoch=0, now_ms=0)
+            kind = ControlType.COMMIT if number % 3 == 0 else ControlType.ABORT
+            if kind is ControlType.ABORT:
+                # Before the append: a fault may leave the marker on disk and not say so.
+                self.aborted.append((producer_id, first, first + 1))
+            log.append(
+                marker(kind, producer_id, 0), leader_epoch=0, now_ms=0, origin=Origin.COORDINATOR
+            )
+            if number % 3 == 1:
+                self.flush(log)
+            if number == 7:
+                log.roll(0)
+                self.flush(log)
+        if not log.close():
+            raise StorageFailure("not closed cleanly")
+
+    def check_aborted(self, recovered: PartitionLog) -> None:
+        end = recovered.log_end_offset
+        found = [entry[:3] for entry in recovered.aborted_transactions(0, end)]
+        assert found == [entry for entry in self.aborted if entry[2] < end]
+
+
+def transactions_calls() -> int:
+    storage = MemoryStorage()
+    Transactions(storage).run()
+    return storage.calls
+
+
+@pytest.mark.parametrize(
+    "survival", [Survival.NOTHING, Survival.TORN, Survival.HOLE, Survival.EVERYTHING]
+)
+@pytest.mark.parametrize("fault", [Fault.EIO, Fault.TORN_CRASH])
+def test_aborted_transactions_outlive_a_fault_at_every_call(
+    fault: Fault, survival: Survival
+) -> None:
+    for number in range(transactions_calls()):
+        storage = MemoryStorage({number: fault})
+        script = Transactions(storage)
+        with suppress(PowerLoss, StorageFailure):
+            script.run()
+        left = storage.crash(survival)
+        recovered = script.open(left, recovery_point=script.flushed)
+        assert recovered.log_end_offset >= script.flushed
+        script.check_aborted(recovered)
+        # What recovery wrote is as good as what it replaced.
+        assert recovered.close()
+        end = recovered.log_end_offset
+        left = left.crash(Survival.NOTHING)
+        script.check_aborted(script.open(left, recovery_point=end))

@@ -19,7 +19,7 @@ from ottla.log.retention import SegmentBin
 from ottla.log.storage import OsStorage
 from ottla.log.tail import TailCache
 from tests.support.log_batches import batch_of, read_all
-from tests.support.log_faults import MemoryStorage
+from tests.support.log_faults import Fault, MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +61,24 @@ def test_files_close_when_the_last_lease_is_released() -> None:
     with ThreadPoolExecutor(1) as pool:
         pool.submit(second.release).result()
     assert (log.life, storage.open_files) == (Life.CLOSED, 0)
+
+
+@pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC])
+def test_a_close_that_fails_still_gives_the_files_back(fault: Fault) -> None:
+    healthy = MemoryStorage()
+    log = open_log(storage=healthy)
+    fill(log, b"x")
+    before = healthy.calls
+    log.close()
+    for number in range(before, healthy.calls):
+        storage = MemoryStorage({number: fault})
+        log = open_log(storage=storage)
+        fill(log, b"x")
+        lease = log.lease()
+        assert not log.close()
+        assert log.life is Life.CLOSING
+        lease.release()
+        assert (log.life, storage.open_files) == (Life.CLOSED, 0)
 
 
 def test_a_lease_is_given_back_after_an_error() -> None:

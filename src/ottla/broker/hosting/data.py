@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import uuid4
 
@@ -36,9 +36,10 @@ from ottla.log.checkpoints import (
 from ottla.log.directory import STRAY_SUFFIX, DataDirectory
 from ottla.log.errors import LogError, StorageFailure
 from ottla.log.storage import OsStorage
+from ottla.log.tail import TailCache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
     from uuid import UUID
 
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
     from ottla.metadata.image import MetadataImage
 
 METADATA_FILE: Final = "metadata.db"
+# From here on one sync of the file system costs less than those of the files; it also writes what
+# others have there.
+LOGS_TO_SHARE_A_SYNC: Final = 16
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +68,10 @@ class UnsyncedStorage(OsStorage):
 
     def fsync_dir(self, path: Path | Directory) -> None:
         pass
+
+    @contextmanager
+    def together(self, fd: int) -> Iterator[None]:
+        yield
 
 
 class LogRequest(NamedTuple):
@@ -105,6 +113,7 @@ class Data:
                 clean = False
         self._on_disk = set(self._directory.partitions())
         self._trusted = set(self._on_disk) if clean else set()
+        self._tail = TailCache()
         self.checkpoints = Checkpoints(self.storage, path, offsets)
         self.checkpoints.keep_only(self._on_disk)
 
@@ -231,6 +240,7 @@ class Data:
                 recovery_point=request.recovery_point,
                 high_watermark=request.high_watermark,
                 log_start_offset=request.log_start_offset,
+                tail=self._tail,
                 storage=self.storage,
             )
             if request.on_disk:
@@ -254,15 +264,16 @@ class Data:
         elif opened.error is not None:
             self._trusted.discard(name)
 
-    def close_logs(self, logs: Iterable[PartitionLog], *, clean: bool) -> list[bool]:
+    def close_logs(self, logs: Sequence[PartitionLog], *, clean: bool) -> list[bool]:
         """Close logs that refuse calls already; which of them can be trusted now. Blocks."""
-        closed = []
-        for log in logs:
-            try:
-                closed.append(log.close(clean=clean))
-            except Exception:
-                logger.exception("%s could not be closed", log.directory.name)
-                closed.append(False)
+        closed: list[bool] = []
+        share_sync = clean and len(logs) >= LOGS_TO_SHARE_A_SYNC
+        try:
+            with self._directory.together() if share_sync else nullcontext():
+                closed += [_close_log(log, clean=clean) for log in logs]
+        except OSError:
+            logger.exception("%d logs could not be made durable", len(logs))
+            return [False] * len(logs)
         return closed
 
     def was_closed(self, name: TopicPartition, *, trusted: bool) -> None:
@@ -271,11 +282,15 @@ class Data:
 
     def recover(self, requests: Sequence[LogRequest]) -> list[tuple[Opened, bool]]:
         """Repair logs after an unclean stop and leave them closed, trusted if all went well."""
-        opened = self.open_logs(requests)
-        logs = [one.log for one in opened if one.log is not None]
-        for log in logs:
-            log.begin_close()
-        closed = iter(self.close_logs(logs, clean=True))
+        try:
+            with self._directory.together():
+                opened = self.open_logs(requests)
+                logs = [one.log for one in opened if one.log is not None]
+                for log in logs:
+                    log.begin_close()
+                closed = iter([_close_log(log, clean=True) for log in logs])
+        except OSError as error:
+            return [(_failed(request.name, error), False) for request in requests]
         return [(one, one.log is not None and next(closed)) for one in opened]
 
     # -- deleting ---------------------------------------------------------------------------------
@@ -318,6 +333,14 @@ class Data:
                 mark_clean_shutdown(self.storage, self.path)
         finally:
             self._directory.close()
+
+
+def _close_log(log: PartitionLog, *, clean: bool) -> bool:
+    try:
+        return log.close(clean=clean)
+    except Exception:
+        logger.exception("%s could not be closed", log.directory.name)
+        return False
 
 
 def _failed(name: TopicPartition, reason: object) -> Opened:

@@ -492,7 +492,8 @@ class Partitions:
         logs = [hosted.log for hosted in closing]
         closed = await self._workers.run(partial(self._data.close_logs, logs, clean=clean))
         for hosted, trusted in zip(closing, closed, strict=True):
-            self._data.checkpoints.note(hosted)
+            if trusted:  # else nobody knows what of its offsets is durable
+                self._data.checkpoints.note(hosted)
             self._data.was_closed(hosted.name, trusted=trusted)
 
     def _delete(self, topics: Sequence[Topic]) -> None:

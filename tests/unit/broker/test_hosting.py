@@ -1,0 +1,441 @@
+"""Partitions come, are opened, deleted and made again while workers are busy with them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pytest
+
+from ottla.broker.errors import ApiError
+from ottla.broker.handlers.fetch import fetch
+from ottla.broker.handlers.list_offsets import list_offsets, offset_for_leader_epoch
+from ottla.broker.handlers.log_dirs import describe_log_dirs
+from ottla.broker.handlers.producer_ids import describe_producers
+from ottla.broker.hosting.partitions import NotOpen
+from ottla.broker.running.node import Node
+from ottla.broker.serving.context import Peer, RequestContext
+from ottla.broker.topics import create_topic, delete_topic, existing
+from ottla.log.checkpoints import CLEAN_SHUTDOWN, Checkpoint, TopicPartition
+from ottla.log.errors import StorageFailure
+from ottla.log.partition import PartitionLog
+from ottla.metadata.config.broker import load_broker_config
+from ottla.wire.batch import iter_batches, read_batch
+from ottla.wire.builder import BatchBuilder
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.records import iter_records
+from ottla.wire.schema.describe_log_dirs import DescribeLogDirsRequest
+from ottla.wire.schema.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla.wire.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.wire.schema.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from ottla.wire.schema.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from tests.support.pausable_workers import PausableWorkers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from ottla.broker.workers import Workers
+    from ottla.log.partition import PartitionLog as Log
+
+PATIENCE: Final = 60.0
+ORDERS: Final = TopicPartition("orders", 0)
+NOW_MS: Final = 1_700_000_000_000
+CONTEXT: Final = RequestContext(Peer("", "PLAINTEXT"), 0, 7, None)
+
+
+@pytest.fixture(autouse=True)
+def _pausable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.broker.running.node.Workers", PausableWorkers)
+
+
+@asynccontextmanager
+async def started(path: Path, *sets: str) -> AsyncIterator[Node]:
+    config = load_broker_config(
+        sets=[
+            "listeners=PLAINTEXT://127.0.0.1:0",
+            "log.cleaner.min.cleanable.ratio=0",
+            "log.cleaner.backoff.ms=3600000",  # the test is the cleaner
+            *sets,
+        ]
+    )
+    node = await Node.start(config, path)
+    try:
+        yield node
+    finally:
+        await node.stop()
+
+
+def workers_of(node: Node) -> PausableWorkers:
+    workers: Workers = node.workers
+    assert isinstance(workers, PausableWorkers)
+    return workers
+
+
+async def create(node: Node, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+    await create_topic(node.cluster, "orders", partitions=partitions, configs=configs)
+
+
+async def delete(node: Node) -> None:
+    await delete_topic(node.cluster, lambda image: existing(image, "orders"))
+
+
+async def write(node: Node, value: bytes, name: TopicPartition = ORDERS) -> int:
+    hosted = await node.partitions.open(*name, write=True)
+    builder = BatchBuilder()
+    builder.append(value, key=b"k", timestamp=NOW_MS)
+    batch = read_batch(memoryview(builder.build()))
+    result = hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=NOW_MS)
+    await cast("Any", node.durability.join([hosted]))
+    assert hosted.log.online
+    return result.base_offset
+
+
+async def values(node: Node, name: TopicPartition = ORDERS) -> list[bytes | None]:
+    log = (await node.partitions.open(*name)).log
+    found: list[bytes | None] = []
+    offset = log.log_start_offset
+    while offset < log.high_watermark:
+        chunks, _ = log.read(
+            offset, 1 << 20, upper_bound_offset=log.high_watermark, min_one_message=True
+        )
+        for chunk in chunks:
+            for batch in iter_batches(memoryview(chunk)):
+                found += [record.value for record in iter_records(batch)]
+                offset = batch.next_offset
+    return found
+
+
+def directories(path: Path) -> list[str]:
+    return sorted(name for name in os.listdir(path) if (path / name).is_dir())  # noqa: PTH208
+
+
+# -- looking does not make ------------------------------------------------------------------------
+
+
+async def test_looking_at_partitions_that_were_never_written_makes_nothing(tmp_path: Path) -> None:
+    async with started(tmp_path) as node:
+        await create(node, partitions=50)
+        partitions, tiering, workers = node.partitions, node.services.tiering, node.workers
+        everything = [*range(50)]
+        files = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        for timestamp in (-1, -2, -3, -4, 0, NOW_MS):
+            asked = [ListOffsetsPartition(index, -1, timestamp) for index in everything]
+            request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("orders", asked)])
+            answer: Any = list_offsets(
+                RequestContext(CONTEXT.peer, 2, 8, None), request, partitions, tiering, workers
+            )
+            if asyncio.iscoroutine(answer):
+                answer = await answer
+            rows = answer.topics[0].partitions
+            assert {row.error_code for row in rows} == {ErrorCode.NONE}
+            assert {row.offset for row in rows} <= {0, -1}
+        epochs = [OffsetForLeaderPartition(index, -1, 0) for index in everything]
+        answer = await offset_for_leader_epoch(
+            CONTEXT,
+            OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic("orders", epochs)]),
+            partitions,
+        )
+        assert {row.error_code for row in answer.topics[0].partitions} == {ErrorCode.NONE}
+        producers = DescribeProducersRequest([TopicRequest("orders", everything)])
+        answer = await describe_producers(CONTEXT, producers, partitions)
+        assert {row.error_code for row in answer.topics[0].partitions} == {ErrorCode.NONE}
+        answer = await describe_log_dirs(
+            CONTEXT, DescribeLogDirsRequest(None), node.data, partitions, node.workers
+        )
+        assert answer.results[0].topics == []
+        await node.jobs._retention().run()
+        assert not await node.services.cleaner().compact_dirtiest()
+        assert directories(tmp_path) == []
+        assert set(os.listdir("/proc/self/fd")) <= files  # noqa: PTH208
+        assert not list(partitions)
+
+
+async def test_a_fetch_of_an_unwritten_partition_wakes_with_its_first_record(
+    tmp_path: Path,
+) -> None:
+    async with started(tmp_path) as node:
+        await create(node)
+        wanted = FetchTopic("orders", partitions=[FetchPartition(partition_max_bytes=1000)])
+        request = FetchRequest(max_wait_ms=600_000, min_bytes=1, topics=[wanted])
+        answer = fetch(
+            RequestContext(CONTEXT.peer, 1, 12, None),
+            request,
+            node.partitions,
+            node.services.tiering,
+            node.fetch_sessions,
+            node.settings,
+            node.clock,
+            node.services.answers,
+        )
+        assert not isinstance(answer, FetchResponse)
+        waiting = asyncio.ensure_future(answer)
+        await asyncio.sleep(0)
+        assert directories(tmp_path) == []
+        assert await write(node, b"first") == 0
+        found = await asyncio.wait_for(waiting, PATIENCE)
+        assert found.responses[0].partitions[0].records
+
+
+async def test_a_closed_log_stays_closed_until_it_is_asked_for(tmp_path: Path) -> None:
+    async with started(tmp_path) as node:
+        await create(node)
+        await write(node, b"kept")
+        size = node.partitions.find(*ORDERS).log.size_bytes
+    async with started(tmp_path) as node:
+        answer = await describe_log_dirs(
+            CONTEXT, DescribeLogDirsRequest(None), node.data, node.partitions, node.workers
+        )
+        assert answer.results[0].topics[0].partitions[0].partition_size == size
+        assert not list(node.partitions)
+        with pytest.raises(NotOpen):
+            node.partitions.find(*ORDERS)
+        assert await values(node) == [b"kept"]
+        assert [hosted.name for hosted in node.partitions] == [ORDERS]
+
+
+# -- opening --------------------------------------------------------------------------------------
+
+
+async def test_all_who_ask_share_one_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    really = PartitionLog.open
+
+    def counted(directory: Path, *args: Any, **settings: Any) -> Log:
+        opened.append(directory.name)
+        return really(directory, *args, **settings)
+
+    monkeypatch.setattr(PartitionLog, "open", counted)
+    async with started(tmp_path) as node:
+        await create(node, partitions=40)
+        names = [TopicPartition("orders", index) for index in range(40)]
+        async with asyncio.timeout(PATIENCE):
+            found = await asyncio.gather(
+                *(node.partitions.open(*name, write=True) for name in names * 5)
+            )
+        assert sorted(opened) == sorted(f"orders-{index}" for index in range(40))
+        assert len(set(found)) == 40
+
+
+async def test_lookers_see_an_unwritten_partition_while_its_log_is_made(tmp_path: Path) -> None:
+    async with started(tmp_path) as node:
+        await create(node)
+        with workers_of(node).held("open_logs") as hold:
+            opening = asyncio.ensure_future(node.partitions.open(*ORDERS, write=True))
+            await asyncio.wait_for(hold.reached.wait(), PATIENCE)
+            looker = node.partitions.find(*ORDERS)
+            assert looker.log.log_end_offset == 0
+        assert await opening is looker, "whoever waits at it is woken by the first append"
+        assert isinstance(looker.log, PartitionLog)
+
+
+async def test_a_log_that_cannot_be_opened_fails_alone_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with started(tmp_path) as node:
+        await create(node, partitions=2)
+        really = PartitionLog.open
+
+        def broken(directory: Path, *args: Any, **settings: Any) -> Log:
+            if directory.name == "orders-0":
+                raise RuntimeError("a fault of ours")
+            return really(directory, *args, **settings)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(PartitionLog, "open", broken)
+            first, second = await asyncio.gather(
+                *(write(node, b"v", TopicPartition("orders", index)) for index in range(2)),
+                return_exceptions=True,
+            )
+            assert isinstance(first, StorageFailure)
+            assert second == 0
+        assert await write(node, b"v") == 0
+
+
+@pytest.mark.parametrize("done", [False, True])
+async def test_a_topic_that_is_deleted_while_its_log_is_opened(tmp_path: Path, done: bool) -> None:
+    """Before or after the worker has made the directory: it goes, and the successor is empty."""
+    async with started(tmp_path) as node:
+        await create(node)
+        with workers_of(node).held("open_logs", done=done) as hold:
+            old = asyncio.ensure_future(node.partitions.open(*ORDERS, write=True))
+            await asyncio.wait_for(hold.reached.wait(), PATIENCE)
+            await delete(node)
+            await create(node)
+            new = asyncio.ensure_future(write(node, b"new"))
+            await asyncio.sleep(0)
+            assert not new.done()
+        assert await asyncio.wait_for(new, PATIENCE) == 0
+        # Whoever opened the old topic's log is answered for the topic that has the name now.
+        assert (await old).topic_id == node.partitions.find(*ORDERS).topic_id
+        assert await values(node) == [b"new"]
+    async with started(tmp_path) as node:
+        assert await values(node) == [b"new"]
+
+
+# -- deleting -------------------------------------------------------------------------------------
+
+
+async def test_a_new_topic_waits_until_the_old_one_has_left_its_path(tmp_path: Path) -> None:
+    async with started(tmp_path) as node:
+        await create(node)
+        await write(node, b"old")
+        gone = node.partitions.find(*ORDERS)
+        with workers_of(node).held("retire") as hold:
+            await delete(node)
+            assert gone.gone
+            with pytest.raises(ApiError):
+                node.partitions.find(*ORDERS)
+            await asyncio.wait_for(hold.reached.wait(), PATIENCE)
+            await create(node)
+            new = asyncio.ensure_future(write(node, b"new"))
+            assert await values(node) == []
+            await asyncio.sleep(0)
+            assert not new.done()
+        assert await asyncio.wait_for(new, PATIENCE) == 0
+        assert await values(node) == [b"new"]
+
+
+async def test_a_directory_that_cannot_be_taken_away_is_not_the_new_topics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with started(tmp_path) as node:
+        await create(node)
+        await write(node, b"old")
+        really = node.data._directory.retire
+
+        def broken(names: Any, *args: Any) -> dict[TopicPartition, Path | OSError]:
+            return {name: OSError("busy") for name in names}
+
+        with monkeypatch.context() as patched:
+            patched.setattr(node.data._directory, "retire", broken)
+            await delete(node)
+            await create(node)
+            with pytest.raises(StorageFailure, match="busy"):
+                await write(node, b"refused")
+        assert really is not broken
+        assert await write(node, b"new") == 0
+        assert await values(node) == [b"new"]
+
+
+async def test_fault_1_a_compaction_that_ends_after_its_topic_was_made_anew(
+    tmp_path: Path,
+) -> None:
+    """30 durable records were lost: the old topic's result was renamed over the new one's log."""
+    settings = {"cleanup.policy": "compact"}
+    async with started(tmp_path) as node:
+        await create(node, configs=settings)
+        for number in range(60):
+            await write(node, b"old %d" % number)
+        node.partitions.find(*ORDERS).log.roll(NOW_MS)
+        with workers_of(node).held("run_compaction", done=True) as hold:
+            compaction = asyncio.ensure_future(node.services.cleaner().compact_dirtiest())
+            await asyncio.wait_for(hold.reached.wait(), PATIENCE)
+            await delete(node)
+            await create(node, configs=settings)
+            for number in range(30):
+                await write(node, b"new %d" % number)
+        await compaction
+        expected = [b"new %d" % number for number in range(30)]
+        assert await values(node) == expected
+        assert node.data.checkpoints.offset(Checkpoint.CLEANER, ORDERS) == 0
+    async with started(tmp_path) as node:
+        assert await values(node) == expected
+
+
+# -- checkpoints and restarts ---------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def after_kill(path: Path, copy: Path, *sets: str) -> AsyncIterator[Node]:
+    """A node on what a kill would leave of a running one's directory."""
+    shutil.copytree(path, copy)
+    async with started(copy, *sets) as node:
+        yield node
+
+
+async def test_a_crash_does_not_give_a_new_topic_the_old_ones_log_start(tmp_path: Path) -> None:
+    async with started(tmp_path / "a") as node:
+        await create(node)
+        for _ in range(5):
+            await write(node, b"old")
+        old = node.partitions.find(*ORDERS)
+        old.log.delete_records_before(5)
+        await node.data.checkpoints.log_starts_durable([old])
+        await delete(node)
+        await create(node)
+        for number in range(3):
+            await write(node, b"new %d" % number)
+        async with after_kill(tmp_path / "a", tmp_path / "b") as restarted:
+            assert await values(restarted) == [b"new 0", b"new 1", b"new 2"]
+
+
+async def test_after_a_kill_logs_are_repaired_when_used_and_the_rest_meanwhile(
+    tmp_path: Path,
+) -> None:
+    names = [TopicPartition("orders", index) for index in range(100)]
+    async with started(tmp_path / "a") as node:
+        await create(node, partitions=100)
+        await asyncio.gather(*(write(node, b"v", name) for name in names))
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+    torn = tmp_path / "b" / "orders-7" / f"{0:020d}.log"
+    torn.write_bytes(torn.read_bytes() + b"\0" * 10)
+    async with started(tmp_path / "b") as node:
+        with workers_of(node).held("recover"):
+            assert not list(node.partitions), "ready before any log was opened"
+            assert await values(node, names[7]) == [b"v"]
+            assert len(list(node.partitions)) == 1
+        assert node.partitions._recovery is not None
+        await asyncio.wait_for(node.partitions._recovery, PATIENCE)
+        assert node.data.untrusted() == [names[7]], "open, so not closed cleanly yet"
+        assert len(list(node.partitions)) == 1
+    assert (tmp_path / "b" / CLEAN_SHUTDOWN).exists()
+    async with started(tmp_path / "b") as node:
+        assert not node.data.untrusted()
+        assert [await values(node, name) for name in names] == [[b"v"]] * 100
+
+
+async def test_a_stop_before_all_is_repaired_is_not_marked_clean(tmp_path: Path) -> None:
+    async with started(tmp_path / "a") as node:
+        await create(node, partitions=2)
+        for index in range(2):
+            await write(node, b"v", TopicPartition("orders", index))
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+    async with started(tmp_path / "b") as node:
+        assert node.partitions._recovery is not None
+        node.partitions._recovery.cancel()  # before its first step
+        await values(node)
+    assert not (tmp_path / "b" / CLEAN_SHUTDOWN).exists()
+    async with started(tmp_path / "b") as node:
+        assert await values(node, TopicPartition("orders", 1)) == [b"v"]
+
+
+async def test_a_directory_of_an_older_topic_is_found_out_when_it_is_needed(
+    tmp_path: Path,
+) -> None:
+    """As a crash between the deletion in the metadata and the one on disk leaves it."""
+    async with started(tmp_path) as node:
+        await create(node)
+        await write(node, b"old")
+        with workers_of(node).held("retire"):
+            await delete(node)
+            await create(node)
+            shutil.copytree(tmp_path, tmp_path / "b")
+    async with started(tmp_path / "b") as node:
+        assert await values(node) == [], "looking sets it aside, and makes nothing"
+        assert [name for name in directories(tmp_path / "b") if "-stray" not in name] == []
+        assert await write(node, b"new") == 0
+        assert await values(node) == [b"new"]
