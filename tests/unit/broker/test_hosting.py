@@ -172,6 +172,7 @@ async def test_a_fetch_of_an_unwritten_partition_wakes_with_its_first_record(
         answer = fetch(
             RequestContext(CONTEXT.peer, 1, 12, None),
             request,
+            node.cluster,
             node.partitions,
             node.services.tiering,
             node.fetch_sessions,
