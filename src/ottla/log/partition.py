@@ -55,7 +55,7 @@ from ottla.log.segment import (
     segment_name,
 )
 from ottla.log.storage import Directory, OsStorage
-from ottla.log.tail import Tail, TailCache
+from ottla.log.tail import LOG_TAIL_BYTES, Tail, TailCache
 from ottla.wire.batch import LENGTH_OVERHEAD, RecordBatch
 from ottla.wire.errors import BatchError
 from ottla.wire.records import NO_TIMESTAMP
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from ottla.log.life import Lease
     from ottla.log.producer_state import Producer
     from ottla.log.recovery import LoadedLog
-    from ottla.log.storage import Entry, Storage
+    from ottla.log.storage import Buffer, Entry, Storage
 
 _PATCHED = struct.Struct(">qii")  # base offset, length, leader epoch: what precedes the magic
 DELETE_TO_HIGH_WATERMARK: Final = -1
@@ -296,9 +296,15 @@ class PartitionLog:
                 if tracked and (aborted := self._producers.update(batch, end)) is not None:
                     self._active.aborted.append(aborted)
                     self._last_abort = aborted.last_offset
-                chunk = _PATCHED.pack(end, batch.batch_length, leader_epoch) + batch.data[16:]
-                staged.append(_Staged(chunk, end, last, timestamp))
-                staged_bytes += size
+                patched = _PATCHED.pack(end, batch.batch_length, leader_epoch)
+                if size > LOG_TAIL_BYTES:
+                    self._write(staged)
+                    staged, staged_bytes = [], 0
+                    self._write_large([patched, batch.data[_PATCHED.size :]], last, timestamp)
+                else:
+                    chunk = patched + batch.data[_PATCHED.size :]
+                    staged.append(_Staged(chunk, end, last, timestamp))
+                    staged_bytes += size
                 stamp = now_ms if config.log_append_time else NO_TIMESTAMP
                 results.append(AppendResult(end, last, stamp, self.log_start_offset, False))
                 end = last + 1
@@ -334,6 +340,15 @@ class PartitionLog:
             self._tail.add(base, chunk)
             self.size_bytes += len(chunk)
         self.log_end_offset = staged[-1].last_offset + 1
+
+    def _write_large(self, parts: list[Buffer], last_offset: int, max_timestamp: int) -> None:
+        """A batch that the tail does not keep is not copied either."""
+        size = sum(map(len, parts))
+        self._active.write(parts)
+        self._active.add(size, last_offset, max_timestamp)
+        self._tail.clear()
+        self.size_bytes += size
+        self.log_end_offset = last_offset + 1
 
     def _roll(self, now_ms: int) -> None:
         """Begin a new segment at the end. Nothing is synced here; the next flush does that."""

@@ -241,8 +241,9 @@ class LogLoader:
             if segment.next_offset > start or rebuild_epochs:
                 self._replay_segment(segment, start, producers, epochs)
             before = segment
-        for segment in segments[-2:]:
-            producers.recall(_tail_headers(segment, start))
+        if len(producers):
+            for segment in segments[-2:]:
+                producers.recall(_tail_headers(segment, start))
         return producers
 
     def _newest_snapshot(self, limit: int, log_base: int) -> tuple[int, ProducerStates]:

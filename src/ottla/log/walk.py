@@ -33,7 +33,8 @@ def recover_segment(segment: Segment) -> bool:
         header = _next_header(segment, chunk[start:], file_size)
         if header is None or header.size > len(chunk) - start:
             chunk_start = segment.size
-            chunk = memoryview(storage.pread(fd, _CHUNK, chunk_start))
+            size = min(_CHUNK, file_size - chunk_start)
+            chunk = memoryview(storage.pread(fd, size, chunk_start))
             header = _next_header(segment, chunk, file_size)
         if header is None or not _crc_matches(segment, header):
             break

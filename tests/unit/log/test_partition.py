@@ -10,7 +10,7 @@ from ottla.log.config import LogConfig
 from ottla.log.errors import OffsetOutOfRange
 from ottla.log.partition import AppendResult, PartitionLog
 from ottla.log.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, segment_path
-from ottla.log.tail import TailCache
+from ottla.log.tail import LOG_TAIL_BYTES, TailCache
 from ottla.wire.batch import RecordBatch
 from ottla.wire.records import iter_records
 from tests.support.log_batches import batch_of, batches_in, joined, read_all
@@ -268,3 +268,23 @@ def test_all_batches_in_flight_are_known_again_after_a_clean_restart(
         assert again.base_offset == first[number].base_offset
     assert log.log_end_offset == 4
     log.close(clean=False)
+
+
+@pytest.mark.parametrize("tail_bytes", [0, 64 << 20])
+def test_batches_too_large_to_be_cached_keep_their_place(tmp_path: Path, tail_bytes: int) -> None:
+    log = open_log(tmp_path, LogConfig(), tail_bytes=tail_bytes)
+    large = LOG_TAIL_BYTES + 1
+    sizes = [10, large, 20, 30, large, large, 40]
+    batches = [batch_of(bytes([65 + number]) * size) for number, size in enumerate(sizes)]
+    before = [bytes(batch.data) for batch in batches]
+    results = log.append_many(batches, leader_epoch=3, now_ms=0)
+    assert [result.base_offset for result in results if isinstance(result, AppendResult)] == list(
+        range(7)
+    )
+    assert [bytes(batch.data) for batch in batches] == before, "the request's bytes are not ours"
+    for offset, batch in enumerate(batches):
+        result = log.read(offset, 1, upper_bound_offset=7, min_one_message=True)
+        (found,) = batches_in(result)
+        batch.assign(offset, 3)
+        assert found.data == batch.data
+    assert log.size_bytes == sum(batch.size for batch in batches)
