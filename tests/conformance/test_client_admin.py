@@ -20,7 +20,7 @@ from ottla.client.admin.admin import Admin
 from ottla.client.admin.resets import NothingToReset, ShiftBy, ToOffset
 from ottla.client.admin.types import ConfigSource
 from ottla.client.cluster.cluster import Client, Coordinator
-from ottla.client.errors import KafkaError, UnsupportedApi, check
+from ottla.client.errors import KafkaError, PartialFailure, UnknownTopic, UnsupportedApi, check
 from ottla.wire.schema.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -180,11 +180,14 @@ async def test_a_bad_name_and_a_bad_setting_are_refused(admin: Admin, name: str)
 
 
 async def test_topics_are_deleted_one_by_one(admin: Admin, topic: str) -> None:
-    outcome = await admin.delete_topics([topic, f"{topic}-missing"])
-    assert outcome[topic] is None
-    refusal = outcome[f"{topic}-missing"]
-    assert refusal is not None
-    assert refusal.name == "UNKNOWN_TOPIC_OR_PARTITION"
+    missing = f"{topic}-missing"
+    with pytest.raises(PartialFailure, match=r"1 of 2 failed: .*-missing") as refused:
+        await admin.delete_topics([topic, missing])
+    assert list(refused.value.failures) == [missing]
+    with pytest.raises(UnknownTopic, match="delete topic"):
+        await admin.delete_topics([missing])
+    outcome = await admin.delete_topics([missing], return_errors=True)
+    assert isinstance(outcome[missing], UnknownTopic)
     await eventually(lambda: names_of_topics(admin), lambda names: topic not in names)
 
 
@@ -257,6 +260,10 @@ async def test_deleted_records_move_the_log_start(
     with pytest.raises(KafkaError) as refused:
         await admin.delete_records({(topic, 0): 99})
     assert refused.value.name == "OFFSET_OUT_OF_RANGE"
+    with pytest.raises(PartialFailure) as partly:
+        await admin.delete_records({(topic, 0): 7, (topic, 1): 99})
+    assert list(partly.value.failures) == [(topic, 1)]
+    assert len(await admin.list_offsets([(topic, 0)], "earliest")) == 1
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -280,7 +287,9 @@ async def test_a_group_from_its_first_commit_to_its_end(
         with pytest.raises(KafkaError) as subscribed:
             await admin.delete_group_offsets(group, [(topic, 0)])
         assert subscribed.value.name == "GROUP_SUBSCRIBED_TO_TOPIC"
-        assert (await admin.delete_groups([group]))[group] is not None
+        with pytest.raises(KafkaError) as not_empty:
+            await admin.delete_groups([group])
+        assert not_empty.value.name == "NON_EMPTY_GROUP"
     finally:
         consumer.close()
 

@@ -133,7 +133,7 @@ async def test_polls_between_subscriptions(
                         accepted.add((record.topic, record.offset))
                     # Others have their turn, or nothing would ever arrive.
                     await asyncio.sleep(0.01)
-            assert not any((await consumer.commit()).values())
+            assert not any((await consumer.commit(return_errors=True)).values())
 
 
 @pytest.mark.parametrize("turns", TURNS)

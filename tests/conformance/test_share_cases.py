@@ -120,7 +120,7 @@ async def test_25_a_lock_that_ends(place: Place) -> None:
         [again] = await poll_until(next_one, 1)
         assert (again.offset, again.delivery_count) == (record.offset, 2)
         late.acknowledge(record)
-        [error] = (await late.commit()).values()
+        [error] = (await late.commit(return_errors=True)).values()
         assert isinstance(error, KafkaError)
         assert error.code == ErrorCode.INVALID_RECORD_STATE
         assert heard[0].error is error

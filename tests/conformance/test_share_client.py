@@ -325,7 +325,7 @@ async def test_a_broker_restart(tmp_path: Path) -> None:
             # Decided, but the session that could have said so has ended.
             for record in found[5:]:
                 consumer.acknowledge(record)
-            [error] = (await consumer.commit()).values()
+            [error] = (await consumer.commit(return_errors=True)).values()
             assert error is not None
             again = await poll_until(consumer, 5)
             assert numbers(again) == [5, 6, 7, 8, 9]

@@ -16,7 +16,7 @@ import pytest
 import ottla
 from ottla import errors
 from ottla.client.cluster.view import TopicPartition
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, raise_failures
 from ottla.offsets.types import CommitInfo, OffsetKey
 
 # Rooms whose exceptions a user meets.
@@ -118,3 +118,28 @@ def test_what_was_committed_survives_with_the_failures_of_hooks() -> None:
     error = errors.PostCommitHookError.of([ValueError("hook")], [info])
     back = pickle.loads(pickle.dumps(error))  # our own
     assert back.infos == (info,)
+
+
+def test_a_partial_failure_carries_its_parts() -> None:
+    gone = errors.UnknownTopic(3, "delete topic 'b'")
+    busy = errors.KafkaError(68, "delete topic 'c'")
+    outcomes = {"a": None, "b": gone, "c": busy}
+    with pytest.raises(
+        errors.PartialFailure, match="delete topics: 2 of 3 failed: delete"
+    ) as raised:
+        raise_failures("delete topics", outcomes)
+    assert raised.value.failures == {"b": gone, "c": busy}
+    back = pickle.loads(pickle.dumps(raised.value))  # our own
+    assert list(back.failures) == ["b", "c"]
+    of_topics, rest = raised.value.split(errors.UnknownTopic)  # as `except*` does
+    assert isinstance(of_topics, errors.PartialFailure)
+    assert isinstance(rest, errors.PartialFailure)
+    assert (of_topics.failures, rest.failures) == ({"b": gone}, {"c": busy})
+
+
+def test_what_fails_as_a_whole_is_no_partial_failure() -> None:
+    with pytest.raises(errors.UnknownTopic):
+        raise_failures(
+            "delete", {"a": errors.UnknownTopic(3, "a"), "b": errors.UnknownTopic(3, "b")}
+        )
+    raise_failures("delete", {"a": None})

@@ -157,7 +157,11 @@ def delete(
         ottla group delete billing reports
     """
     delete_named(
-        "group", bootstrap, timeout, lambda admin: admin.delete_groups(names), as_json=as_json
+        "group",
+        bootstrap,
+        timeout,
+        lambda admin: admin.delete_groups(names, return_errors=True),
+        as_json=as_json,
     )
 
 

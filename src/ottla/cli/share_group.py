@@ -158,7 +158,7 @@ def delete(
         "share group",
         bootstrap,
         timeout,
-        lambda admin: admin.delete_share_groups(names),
+        lambda admin: admin.delete_share_groups(names, return_errors=True),
         as_json=as_json,
     )
 

@@ -203,7 +203,11 @@ def delete(
         ottla topic delete orders audit
     """
     delete_named(
-        "topic", bootstrap, timeout, lambda admin: admin.delete_topics(names), as_json=as_json
+        "topic",
+        bootstrap,
+        timeout,
+        lambda admin: admin.delete_topics(names, return_errors=True),
+        as_json=as_json,
     )
 
 

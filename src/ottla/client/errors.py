@@ -8,10 +8,13 @@ act on. `KafkaError` is an answer that carries an error code, the others mean th
 from __future__ import annotations
 
 import copy
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ottla.errors import OttlaError
 from ottla.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 Failure = TypeVar("Failure", bound=OttlaError)
 
@@ -138,6 +141,43 @@ class UnknownTopic(KafkaError):
     """There is no such topic, or no such partition of it."""
 
 
+class PartialFailure(ExceptionGroup["ClientError"], ClientError):
+    """A call failed for a part of what it was asked for; what is not in `failures` is done.
+
+    `except*` takes the parts one by one, `failures` has them under what they are about.
+    """
+
+    failures: Mapping[Any, ClientError]
+
+    @classmethod
+    def of(cls, what: str, outcomes: Mapping[Any, ClientError | None]) -> Self:
+        """The error for these outcomes, of which at least one is a failure."""
+        failures = {key: error for key, error in outcomes.items() if error is not None}
+        told = "; ".join(map(str, failures.values()))
+        counted = f"{what}: {len(failures)} of {len(outcomes)} failed: {told}"
+        error = cls(counted, list(failures.values()))
+        error.failures = failures
+        return error
+
+    def derive(self, excs: Sequence[ClientError]) -> PartialFailure:  # type: ignore[override]  # of ours alone
+        """A part of the group, for `except*`."""
+        kept = {key: error for key, error in self.failures.items() if error in excs}
+        part = PartialFailure(self.message, excs)
+        part.failures = kept
+        return part
+
+
+def raise_failures(what: str, outcomes: Mapping[Any, ClientError | None]) -> None:
+    """Raise `PartialFailure` if a part has failed, or the error if all have, for one reason."""
+    failures = [error for error in outcomes.values() if error is not None]
+    if not failures:
+        return
+    reasons = {error.code if isinstance(error, KafkaError) else type(error) for error in failures}
+    if len(reasons) == 1 and len(failures) == len(outcomes):
+        raise failures[0]
+    raise PartialFailure.of(what, outcomes)
+
+
 def kafka_error(code: int, what: str, message: str | None = None) -> KafkaError:
     """The exception for an error code."""
     missing = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -149,6 +189,11 @@ def afresh(error: Failure) -> Failure:
     fresh = copy.copy(error)
     fresh.__cause__ = error
     return fresh
+
+
+def failure(code: int, what: str, message: str | None = None) -> KafkaError | None:
+    """The exception for a code in an answer; None where it stands for success."""
+    return kafka_error(code, what, message) if code else None
 
 
 def check(code: int, what: str, message: str | None = None) -> None:

@@ -111,9 +111,14 @@ class Admin(Twin[AsyncAdmin]):
         """Delete a topic and its records."""
         self._run(self._async.delete_topic(name))
 
-    def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete several topics; what could not be deleted has its error."""
-        return self._run(self._async.delete_topics(names))
+    def delete_topics(
+        self, names: Iterable[str], *, return_errors: bool = False
+    ) -> dict[str, KafkaError | None]:
+        """Delete several topics; those that cannot be deleted raise a `PartialFailure`.
+
+        With `return_errors` they are returned with their errors instead.
+        """
+        return self._run(self._async.delete_topics(names, return_errors=return_errors))
 
     def create_partitions(self, topic: str, total: int) -> None:
         """Let a topic grow to this many partitions."""
@@ -162,9 +167,14 @@ class Admin(Twin[AsyncAdmin]):
         """Delete a share group without members, and its state; a group of another type stays."""
         self._run(self._async.delete_share_group(name))
 
-    def delete_share_groups(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete several share groups; what could not be deleted has its error."""
-        return self._run(self._async.delete_share_groups(names))
+    def delete_share_groups(
+        self, names: Iterable[str], *, return_errors: bool = False
+    ) -> dict[str, KafkaError | None]:
+        """Delete several share groups; those that cannot be deleted raise a `PartialFailure`.
+
+        With `return_errors` they are returned with their errors instead.
+        """
+        return self._run(self._async.delete_share_groups(names, return_errors=return_errors))
 
     def list_share_group_offsets(self, group: str) -> list[ShareGroupOffset]:
         """Where a share group is in its partitions, by topic and partition."""
@@ -222,9 +232,14 @@ class Admin(Twin[AsyncAdmin]):
         """Delete a group without members, and its offsets."""
         self._run(self._async.delete_group(name))
 
-    def delete_groups(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete several groups; what could not be deleted has its error."""
-        return self._run(self._async.delete_groups(names))
+    def delete_groups(
+        self, names: Iterable[str], *, return_errors: bool = False
+    ) -> dict[str, KafkaError | None]:
+        """Delete several groups; those that cannot be deleted raise a `PartialFailure`.
+
+        With `return_errors` they are returned with their errors instead.
+        """
+        return self._run(self._async.delete_groups(names, return_errors=return_errors))
 
     def list_group_offsets(self, group: str) -> list[GroupOffset]:
         """What a group has committed, by topic and partition, with the ends of the logs."""

@@ -181,9 +181,13 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
         """
         self._call(lambda: self._async.acknowledge(what, kind))
 
-    def commit(self) -> dict[TopicPartition, ClientError | None]:
-        """Send all acknowledgements and wait for the answers: by partition, the first error."""
-        return self._run(self._async.commit())
+    def commit(self, *, return_errors: bool = False) -> dict[TopicPartition, ClientError | None]:
+        """Send all acknowledgements and wait for the answers.
+
+        A `PartialFailure` says in which partitions some did not hold: their records are delivered
+        again. With `return_errors` the first error of each partition is returned instead.
+        """
+        return self._run(self._async.commit(return_errors=return_errors))
 
     @property
     def member_id(self) -> str:

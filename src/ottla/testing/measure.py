@@ -60,8 +60,8 @@ async def measure(
             yield await bench.read()
             yield await bench.share()
         finally:
-            await admin.delete_share_groups([topic])
-            await admin.delete_topics([topic])
+            await admin.delete_share_groups([topic], return_errors=True)
+            await admin.delete_topics([topic], return_errors=True)
 
 
 class _Bench:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.client import arguments
 from ottla.client.cluster.cluster import together
-from ottla.client.errors import KafkaError
+from ottla.client.cluster.retry import is_passing
+from ottla.client.errors import KafkaError, raise_failures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from ottla.client.cluster.cluster import Client
     from ottla.client.cluster.view import TopicPartition
@@ -45,10 +47,26 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return found
 
 
+def check_parts(what: str, outcomes: Mapping[Any, KafkaError | None]) -> None:
+    """Raise what keeps parts of a request from being served.
+
+    What passes is raised as it is, so that the request is sent again as a whole.
+    """
+    for error in outcomes.values():
+        if error is not None and is_passing(error):
+            raise error
+    raise_failures(what, outcomes)
+
+
 async def each(
-    names: Iterable[str], call: Callable[[str], Coroutine[Any, Any, object]]
+    what: str,
+    names: Iterable[str],
+    call: Callable[[str], Coroutine[Any, Any, object]],
+    *,
+    return_errors: bool,
 ) -> dict[str, KafkaError | None]:
     """The outcome of a call for each name, where a refusal of one does not stop the others."""
+    arguments.flag("return_errors", return_errors)
 
     async def one(name: str) -> KafkaError | None:
         try:
@@ -57,5 +75,8 @@ async def each(
             return refusal
         return None
 
-    wanted = list(dict.fromkeys(names))
-    return dict(zip(wanted, await together(one(name) for name in wanted), strict=True))
+    wanted = arguments.texts("names", names)
+    outcomes = dict(zip(wanted, await together(one(name) for name in wanted), strict=True))
+    if not return_errors:
+        raise_failures(what, outcomes)
+    return outcomes

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.client import arguments
-from ottla.client.admin.base import by_topic, each
+from ottla.client.admin.base import by_topic, check_parts, each
 from ottla.client.admin.offsets import OffsetCalls
 from ottla.client.admin.types import GroupDescription, GroupListing, GroupMember, GroupOffset
 from ottla.client.cluster.cluster import Coordinator, together
 from ottla.client.cluster.view import TopicPartition
 from ottla.client.consumer.protocol import read_assignment
-from ottla.client.errors import KafkaError, UnsupportedApi, check
+from ottla.client.errors import KafkaError, UnsupportedApi, check, failure
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -90,9 +90,14 @@ class GroupCalls(OffsetCalls):
 
         await self._client.retry(attempt, repeatable=False)
 
-    async def delete_groups(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete several groups; what could not be deleted has its error."""
-        return await each(arguments.texts("names", names), self.delete_group)
+    async def delete_groups(
+        self, names: Iterable[str], *, return_errors: bool = False
+    ) -> dict[str, KafkaError | None]:
+        """Delete several groups; those that cannot be deleted raise a `PartialFailure`.
+
+        With `return_errors` they are returned with their errors instead.
+        """
+        return await each("delete groups", names, self.delete_group, return_errors=return_errors)
 
     async def list_group_offsets(self, group: str) -> list[GroupOffset]:
         """What a group has committed, by topic and partition, with the ends of the logs."""
@@ -134,10 +139,14 @@ class GroupCalls(OffsetCalls):
             answer: OffsetCommitResponse = await self._client.send(
                 request, to=Coordinator(group), max_version=_LAST_WITH_NAMES
             )
-            for topic in answer.topics:
-                for one in topic.partitions:
-                    key = TopicPartition(topic.name, one.partition_index)
-                    check(one.error_code, f"set the offset of group {group!r} in {key}")
+            outcomes = {
+                (key := TopicPartition(topic.name, one.partition_index)): failure(
+                    one.error_code, f"set the offset of group {group!r} in {key}"
+                )
+                for topic in answer.topics
+                for one in topic.partitions
+            }
+            check_parts(f"set offsets of group {group!r}", outcomes)
 
         await self._client.retry(attempt)
 
@@ -158,10 +167,14 @@ class GroupCalls(OffsetCalls):
         async def attempt() -> None:
             answer: OffsetDeleteResponse = await self._client.send(request, to=Coordinator(group))
             check(answer.error_code, f"delete offsets of group {group!r}")
-            for topic in answer.topics:
-                for one in topic.partitions:
-                    key = TopicPartition(topic.name, one.partition_index)
-                    check(one.error_code, f"delete the offset of group {group!r} in {key}")
+            outcomes = {
+                (key := TopicPartition(topic.name, one.partition_index)): failure(
+                    one.error_code, f"delete the offset of group {group!r} in {key}"
+                )
+                for topic in answer.topics
+                for one in topic.partitions
+            }
+            check_parts(f"delete offsets of group {group!r}", outcomes)
 
         await self._client.retry(attempt)
 

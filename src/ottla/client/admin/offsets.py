@@ -6,14 +6,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ottla.client import arguments
-from ottla.client.admin.base import AdminBase, by_topic
+from ottla.client.admin.base import AdminBase, by_topic, check_parts
 from ottla.client.admin.types import ListedOffset
 from ottla.client.arguments import INT64
 from ottla.client.cluster.cluster import together
 from ottla.client.cluster.view import NO_LEADER, TopicPartition
-from ottla.client.errors import BadArgument, check
+from ottla.client.errors import BadArgument, check, failure
 from ottla.wire.schema.delete_records import (
     DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
@@ -82,7 +83,13 @@ class OffsetCalls(AdminBase):
                 self._delete_records(leader, partitions, offsets)
                 for leader, partitions in leaders.items()
             )
-            return {key: one[key] for one in found for key in one}
+            outcomes = {key: one[key] for one in found for key in one}
+            errors = {
+                key: failure(one.error_code, f"delete records of {key}")
+                for key, one in outcomes.items()
+            }
+            check_parts("delete records", errors)
+            return {key: one.low_watermark for key, one in outcomes.items()}
 
         return await self._client.retry(attempt)
 
@@ -132,7 +139,7 @@ class OffsetCalls(AdminBase):
 
     async def _delete_records(
         self, leader: int, partitions: list[TopicPartition], offsets: dict[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[TopicPartition, DeleteRecordsPartitionResult]:
         request = DeleteRecordsRequest(
             [
                 DeleteRecordsTopic(
@@ -147,13 +154,11 @@ class OffsetCalls(AdminBase):
             self._timeout_ms,
         )
         answer: DeleteRecordsResponse = await self._client.send(request, to=leader)
-        found = {}
-        for topic in answer.topics:
-            for one in topic.partitions:
-                key = TopicPartition(topic.name, one.partition_index)
-                check(one.error_code, f"delete records of {key}")
-                found[key] = one.low_watermark
-        return found
+        return {
+            TopicPartition(topic.name, one.partition_index): one
+            for topic in answer.topics
+            for one in topic.partitions
+        }
 
 
 def _timestamp(at: Position) -> tuple[int, int]:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.client import arguments
-from ottla.client.admin.base import by_topic, each
+from ottla.client.admin.base import by_topic, check_parts, each
 from ottla.client.admin.resets import ResetCalls, check_target
 from ottla.client.admin.types import ShareGroupDescription, ShareGroupMember, ShareGroupOffset
 from ottla.client.cluster.cluster import Coordinator, together
 from ottla.client.cluster.view import TopicPartition
-from ottla.client.errors import check
+from ottla.client.errors import check, failure
 from ottla.wire.schema.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -60,9 +60,16 @@ class ShareGroupCalls(ResetCalls):
         await self._describe_share_group(name)
         await self.delete_group(name)
 
-    async def delete_share_groups(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete several share groups; what could not be deleted has its error."""
-        return await each(arguments.texts("names", names), self.delete_share_group)
+    async def delete_share_groups(
+        self, names: Iterable[str], *, return_errors: bool = False
+    ) -> dict[str, KafkaError | None]:
+        """Delete several share groups; those that cannot be deleted raise a `PartialFailure`.
+
+        With `return_errors` they are returned with their errors instead.
+        """
+        return await each(
+            "delete share groups", names, self.delete_share_group, return_errors=return_errors
+        )
 
     async def list_share_group_offsets(self, group: str) -> list[ShareGroupOffset]:
         """Where a share group is in its partitions, by topic and partition."""
@@ -127,10 +134,14 @@ class ShareGroupCalls(ResetCalls):
                 request, to=Coordinator(group)
             )
             check(answer.error_code, what, answer.error_message)
-            for topic in answer.responses:
-                for one in topic.partitions:
-                    key = TopicPartition(topic.topic_name, one.partition_index)
-                    check(one.error_code, f"{what} in {key}", one.error_message)
+            outcomes = {
+                (key := TopicPartition(topic.topic_name, one.partition_index)): failure(
+                    one.error_code, f"{what} in {key}", one.error_message
+                )
+                for topic in answer.responses
+                for one in topic.partitions
+            }
+            check_parts(what, outcomes)
 
         await self._client.retry(attempt)
 
@@ -151,8 +162,13 @@ class ShareGroupCalls(ResetCalls):
                 request, to=Coordinator(group)
             )
             check(answer.error_code, what, answer.error_message)
-            for one in answer.responses:
-                check(one.error_code, f"{what} in topic {one.topic_name!r}", one.error_message)
+            outcomes = {
+                one.topic_name: failure(
+                    one.error_code, f"{what} in topic {one.topic_name!r}", one.error_message
+                )
+                for one in answer.responses
+            }
+            check_parts(what, outcomes)
 
         await self._client.retry(attempt, repeatable=False)
 

@@ -109,9 +109,14 @@ class TopicCalls(ConfigCalls):
 
         await self._client.retry(attempt, repeatable=False)
 
-    async def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete several topics; what could not be deleted has its error."""
-        return await each(arguments.texts("names", names), self.delete_topic)
+    async def delete_topics(
+        self, names: Iterable[str], *, return_errors: bool = False
+    ) -> dict[str, KafkaError | None]:
+        """Delete several topics; those that cannot be deleted raise a `PartialFailure`.
+
+        With `return_errors` they are returned with their errors instead.
+        """
+        return await each("delete topics", names, self.delete_topic, return_errors=return_errors)
 
     async def create_partitions(self, topic: str, total: int) -> None:
         """Let a topic grow to this many partitions."""

@@ -27,7 +27,7 @@ from ottla.client import arguments
 from ottla.client.cluster.cluster import API_TIMEOUT, Client
 from ottla.client.cluster.connection import REQUEST_TIMEOUT
 from ottla.client.cluster.view import TopicPartition
-from ottla.client.errors import ClientClosed, ClientError
+from ottla.client.errors import ClientClosed, ClientError, raise_failures
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.share.acks import Ledger
 from ottla.client.share.decisions import KINDS, decide, wrong_mode
@@ -360,8 +360,15 @@ class ShareConsumer:
         decide(self._ledger, what, kind)
         self._report()
 
-    async def commit(self) -> dict[TopicPartition, ClientError | None]:
-        """Send all acknowledgements and wait for the answers: by partition, the first error."""
+    async def commit(
+        self, *, return_errors: bool = False
+    ) -> dict[TopicPartition, ClientError | None]:
+        """Send all acknowledgements and wait for the answers.
+
+        A `PartialFailure` says in which partitions some did not hold: their records are delivered
+        again. With `return_errors` the first error of each partition is returned instead.
+        """
+        arguments.flag("return_errors", return_errors)
         leaders = self._open().leaders
         if not self._is_explicit:
             self._ledger.accept_held()
@@ -372,6 +379,8 @@ class ShareConsumer:
             self._report()
         finally:
             self._commits = [one for one in self._commits if one is not outcome]
+        if not return_errors:
+            raise_failures(f"acknowledge in share group {self.group!r}", outcome)
         return outcome
 
     @property

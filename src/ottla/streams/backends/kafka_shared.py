@@ -108,7 +108,7 @@ class SharedSource(Source):
         self._decide(progress.acked, "accept")
         self._decide(progress.released, "release")
         try:
-            outcome = await self._consumer.commit()
+            outcome = await self._consumer.commit(return_errors=True)
         except ClientError as error:
             raise StreamError(f"acknowledgements were not taken: {error}") from error
         for place, failed in outcome.items():
