@@ -1,7 +1,8 @@
 """The file operations of the lock-file store, each of them durable or not at all.
 
-A lock is `flock` on a file that is never deleted: whoever deleted it would let a second process
-hold "the" lock on a new file of the same name. Waiting is by asking again, because a blocking
+A lock is `flock` on a file that we never delete: whoever deleted it would let a second process hold
+"the" lock on a new file of the same name. LANCE's client does delete it, so a lock counts only if
+the name still leads to the locked file. Waiting is by asking again, because a blocking
 `flock` cannot time out.
 """
 
@@ -86,10 +87,25 @@ class OpenDirectory:
 
     def lock(self, name: str, timeout: float) -> int:
         """The descriptor that holds the lock; closing it gives the lock back."""
+        deadline = time.monotonic() + timeout
+        while True:
+            descriptor = self._locked(name, timeout, deadline)
+            if self._is_file(name, descriptor):
+                return descriptor
+            os.close(descriptor)
+
+    def _is_file(self, name: str, descriptor: int) -> bool:
+        """Whether the name still leads to this file."""
+        try:
+            there = os.stat(name, dir_fd=self._descriptor)
+        except FileNotFoundError:
+            return False
+        return there.st_ino == os.fstat(descriptor).st_ino
+
+    def _locked(self, name: str, timeout: float, deadline: float) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(name, flags, FILE_MODE, dir_fd=self._descriptor)
         try:
-            deadline = time.monotonic() + timeout
             wait = FIRST_WAIT_SECONDS
             while True:
                 try:

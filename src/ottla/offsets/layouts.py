@@ -65,6 +65,7 @@ _GROWTH: Final = re.compile(rb"\n[+\0]")
 _LANCE_NAME: Final = re.compile(r"topic-(0|[1-9][0-9]{0,9})-consumer-(0|[1-9][0-9]{0,19})\.offset")
 _LANCE_MAX_TOPIC: Final = 2**32 - 1
 _LANCE_MAX_CONSUMER: Final = 2**64 - 1
+_LANCE_MAX_POSITION: Final = 2**64 - 1
 
 
 class Malformed(ValueError):
@@ -229,7 +230,8 @@ def _v1_entry(version: str, line: bytes) -> tuple[str, int, Stored]:
 class Lance:
     """The LANCE client's layout: `stream` is a topic id, `consumer` a consumer id, shard 0.
 
-    It has no room for epochs: they are not stored. Its own client reads positions up to 2^64-1.
+    It has no room for epochs: they are not stored. Its own client reads positions up to 2^64-1, so
+    larger ones are refused.
     """
 
     name: str
@@ -270,6 +272,11 @@ class Lance:
 
     def encode(self, entries: Sequence[tuple[OffsetKey, Stored]]) -> bytes:
         [(_, stored)] = entries
+        if stored.position > _LANCE_MAX_POSITION:
+            raise ValueError(
+                f"position is {stored.position}, the LANCE layout holds up to 2^64-1: its own "
+                "client could not read more; use another layout"
+            )
         return b"%d\n" % stored.position
 
     def addition(self, _data: bytes, _entries: object) -> Addition | None:

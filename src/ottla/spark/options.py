@@ -18,6 +18,7 @@ import logging
 import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from urllib.parse import parse_qsl
 
 from ottla.client.cluster.view import TopicPartition
 from ottla.redaction import redact
@@ -230,7 +231,7 @@ def parse_source(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         prefetch=options.or_default("prefetchBytes", 32 * MEBIBYTE),
         verify_crc=options.flag("verifyCrc", client.verify_crc),
         offsets_group=options.text("offsetsGroup"),
-        offset_store=options.text("offsetStore"),
+        offset_store=_offset_store(options.text("offsetStore")),
         offset_store_key=options.text("offsetStoreKey") or "spark",
         offset_store_required=options.flag("offsetStore.required", False),
         on_settled=hook_name(options.text(ON_SETTLED)),
@@ -286,6 +287,15 @@ def _limits(options: _Options) -> tuple[int | None, int | None]:
     if longest is not None and least is not None and least > longest:
         raise BadOption(f"minOffsetsPerTrigger ({least}) is above maxOffsetsPerTrigger ({longest})")
     return longest, least
+
+
+def _offset_store(url: str | None) -> str | None:
+    if url is not None and "lance" in dict(parse_qsl(url.partition("?")[2])):
+        raise BadOption(
+            "offsetStore: the LANCE layout holds numbers for streams, not names of topics; "
+            "leave out ?lance="
+        )
+    return url
 
 
 def _selection(options: _Options) -> Selection:

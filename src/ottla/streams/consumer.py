@@ -69,10 +69,11 @@ class Consumer:
             self._tracker, options, driver.unsupported, dead_letters, self._returned
         )
         self._tracked = options.mode is not Mode.REAL_TIME or self._tracker.by_user
+        self._by_next = self._tracked and options.auto_commit is AutoCommit.NEXT
         self._immediate = options.auto_commit is AutoCommit.IMMEDIATE
         self._commits = Committer(source, self._tracker, options, stored, self._fail_late)
         settle = self._commits.first if self._immediate else None
-        self._pump = Pump(source, options.prefetch, settle)
+        self._pump = Pump(source, options.prefetch, options.prefetch_bytes, settle)
         self._queue = self._pump.queue
         self._life = Life(self._pump, self._again)
         self._hands = Hands(self._tracker, options.auto_commit)
@@ -145,6 +146,9 @@ class Consumer:
         try:
             if drain and self._tracked and self._hands.worth_waiting(caller):
                 await self._hands.empty(None, self.options.drain_timeout)
+            if drain and self._by_next and not self._hands.with_another(caller):
+                # Nobody failed, and nobody else is at work: what was given last is done.
+                self._tracker.move_on()
             await self._again.settle()
             await self._commits.stop()
             if self._commits.automatic:
@@ -181,7 +185,7 @@ class Consumer:
 
     async def _take(self, limit: int, wait: float | None) -> list[Message]:
         if self._tracked:
-            self._tracker.move_on()
+            self._move_on(asyncio.current_task())
             self._noticed()
         self._life.check_open()
         self._life.raise_late()
@@ -198,13 +202,22 @@ class Consumer:
             self._hands.taken()
         return taken
 
+    def _move_on(self, asking: asyncio.Task[object] | None) -> None:
+        """A task asks for more: under NEXT what it was given before is done.
+
+        What another task holds is not: whether that one is done cannot be told.
+        """
+        if self._by_next and (
+            self._pump.waiting or (self._tracker.in_flight() and self._hands.with_another(asking))
+        ):
+            raise ConfigError(
+                "auto_commit=NEXT is for one reading task: another one holds a message that this "
+                "call would mark as done; use auto_commit=ROLLING and ack"
+            )
+        self._tracker.move_on()
+
     async def _wait(self, limit: int, wait: float | None) -> None:
         """Until a message can be taken without waiting. Takes none, so cancelling loses none."""
-        next_policy = self.options.auto_commit is AutoCommit.NEXT and self._tracked
-        if self._pump.waiting and next_policy:
-            raise ConfigError(
-                "NEXT cannot tell which of several readers is done; use auto_commit=ROLLING and ack"
-            )
         self._pump.waiting += 1
         try:
             async with asyncio.timeout(wait):
@@ -251,9 +264,14 @@ class Consumer:
         return self._tracker.positions()
 
     async def commit(self) -> dict[ShardKey, int]:
-        """Make what is done durable; returns the positions that are."""
+        """Make what is done durable; returns the positions that are.
+
+        Under NEXT the task that was given messages last says with this that they are done.
+        """
         self._life.check_open(draining=True)
         self.check_committing()
+        if self._by_next and not self._hands.with_another(asyncio.current_task()):
+            self._tracker.move_on()
         await self._life.moved()
         self._life.raise_late()
         self._tracker.ripen(time.monotonic())
@@ -300,11 +318,13 @@ class Consumer:
     def assign(self, stream: str, shard: int) -> None:
         """Read this shard, from the next seek or rewind on."""
         self._life.check_reading()
+        refuse(self.backend, self._unsupported, Operation.REWIND)
         self._assigned.add(stream, shard)
 
     def unassign(self, stream: str, shard: int) -> None:
         """Do not read this shard, from the next seek or rewind on."""
         self._life.check_reading()
+        refuse(self.backend, self._unsupported, Operation.REWIND)
         self._assigned.remove(stream, shard)
 
     async def seek(self, to: datetime) -> None:

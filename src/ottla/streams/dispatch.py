@@ -6,12 +6,18 @@ This is how the File and Stdio backends balance load inside one process.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from ottla.streams.types import MEBIBYTE, payload_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from ottla.streams.types import Message
+
+MAX_QUEUED: Final = 10_000
+MAX_QUEUED_BYTES: Final = 16 * MEBIBYTE
+"""Messages read ahead of the slowest consumer before reading waits."""
 
 
 class Member:
@@ -22,6 +28,12 @@ class Member:
     def __init__(self, streams: Collection[str]):
         self.streams = frozenset(streams)
         self.queue: deque[Message] = deque()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody should read on for this member before it has taken something."""
+        queue = self.queue
+        return len(queue) >= MAX_QUEUED or payload_bytes(queue) >= MAX_QUEUED_BYTES
 
 
 class Roster:

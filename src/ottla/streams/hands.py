@@ -25,6 +25,7 @@ class Hands:
         self._tracker = tracker
         self._auto_commit = auto_commit
         self._tasks: weakref.WeakSet[asyncio.Task[object]] = weakref.WeakSet()
+        self._last: weakref.ref[asyncio.Task[object]] | None = None
         self._progressed = asyncio.Event()
 
     def taken(self) -> None:
@@ -32,6 +33,12 @@ class Hands:
         task = asyncio.current_task()
         if task is not None:
             self._tasks.add(task)
+            self._last = weakref.ref(task)
+
+    def with_another(self, asking: asyncio.Task[object] | None) -> bool:
+        """Whether a task other than this one was given messages last, and still runs."""
+        last = None if self._last is None else self._last()
+        return last is not None and last is not asking and not last.done()
 
     def progressed(self) -> None:
         """Something is done, so that there may be nothing left to wait for."""

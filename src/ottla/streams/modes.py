@@ -70,6 +70,8 @@ def validate(
     _validate_dead_letters(options)
     if options.prefetch < 1:
         raise ConfigError("prefetch is at least 1; auto_commit=IMMEDIATE switches it off")
+    if options.prefetch_bytes < 1:
+        raise ConfigError("prefetch_bytes is at least 1; a message that is larger comes alone")
 
 
 def _validate_dead_letters(options: ConsumerOptions) -> None:

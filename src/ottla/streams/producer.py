@@ -72,7 +72,7 @@ class Delivery:
         self._settle()
 
     def _settle(self) -> None:
-        self._pipe.settled(1)
+        self._pipe.settled(1, len(self.message.payload))
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -105,27 +105,31 @@ def settle_all(batch: Sequence[Delivery], results: Iterable[Receipts | StreamErr
             batch[at].reject(result)
             at += 1
             continue
+        size = 0
         for nth, delivery in enumerate(batch[at : at + result.messages]):
+            size += len(delivery.message.payload)
             delivery._receipt = result
             delivery._nth = nth
             waiter = delivery._waiter
             if waiter is not None and not waiter.done():
                 waiter.set_result(None)
         at += result.messages
-        batch[0]._pipe.settled(result.messages)
+        batch[0]._pipe.settled(result.messages, size)
 
 
 class Pipe:
     """What the clones of a producer share: the sink, its queue and the task that writes."""
 
-    def __init__(self, sink: Sink, max_pending: int):
+    def __init__(self, sink: Sink, max_pending: int, max_pending_bytes: int):
         self.sink = sink
         self.users = 0
         self.failures: list[Delivery] = []
         self.full = False
         self._max_pending = max_pending
+        self._max_pending_bytes = max_pending_bytes
         self._queue: list[Delivery] = []
         self._outstanding = 0
+        self._outstanding_bytes = 0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -143,7 +147,7 @@ class Pipe:
 
     async def room(self) -> None:
         """Wait until the queue takes another message."""
-        while self._outstanding >= self._max_pending:
+        while self.full:
             self._room.clear()
             await self._room.wait()
 
@@ -152,17 +156,25 @@ class Pipe:
         delivery = Delivery(self, message)
         self._queue.append(delivery)
         self._outstanding += 1
-        self.full = self._outstanding >= self._max_pending
+        self._outstanding_bytes += len(message.payload)
+        self.full = (
+            self._outstanding >= self._max_pending
+            or self._outstanding_bytes >= self._max_pending_bytes
+        )
         if len(self._queue) == 1:
             self._wake.set()
             self._empty.clear()
         return delivery
 
-    def settled(self, count: int) -> None:
-        """That many deliveries have met their fate."""
+    def settled(self, count: int, size: int) -> None:
+        """That many deliveries, with payloads of that size, have met their fate."""
         self._outstanding -= count
-        self.full = self._outstanding >= self._max_pending
-        if not self._room.is_set() and self._outstanding < self._max_pending:
+        self._outstanding_bytes -= size
+        self.full = (
+            self._outstanding >= self._max_pending
+            or self._outstanding_bytes >= self._max_pending_bytes
+        )
+        if not self.full and not self._room.is_set():
             self._room.set()
         if not self._outstanding:
             self._empty.set()
@@ -376,7 +388,7 @@ class Producer:
 
 def make_pipe(sink: Sink, options: ProducerOptions) -> Pipe:
     """A pipe for a sink."""
-    return Pipe(sink, options.max_pending)
+    return Pipe(sink, options.max_pending, options.max_pending_bytes)
 
 
 def _payload_bytes(payload: Payload | None, json: object) -> bytes:

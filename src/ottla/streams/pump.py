@@ -1,4 +1,4 @@
-"""The task that owns a consumer's source and feeds a bounded queue.
+"""The task that owns a consumer's source and feeds a queue that is bounded in count and bytes.
 
 Everyone else only ever waits for `arrived`, so that cancelling them interrupts no I/O. With
 `settle` nothing is fetched ahead: a fetch asks for what someone waits for, and what it brings goes
@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
+
+from ottla.streams.types import payload_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -28,6 +30,7 @@ class Pump:
         self,
         source: Source,
         prefetch: int,
+        prefetch_bytes: int,
         settle: Callable[[list[Message]], Awaitable[list[Message]]] | None = None,
     ):
         self.queue: deque[Message] = deque()
@@ -37,6 +40,7 @@ class Pump:
         self.waiting = 0
         self._source = source
         self._prefetch = prefetch
+        self._prefetch_bytes = prefetch_bytes
         self._refill_at = prefetch // 2
         self._settle = settle
         self._on_demand = settle is not None
@@ -63,7 +67,7 @@ class Pump:
             popleft = queue.popleft
             taken = [popleft() for _ in range(limit)]
         if len(queue) <= self._refill_at:
-            self.refill()
+            self.refill()  # by bytes there may be none yet, which the pump finds out
         return taken
 
     def refill(self) -> None:
@@ -108,7 +112,7 @@ class Pump:
                 if self._stopping:
                     return
                 limit = self._wanted if self._on_demand else self._prefetch - len(self.queue)
-                if limit > 0:
+                if limit > 0 and payload_bytes(self.queue) < self._prefetch_bytes:
                     messages = await self._source.fetch(limit, FETCH_WAIT)
                     if messages and self._settle is not None:
                         messages = await self._settle(messages)
@@ -118,7 +122,10 @@ class Pump:
             if self._on_demand:
                 if self.queue or not self.waiting:
                     self._room.clear()
-            elif len(self.queue) >= self._prefetch:
+            elif (
+                len(self.queue) >= self._prefetch
+                or payload_bytes(self.queue) >= self._prefetch_bytes
+            ):
                 self._room.clear()
 
     def _done(self, task: asyncio.Task[None]) -> None:

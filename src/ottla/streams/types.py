@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from dataclasses import field as dataclass_field  # RedisOptions has a field of that name
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.streams.errors import ConfigError, PayloadDecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import BinaryIO
 
     from ottla.offsets import OffsetStore
@@ -27,6 +28,9 @@ INTERNAL = "SEA_STREAMER_INTERNAL"
 WILDCARD = "SEA_STREAMER_WILDCARD"
 BROADCAST = "broadcast"
 
+MEBIBYTE = 1024 * 1024
+
+_PAYLOAD = itemgetter(4)  # of a Message
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -181,6 +185,11 @@ class Message(NamedTuple):
         return json.loads(self.text())
 
 
+def payload_bytes(messages: Iterable[Message]) -> int:
+    """What payloads weigh, for limits on memory."""
+    return sum(map(len, map(_PAYLOAD, messages)))
+
+
 class Outgoing(NamedTuple):
     """One message on its way to a sink; `timestamp_ns` of None lets the sink choose."""
 
@@ -299,6 +308,8 @@ class ConsumerOptions(BackendOptions):
     commit_every: int | None = None
     drain_timeout: float = 10.0
     prefetch: int = 1000
+    prefetch_bytes: int = 16 * MEBIBYTE
+    """Payloads fetched ahead, at most; a single message may be larger."""
     max_deliveries: int | None = None
     dead_letter: str | None = None
     offsets: OffsetStore | None = None
@@ -322,6 +333,7 @@ def _member(kind: type[Enum], name: str, word: object) -> Enum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions(BackendOptions):
-    """Options of a producer; `max_pending` messages may wait for the store before send waits."""
+    """Options of a producer: how much may wait for the store before `send` waits."""
 
     max_pending: int = 10_000
+    max_pending_bytes: int = 64 * MEBIBYTE

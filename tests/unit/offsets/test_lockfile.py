@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,6 +24,7 @@ from ottla.offsets import (
     OnCorrupt,
     SyncLockFileOffsetStore,
 )
+from ottla.offsets.files import OpenDirectory
 from ottla.offsets.layouts import MAX_FILE_BYTES, V1, part
 from tests.support import offsets_workers as workers
 from tests.support.offsets_workers import KEY
@@ -479,3 +481,30 @@ def test_threads_take_turns(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert store.load(ORDERS) == len(done)
+
+
+def test_a_position_that_lance_cannot_read_is_refused(tmp_path: Path) -> None:
+    store = SyncLockFileOffsetStore(tmp_path, Lance("client"))
+    key = OffsetKey("7", "1")
+    store.save(key, 2**64 - 1)
+    with pytest.raises(ValueError, match=r"holds up to 2\^64-1"):
+        store.save(key, 2**64)
+    assert store.load(key) == 2**64 - 1
+    assert list(tmp_path.rglob("*.tmp")) == []
+
+
+def test_a_lock_on_a_file_that_was_deleted_meanwhile_does_not_count(tmp_path: Path) -> None:
+    """LANCE's `delete` unlinks the lock file while another process waits for it."""
+    directory = OpenDirectory(tmp_path, Durability.RENAME)
+    first = directory.lock("x.lock", 1)
+    waiting = ThreadPoolExecutor(1)
+    second = waiting.submit(directory.lock, "x.lock", 10)
+    (tmp_path / "x.lock").unlink()
+    third = directory.lock("x.lock", 1)  # on a new file
+    os.close(first)  # the second gets its lock, on the file that is gone, and tries again
+    with pytest.raises(OffsetLockTimeout):
+        directory.lock("x.lock", 0.2)
+    assert not second.done()
+    os.close(third)
+    os.close(second.result(10))
+    waiting.shutdown()

@@ -69,6 +69,7 @@ def test_case_01_defaults_are_those_of_the_kafka_format() -> None:
         ({"maxTriggerDelay": "a while"}, "maxTriggerDelay"),
         ({"columns": ","}, "columns"),
         ({"tier": "only"}, "tier"),
+        ({"offsetStore": "file:///offsets?lance=client"}, "offsetStore"),
     ],
 )
 def test_case_01_a_refused_option_errors_with_its_name(options: dict[str, str], named: str) -> None:

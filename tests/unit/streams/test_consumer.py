@@ -229,11 +229,54 @@ async def test_t17_what_closing_commits() -> None:
         consumer.ack(await consumer.next())
     assert source.commits == []
 
+    # A clean end says that what was given last is done, an error that it is not.
     source = ListSource(messages(5))
     async with make(source, RESUMABLE) as consumer:
         for _ in range(3):
             await consumer.next()
+    assert source.commits[-1].positions == {A0: 4}
+    source = ListSource(messages(5))
+    consumer = make(source, RESUMABLE)
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the consumer sees the error
+        async with consumer:
+            await consumer.batch(2, 1)
+            await consumer.batch(2, 1)
+            raise ZeroDivisionError
     assert source.commits[-1].positions == {A0: 3}
+
+
+async def test_under_next_a_commit_covers_what_the_committing_task_holds() -> None:
+    source = ListSource(messages(9))
+    async with make(source, policy(AutoCommit.NEXT, auto_commit_interval=3600)) as consumer:
+        assert len(await consumer.batch(5, 1)) == 5
+        assert await consumer.commit() == {A0: 6}
+        await consumer.batch(2, 1)
+        # Another task cannot know whether the batch is done.
+        assert await asyncio.create_task(consumer.commit()) == {A0: 6}
+
+
+async def test_under_next_a_second_task_cannot_mark_the_message_of_the_first_as_done() -> None:
+    source = ListSource(messages(9))
+    async with make(source, policy(AutoCommit.NEXT, auto_commit_interval=3600)) as consumer:
+        working, go_on = asyncio.Event(), asyncio.Event()
+
+        async def first() -> None:
+            assert (await consumer.next()).seq == 1
+            working.set()
+            await go_on.wait()
+            assert (await consumer.next()).seq == 2
+
+        task = asyncio.create_task(first())
+        await working.wait()
+        assert len(consumer._queue) > 1  # there is no need to wait, which was the only check
+        with pytest.raises(ConfigError, match="another one holds a message"):
+            await consumer.next()
+        assert consumer.positions() == {}
+        go_on.set()
+        await task
+        # A task that has ended holds nothing: asyncio.wait_for makes one for each call.
+        assert (await asyncio.wait_for(consumer.next(), 5)).seq == 3
+        assert (await asyncio.wait_for(consumer.next(), 5)).seq == 4
 
 
 @pytest.mark.parametrize("kind", [AutoCommit.NEXT, AutoCommit.ROLLING, AutoCommit.DISABLED])
@@ -388,6 +431,40 @@ async def test_two_readers_under_next_are_refused() -> None:
         with pytest.raises(ConfigError, match="ROLLING"):
             await consumer.next()
         waiting.cancel()
+
+
+async def test_what_is_fetched_ahead_is_bounded_in_bytes() -> None:
+    large = [one._replace(payload=bytes(1000)) for one in messages(500)]
+    source = ListSource(large, chunk=10)
+    async with make(source, ConsumerOptions(prefetch_bytes=25_000)) as consumer:
+        await until(lambda: source.fetches >= 3)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert source.at == 30  # the third fetch passed the limit, there is no fourth
+        for number in range(500):
+            assert (await consumer.next(5)).seq == number + 1
+            assert len(consumer._queue) <= 35
+    tiny = ListSource(messages(3), chunk=1)
+    async with make(tiny, ConsumerOptions(prefetch_bytes=1)) as consumer:
+        # A message that is larger than the limit comes alone.
+        assert [(await consumer.next(5)).seq for _ in range(3)] == [1, 2, 3]
+
+
+async def test_what_waits_to_be_sent_is_bounded_in_bytes() -> None:
+    sink = ListSink()
+    sink.gate.clear()
+    pipe = make_pipe(sink, ProducerOptions(max_pending_bytes=2500))
+    async with Producer(lambda: pipe, "a") as producer:
+        for _ in range(3):
+            await producer.send(bytes(1000))
+        fourth = asyncio.create_task(producer.send(bytes(1000)))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not fourth.done()
+        sink.gate.set()
+        await (await fourth)
+        await producer.flush()
+    assert len(sink.taken) == 4
 
 
 async def test_revoked_shards_settle_commit_and_are_forgotten() -> None:

@@ -283,7 +283,9 @@ async def test_a_balanced_member_that_seeks_leaves_its_group(kafka: StreamBroker
         await fill(streamer, topic, 1)
         options = balanced(group=f"{topic}-g", drain_timeout=0)
         async with streamer.consumer(options=options) as consumer:
+            assert consumer.group == f"{topic}-g"
             await consumer.rewind(BEGINNING)
+            assert consumer.group is None
             assert (await consumer.next(10)).seq == 0
             with pytest.raises(CommitNotAllowed, match="out of its group"):
                 await consumer.commit()
@@ -346,6 +348,37 @@ async def test_a_slow_reader_bounds_what_is_read_ahead(kafka: StreamBroker) -> N
                 rest += 1
                 if rest == 20_000:
                     break
+
+
+@OTTLA
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [({"prefetch": 1}, 4), ({"prefetch_bytes": 2_000_000}, 20), ({"prefetch_bytes": 1}, 6)],
+)
+async def test_what_is_read_ahead_is_bounded_in_bytes(
+    kafka: StreamBroker, options: dict[str, int], most: int
+) -> None:
+    topic = kafka.topic()
+    async with open_(kafka, topic) as streamer:
+        async with streamer.producer(topic) as producer:
+            for _ in range(100):
+                await producer.send(bytes(400_000))
+        chosen = ConsumerOptions(reset=Reset.EARLIEST, **options)  # type: ignore[arg-type]  # by name
+        async with streamer.consumer(options=chosen) as consumer:
+            await consumer.next(10)
+            source: Any = consumer._source
+
+            def held() -> int:
+                ahead = sum(len(batch) for batch in source._thread._batches)
+                return ahead + len(source._spare) + len(consumer._queue)
+
+            before = -1
+            while before != held():  # until nothing more is read
+                before = held()
+                await asyncio.sleep(0.5)
+            assert before <= most
+            for number in range(1, 100):
+                assert (await consumer.next(10)).seq == number
 
 
 async def test_partitions_that_appear_later_are_read_from_their_beginning(

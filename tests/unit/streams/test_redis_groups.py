@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pytest
 from redis.asyncio import Redis
 
 from ottla.streams import (
+    BEGINNING,
     AutoCommit,
     ConnectOptions,
     ConsumerOptions,
@@ -344,3 +346,64 @@ async def test_a_position_means_nothing_to_a_balanced_group(streamer: Streamer) 
 
     with pytest.raises(ConfigError, match="interleaved"):
         streamer.consumer(options=balanced(offsets=MemoryOffsetStore()))
+
+
+async def consumers(client: Any, key: str) -> set[bytes]:
+    return {row["name"] for row in await client.xinfo_consumers(key, "g")}
+
+
+async def test_a_member_that_holds_nothing_leaves_the_group_when_it_closes(
+    streamer: Streamer, client: Any, stream: str
+) -> None:
+    await fill(client, stream, *numbers(0, 2))
+    options = balanced(redis=replace(FAST, consumer_id="tidy"))
+    async with streamer.consumer(options=options) as consumer:
+        for message in await take(consumer, 2):
+            consumer.ack(message)
+        assert await consumers(client, stream) == {b"tidy"}
+        await consumer.commit()
+    assert await consumers(client, stream) == set()
+    # With something pending it stays: the group would forget the entry with its member.
+    [entry] = await fill(client, stream, b"2")
+    async with streamer.consumer(options=options) as consumer:
+        await take(consumer, 1)
+    assert await consumers(client, stream) == {b"tidy"}
+    assert await pending(client, stream) == {entry: b"tidy"}
+
+
+async def test_a_live_but_slow_member_keeps_what_it_has_in_hand(
+    streamer: Streamer, client: Any, stream: str
+) -> None:
+    [entry] = await fill(client, stream, b"0")
+    slow = balanced(redis=replace(FAST, consumer_id="slow", auto_claim_idle=0.6))
+    other = balanced(redis=replace(FAST, consumer_id="other", auto_claim_idle=0.6))
+    async with streamer.consumer(options=slow) as holder:
+        message = await holder.next(5)
+        # For three times the idle time the other asks for entries of dead members.
+        async with streamer.consumer(options=other) as claimer:
+            assert await claimer.batch(1, 1.8) == []
+        assert await pending(client, stream) == {entry: b"slow"}
+        holder.ack(message)
+        await holder.commit()
+    assert await pending(client, stream) == {}
+
+
+async def test_closing_and_moving_right_after_opening_do_not_wait_for_the_block(
+    redis_server: RedisServer, client: Any, stream: str
+) -> None:
+    """The block is longer than the patience: waiting for one of them is too long."""
+    long = ConnectOptions(redis=RedisOptions(block=40))
+    url = f"{redis_server.url}/{stream}"
+    await fill(client, stream, b"0")
+    async with asyncio.timeout(20):
+        for options in (balanced(), resumable(), ConsumerOptions()):
+            async with connect(url, long) as one:
+                async with one.consumer(options=options):
+                    pass
+                async with one.consumer(options=options) as consumer:
+                    await consumer.rewind(BEGINNING)
+                    assert (await consumer.next(5)).payload == b"0"
+                async with one.consumer(options=options) as consumer:
+                    await asyncio.sleep(0)  # the reader has begun to connect
+                    await consumer.seek(datetime.fromtimestamp(0, UTC))
+                    assert (await consumer.next(5)).payload == b"0"

@@ -15,6 +15,7 @@ from ottla.streams import ConnectOptions, RedisOptions, connect
 from ottla.streams.backends.redis_entries import EntryFormat
 from ottla.streams.backends.redis_ids import IdFormat
 from ottla.streams.backends.redis_keys import by_slot, shard_of, sharder
+from ottla.streams.backends.redis_lane import Found, Pace, Shard
 from ottla.streams.backends.redis_parser import ReplyReader, Unfinished
 from ottla.streams.backends.redis_replies import RawEntry, claim_reply, read_reply
 from ottla.streams.errors import (
@@ -198,3 +199,25 @@ def test_t06_a_missing_extra_is_named(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(BackendNotInstalled, match=rf"ottla\[{scheme}\]"):
         connect(f"{scheme}://h/a")
+
+
+def test_redis_is_asked_for_fewer_entries_when_they_are_large() -> None:
+    shard = Shard("a", 0, "a")
+
+    def reply(number: int, size: int) -> list[Found]:
+        entries = [RawEntry(f"{at}-0", (b"msg", bytes(size))) for at in range(number)]
+        return [Found(shard, entries)]
+
+    pace = Pace(100, 1_000_000)
+    asked = [pace.count]
+    for _ in range(5):
+        pace.came(reply(pace.count, 10))
+        asked.append(pace.count)
+    assert asked == [10, 20, 40, 80, 100, 100]
+    pace.came(reply(100, 100_000))
+    assert pace.count == 9  # about as many as fit
+    pace.came(reply(1, 5_000_000))
+    assert pace.count == 1  # one that is larger comes alone
+    pace.came([])
+    pace.came(reply(1, 10))
+    assert pace.count == 2

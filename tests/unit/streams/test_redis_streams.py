@@ -159,7 +159,7 @@ async def test_t33_every_protocol_gives_equal_messages(
 ) -> None:
     await client.xadd(stream, {"msg": b"x", "h": b"1"}, id="5-1")
     async with connect(url, fast(extra=extra)) as streamer:
-        group = replace(EARLIEST, mode=Mode.RESUMABLE, group="g")
+        group = replace(EARLIEST, mode=Mode.RESUMABLE, group="g", auto_commit=AutoCommit.DISABLED)
         for options in (EARLIEST, group):
             for delivery in (1,) if options is EARLIEST else (1, 2):
                 async with streamer.consumer(options=options) as consumer:

@@ -184,6 +184,9 @@ async def test_t60_groups_take_turns_and_broadcasts_reach_all() -> None:
 async def test_what_a_pipe_cannot_do() -> None:
     options = ConnectOptions(stdio=StdioOptions(loopback=True))
     async with connect("stdio:///a", options) as streamer, streamer.consumer() as consumer:
+        for choose in (consumer.assign, consumer.unassign):
+            with pytest.raises(Unsupported, match="cannot be replayed"):
+                choose("a", 0)
         for call in (
             consumer.rewind(At(1)),
             consumer.seek(datetime.now(UTC)),

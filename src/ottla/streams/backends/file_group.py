@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from ottla.streams.ss.reader import SsReader
     from ottla.streams.types import Message, Reset
 
-MAX_QUEUED = 10_000
-"""Messages queued for a slow member before the group's reader waits for it."""
-
 
 class FileGroup:
     """The group of this name on this file."""
@@ -58,7 +55,7 @@ class FileGroup:
         """What is queued for a member; if nothing is, it reads for all."""
         if not member.queue:
             async with self.lock:
-                full = any(len(m.queue) >= MAX_QUEUED for m in self.roster.members)
+                full = any(one.is_full for one in self.roster.members)
                 if not member.queue and not full:
                     self.roster.dispatch(await read(limit))
                     self._wake_all()

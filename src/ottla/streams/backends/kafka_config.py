@@ -21,6 +21,7 @@ Config: TypeAlias = "dict[str, str | int | float | bool]"
 
 LOGGER: Final = logging.getLogger(__name__)
 DEFAULT_PORT: Final = 9092
+LEAST_FETCH: Final = 1024 * 1024  # librdkafka takes no less than its message.max.bytes
 RESUMABLE_SESSION: Final = 6.0  # seconds: the only member of its group has nobody to disturb
 
 FORCED: Final[Config] = {"enable.auto.commit": False, "enable.auto.offset.store": False}
@@ -49,6 +50,11 @@ def consumer_config(
         **base,
         "group.id": group,
         "auto.offset.reset": RESETS[consumer.reset],
+        # What librdkafka holds besides what was handed on: as much again, and one response.
+        "queued.max.messages.kbytes": max(consumer.prefetch_bytes // 1024, 1),
+        "fetch.max.bytes": max(
+            consumer.prefetch_bytes, int(options.extra.get("message.max.bytes", LEAST_FETCH))
+        ),
         **FORCED,
     }
     if options.extra.get("group.protocol") == "consumer":  # the broker assigns and sets the times

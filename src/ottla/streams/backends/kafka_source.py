@@ -89,7 +89,7 @@ class KafkaSource(Source):
 
     @property
     def group(self) -> str | None:
-        return self._group
+        return None if self._is_manual else self._group  # a seek has left it
 
     @property
     def no_commit(self) -> str | None:
@@ -121,7 +121,12 @@ class KafkaSource(Source):
 
     def _new_thread(self) -> None:
         try:
-            self._thread_ = ConsumerThread(self._config, asyncio.get_running_loop())
+            self._thread_ = ConsumerThread(
+                self._config,
+                asyncio.get_running_loop(),
+                self._options.prefetch,
+                self._options.prefetch_bytes,
+            )
         except KafkaException as error:
             raise ConnectError(f"librdkafka refuses the options: {error}") from error
 

@@ -8,8 +8,8 @@ hands the batch over in one hop. Rules:
   one thread in at a time, and a loop of reads would keep all others waiting for ever.
 - Rebalance callbacks come in this thread, inside a read. They wait for the event loop by
   `wait_for`, which goes on to serve `run`: what a program has done is committed meanwhile.
-- With `MAX_AHEAD` batches not taken the thread stops reading, but goes on to serve callbacks, so
-  that a slow program is not thrown out of its group before `max.poll.interval.ms`.
+- With `MAX_AHEAD` batches or enough bytes not taken the thread stops reading, but goes on to serve
+  callbacks, so that a slow program is not thrown out of its group before `max.poll.interval.ms`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from ottla.clock import SYSTEM
 from ottla.streams.errors import NoStoredPosition, StreamError
-from ottla.streams.types import Message, ShardKey
+from ottla.streams.types import Message, ShardKey, payload_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -57,9 +57,13 @@ _PASSING: Final = frozenset(
 class ConsumerThread:
     """`wait` and `take` give the next batch; `run` a turn with the consumer itself."""
 
-    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, config: Config, loop: asyncio.AbstractEventLoop, ahead: int, ahead_bytes: int
+    ) -> None:
         self.consumer = Consumer(config)
         self._loop = loop
+        self._batch = min(ahead, BATCH)
+        self._ahead_bytes = ahead_bytes
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._batches: deque[list[Message]] = deque()
         self._lock = threading.Lock()
@@ -144,7 +148,7 @@ class ConsumerThread:
         try:
             while not self._is_closing:
                 self._run_jobs()
-                if len(self._batches) < MAX_AHEAD:
+                if self._has_room():
                     self._read()
                 else:
                     self._wait_for_room()
@@ -168,17 +172,22 @@ class ConsumerThread:
         first = self.consumer.consume(1, POLL)
         if not first:
             return
-        batch = messages(first + self.consumer.consume(BATCH - 1, 0))
-        self._hand_over(batch)
+        more = self.consumer.consume(self._batch - 1, 0) if self._batch > 1 else []
+        self._hand_over(messages(first + more))
+
+    def _has_room(self) -> bool:
+        with self._lock:
+            held = sum(map(payload_bytes, self._batches))
+            return len(self._batches) < MAX_AHEAD and held < self._ahead_bytes
 
     def _wait_for_room(self) -> None:
         self._room.clear()
-        if len(self._batches) < MAX_AHEAD or self._room.wait(PATIENCE):
+        if self._has_room() or self._room.wait(PATIENCE):
             return
         paused = self.consumer.assignment()
         self.consumer.pause(paused)
         try:
-            while len(self._batches) >= MAX_AHEAD and not self._is_closing:
+            while not self._has_room() and not self._is_closing:
                 # Nothing comes from paused partitions, but callbacks are served; a rebalance
                 # meanwhile brings partitions that are not paused.
                 self._hand_over(messages(self.consumer.consume(1, POLL)))

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -64,6 +65,7 @@ class Plan:
     """How to read; without a group `consumer` and what follows mean nothing."""
 
     count: int
+    max_bytes: int
     block: float
     group: str | None = None
     consumer: str = ""
@@ -82,6 +84,33 @@ class Found:
     is_again: bool = False
 
 
+FIRST_COUNT: Final = 10
+
+
+class Pace:
+    """How many entries to ask for, since Redis knows no limit in bytes. Pure.
+
+    It begins with few, at most doubles with each reply, and follows the size of what came.
+    """
+
+    def __init__(self, most: int, max_bytes: int) -> None:
+        self.count = min(most, FIRST_COUNT)
+        self._most = most
+        self._max_bytes = max_bytes
+
+    def came(self, found: Iterable[Found]) -> None:
+        """A reply has come."""
+        entries = [entry for one in found for entry in one.entries]
+        if entries:
+            average = max(sum(map(_weight, entries)) // len(entries), 1)
+            self.count = max(min(self._most, 2 * self.count, self._max_bytes // average), 1)
+
+
+def _weight(entry: RawEntry) -> int:
+    fields = entry.fields
+    return sum(map(len, fields.values() if isinstance(fields, Mapping) else fields))
+
+
 class Lane:
     """`read` returns what came, nothing if the time was up; `stop` makes a waiting one return."""
 
@@ -89,7 +118,8 @@ class Lane:
         self.shards = {shard.key: shard for shard in shards}
         self._link = link
         self._plan = plan
-        self._count = plan.count
+        self._pace = Pace(plan.count, plan.max_bytes)
+        self._count = self._pace.count
         self._connection: AbstractConnection | None = None
         self._client_id = 0
         self._next_claim = 0.0
@@ -101,12 +131,15 @@ class Lane:
 
     async def read(self, limit: int) -> list[Found]:
         """`limit` bounds what is read without acknowledgement, which nobody would give back."""
-        self._count = min(limit, self._plan.count) if self._plan.is_noack else self._plan.count
+        self._count = min(limit, self._pace.count) if self._plan.is_noack else self._pace.count
         while not self._stopping.is_set():
             try:
                 if self._connection is None:
                     await self._connect()
-                return await self._step()
+                    continue  # whoever stopped it meanwhile had nobody to wake
+                found = await self._step()
+                self._pace.came(found)
+                return found
             except FATAL as error:
                 raise ConnectError(f"Redis refuses the login: {error}; check the URL") from error
             except LOST as error:
@@ -158,7 +191,7 @@ class Lane:
     async def _own_pending(self, pending: list[Shard]) -> list[Found]:
         keys = [shard.key for shard in pending]
         cursors = [shard.cursor for shard in pending]
-        reply = await self._group_read("COUNT", self._plan.count, "STREAMS", *keys, *cursors)
+        reply = await self._group_read("COUNT", self._count, "STREAMS", *keys, *cursors)
         for shard in pending:
             shard.cursor = None
         found = []
@@ -179,7 +212,7 @@ class Lane:
         shard = next(one for one in shards if one.claim is not None)
         reply = await self._call(
             *("XAUTOCLAIM", shard.key, self._plan.group, self._plan.consumer),
-            *(int(idle * 1000), shard.claim, "COUNT", self._plan.count),
+            *(int(idle * 1000), shard.claim, "COUNT", self._count),
         )
         cursor, entries, _deleted = claim_reply(reply)
         shard.claim = None if cursor == BEGINNING_ID else cursor

@@ -11,11 +11,12 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from ottla.streams.backends.redis_entries import pairs
 from ottla.streams.backends.redis_keys import by_slot
 from ottla.streams.backends.redis_lane import BEGINNING_ID, Lane, Plan, Shard, id_parts
+from ottla.streams.backends.redis_replies import text
 from ottla.streams.backends.redis_shards import Shards
 from ottla.streams.base import Source
 from ottla.streams.errors import FormatError, NoStoredPosition, PositionOutOfRange, StreamError
@@ -37,6 +38,8 @@ LOGGER: Final = logging.getLogger(__name__)
 
 BATCH: Final = 100
 BATCH_BALANCED: Final = 10  # small, so that a fast member is not starved by a slow one's prefetch
+RENEWALS_PER_IDLE: Final = 3
+WAKE_AGAIN: Final = 0.05  # seconds
 ACKS_PER_COMMAND: Final = 1000  # bounds how long one command holds up the server
 
 
@@ -70,6 +73,7 @@ class RedisSource(Source):
         self._spare: deque[Message] = deque()
         self._failure: StreamError | None = None
         self._wake = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
         self._next_refresh = 0.0
         self.per_entry = group is not None
 
@@ -144,11 +148,15 @@ class RedisSource(Source):
         groups = by_slot(by_key) if self._link.is_cluster else [list(by_key)]
         self._lanes = [Lane(self._link, [by_key[key] for key in keys], plan) for keys in groups]
         self._next_refresh = _now() + self._redis.shard_refresh
+        if plan.claim_idle is not None and self._group is not None and self._keeper is None:
+            keep = self._keep(self._group, plan.claim_idle / RENEWALS_PER_IDLE)
+            self._keeper = asyncio.create_task(keep, name="ottla redis renewal")
 
     def _plan(self) -> Plan:
         is_balanced = self._options.mode is Mode.LOAD_BALANCED
         return Plan(
             count=self._redis.batch or (BATCH_BALANCED if is_balanced else BATCH),
+            max_bytes=self._options.prefetch_bytes,
             block=self._redis.block,
             group=self._group,
             consumer=self._consumer,
@@ -165,9 +173,15 @@ class RedisSource(Source):
 
     async def _stop(self) -> None:
         """End all reading; what the server has given meanwhile goes back to the group."""
-        await asyncio.gather(*(lane.stop() for lane in self._lanes))
-        if self._reads:
-            await asyncio.wait(self._reads)
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+            self._keeper = None
+        while True:
+            await asyncio.gather(*(lane.stop() for lane in self._lanes))
+            # A command that was sent but not yet waiting when it was woken is woken again.
+            if not self._reads or not (await asyncio.wait(self._reads, timeout=WAKE_AGAIN))[1]:
+                break
         self._reads.clear()
         for lane in self._lanes:
             await lane.aclose()
@@ -175,7 +189,11 @@ class RedisSource(Source):
             await self._give_back(self._group)
 
     async def _give_back(self, group: str) -> None:
-        """Let what this member holds look idle, so that the others' next claim finds it."""
+        """Let what this member holds look idle, so that the others' next claim finds it.
+
+        A member that holds nothing leaves the group: its name would stay there for ever. With
+        pending entries it may not, because the group would forget them.
+        """
         idle = int(self._redis.auto_claim_idle * 1000)
         client = self._link.client
         try:
@@ -185,8 +203,43 @@ class RedisSource(Source):
                         who = (shard.key, group, self._consumer)
                         pipe.xclaim(*who, 0, [*sorted(shard.held)], idle=idle, justid=True)
                 await pipe.execute()
+            for shard in self._all():
+                if not await self._pending(shard, group, 1):
+                    await client.execute_command(
+                        "XGROUP", "DELCONSUMER", shard.key, group, self._consumer
+                    )
+        except ResponseError as error:
+            if not str(error).startswith(("NOGROUP", "ERR The XGROUP")):
+                LOGGER.warning("this member stays in its group: %s", error)
         except (RedisError, OSError) as error:
             LOGGER.warning("entries stay pending until they are idle: %s", error)
+
+    async def _pending(self, shard: Shard, group: str, count: int) -> list[str]:
+        """Ids of entries that the group holds for this member."""
+        found = await self._link.client.xpending_range(
+            shard.key, group, "-", "+", count, self._consumer
+        )
+        return [text(one["message_id"]) for one in found]
+
+    async def _keep(self, group: str, every: float) -> None:
+        """Renew what this member has in hand: a claim is for the entries of dead members.
+
+        Only what is still its own and was idle for half a round is renewed: an entry that another
+        member has claimed since was not.
+        """
+        while True:
+            await asyncio.sleep(every)
+            try:
+                for shard in self._all():
+                    if shard.held:
+                        mine = await self._pending(shard, group, len(shard.held))
+                        kept = [one for one in mine if one in shard.held]
+                        if kept:
+                            idle_ms = int(every * 500)
+                            who = (shard.key, group, self._consumer)
+                            await self._link.client.xclaim(*who, idle_ms, [*kept], justid=True)
+            except Exception as error:  # noqa: BLE001  # it goes on, and the next round may succeed
+                LOGGER.warning("entries in hand are not renewed: %s", error)
 
     # -- messages in ------------------------------------------------------------------------------
 

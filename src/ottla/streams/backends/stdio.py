@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ottla.streams")
 
 CHUNK = 64 * 1024
-MAX_QUEUED = 10_000
-"""Lines read ahead of the slowest consumer before reading waits."""
-
 _NO_REPLAY = "a pipe cannot be replayed"
 
 
@@ -115,14 +112,14 @@ class Hub:
                 member.queue.extend(m for m in messages if m.stream in member.streams)
 
     def _wake(self) -> None:
-        if any(len(member.queue) >= MAX_QUEUED for member in self.members):
+        if any(member.is_full for member in self.members):
             self._drained.clear()
         for source in self.members.values():
             source.interrupt()
 
     def drained(self) -> None:
         """A consumer took what was queued for it: reading may go on."""
-        if not any(len(member.queue) >= MAX_QUEUED for member in self.members):
+        if not self._drained.is_set() and not any(member.is_full for member in self.members):
             self._drained.set()
 
     def _message(self, line: bytes) -> Message | None:
