@@ -18,6 +18,7 @@ import aiokafka
 import confluent_kafka
 import pyarrow as pa
 
+from benchmarks._consumer_rows import consumer_rows
 from benchmarks._harness import Row, Timing, faster, micros, rate, report
 from benchmarks._ottla import OttlaProcess
 from benchmarks._reader_rows import reader_rows
@@ -45,6 +46,7 @@ def main() -> None:
     with OttlaProcess(AS_KAFKA) as broker:
         rows = producer_rows(broker.bootstrap)
     rows += reader_rows()
+    rows += consumer_rows()
     rows += share_rows()
     report("client: on one broker", rows, ("confluent-kafka", "aiokafka", "pyarrow"))
 

@@ -130,7 +130,9 @@ def real(name: str, given: object, least: float, most: float, wanted: str) -> fl
 
 
 def seconds(name: str, given: object, least: float = 0.0) -> float:
-    """A time in seconds."""
+    """A time in seconds; infinity is as long as it gets."""
+    if given == math.inf:
+        return LONGEST_WAIT
     return real(name, given, least, LONGEST_WAIT, "a number of seconds")
 
 

@@ -280,6 +280,7 @@ class Consumer:
     # -- records in -------------------------------------------------------------------------------
 
     async def __aiter__(self) -> AsyncIterator[Record]:
+        group = self._joined()
         while True:
             head = await self._head(COLUMNS)
             assert head is not None
@@ -294,7 +295,7 @@ class Consumer:
                 self._in_hand[key] = record.offset
                 yield record
                 self._in_hand.pop(key, None)
-                if self._member.wish() is not None:
+                if group.is_restless:
                     break
             self._running().poke()
 
@@ -303,7 +304,7 @@ class Consumer:
         timeout: float = 1.0,  # noqa: ASYNC109  # to come back without records is no failure
     ) -> list[Record]:
         """The next records of one partition; none if none come within the time."""
-        arguments.seconds("timeout", timeout)
+        timeout = arguments.seconds("timeout", timeout)
         head = await self._head(COLUMNS, timeout)
         if head is None:
             return []

@@ -44,6 +44,8 @@ class Group:
         self._now = asyncio.get_running_loop().time
         self._polled_at = self._now()
         self._is_away = False
+        self.is_restless = False
+        """Whether the caller has to act; looked at for each record, so it is kept."""
         self._poked = asyncio.Event()
         self._attempts = 0
         self._task = asyncio.create_task(self._run(), name=f"ottla group {member.group}")
@@ -55,6 +57,7 @@ class Group:
 
     def poke(self) -> None:
         """Look again at what the machine wants."""
+        self.is_restless = self.member.wish() is not None
         self._poked.set()
 
     def check(self) -> None:
@@ -81,6 +84,7 @@ class Group:
             command = self.member.next(self._now())
             if command is not None:
                 await self._do(command)
+                self.is_restless = self.member.wish() is not None
                 self._news()
                 continue
             with suppress(TimeoutError):
@@ -104,6 +108,7 @@ class Group:
             self._max_poll_interval,
         )
         self.member.expire()
+        self.is_restless = True
 
     async def _do(self, command: Command) -> None:
         member = self.member
