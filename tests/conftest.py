@@ -25,13 +25,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import loop_monitor
-from tests.support.loop_monitor import LoopMonitor
+from tests.support.loop_monitor import LoopMonitor, LoopStalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 HERE = Path(__file__).parent
+NODES: list[LoopMonitor] = []
 JVM_FOLDERS = (HERE / "spark",)
 JVM_FIXTURES = frozenset({"apache", "apache_bootstrap", "java", "jvm", "spark", "tools"})
 JVM_PARAMETERS = frozenset({"apache", "apache-kafka"})
@@ -64,21 +65,30 @@ def watch_loop() -> Iterator[Callable[[asyncio.AbstractEventLoop], None]]:
             stack.callback(monitor.check)
 
 
-@pytest.fixture(autouse=loop_monitor.is_wanted)
-def watch_nodes(
-    watch_loop: Callable[[asyncio.AbstractEventLoop], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every node that the test starts is watched from the moment in which it serves."""
+def pytest_configure() -> None:
+    if not (loop_monitor.is_wanted and loop_monitor.is_possible):
+        return
     from ottla.broker.running.node import Node
 
     start = Node.start
 
     async def watched(*args: Any, **options: Any) -> Node:
         node = await start(*args, **options)
-        watch_loop(asyncio.get_running_loop())
+        monitor = LoopMonitor(asyncio.get_running_loop())
+        monitor.start()
+        NODES.append(monitor)
         return node
 
-    monkeypatch.setattr(Node, "start", watched)
+    Node.start = watched  # type: ignore[method-assign]
+
+
+@pytest.fixture(autouse=loop_monitor.is_wanted)
+def watch_nodes() -> Iterator[None]:
+    """No loop with a node stands still during the test, whenever the node was started."""
+    yield
+    stalls = [stall for monitor in NODES for stall in monitor.taken()]
+    if stalls:
+        raise LoopStalled("\n".join(map(str, stalls)))
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses

@@ -6,7 +6,8 @@ which it computed, and for the time in which it waited for something (a disk, a 
 is not to blame for the time in which
 
 - its thread could have run and got no processor (`run_delay` of Linux's schedstat, and steal),
-- other threads of the process computed while it waited: they may have held the interpreter's lock.
+- other threads of the process computed, or could have, while it waited: they may have held the
+  interpreter's lock.
 
 So a stall is never blamed on a busy machine; at worst one goes unseen on one. Without schedstat
 (not on Linux) nothing is watched.
@@ -24,6 +25,7 @@ import threading
 import time
 import traceback
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -37,6 +39,7 @@ BEAT_SECONDS: Final = 0.01
 SAMPLE_SECONDS: Final = 0.005
 MAX_SAMPLES: Final = 200  # of one stall: its first second
 MAX_STALLS: Final = 20  # more of them say nothing new
+DEPTH: Final = 25  # innermost frames that are shown
 EXIT_STALLED: Final = 70
 VARIABLE: Final = "OTTLA_TEST_LOOP_MONITOR"
 
@@ -54,22 +57,23 @@ class Usage:
     delayed: float
     """It could have run, and had no processor."""
     others: float
-    """Other threads of the process computed."""
+    """Other threads of the process computed, or had no processor to do so."""
     stolen: float
     """The hypervisor gave processors of this machine to others."""
 
     @classmethod
     def now(cls, thread: int) -> Usage:
-        own, delayed, _ = Path(f"/proc/self/task/{thread}/schedstat").read_text().split()
+        own = delayed = others = 0.0
+        for task in Path("/proc/self/task").iterdir():
+            with suppress(OSError):  # it has ended
+                computed, waited, _ = (task / "schedstat").read_text().split()
+                if task.name == str(thread):
+                    own, delayed = int(computed) / 1e9, int(waited) / 1e9
+                else:
+                    others += (int(computed) + int(waited)) / 1e9
         steal = Path("/proc/stat").read_text().split("\n", 1)[0].split()[8]
-        own_seconds = int(own) / 1e9
-        return cls(
-            time.monotonic(),
-            own_seconds,
-            int(delayed) / 1e9,
-            max(0.0, time.process_time() - own_seconds),
-            int(steal) / os.sysconf("SC_CLK_TCK"),
-        )
+        stolen = int(steal) / os.sysconf("SC_CLK_TCK")
+        return cls(time.monotonic(), own, delayed, others, stolen)
 
 
 def blame(before: Usage, after: Usage) -> float:
@@ -120,13 +124,18 @@ class LoopMonitor:
         if self._thread is not None:
             self._thread.join()
 
+    def taken(self) -> list[Stall]:
+        """What was found since the last call."""
+        taken, self.stalls = self.stalls, []
+        return taken
+
     def check(self) -> None:
         """Raise if the loop stood still."""
         if self.stalls:
             raise LoopStalled("\n".join(map(str, self.stalls)))
 
     def _watch(self, ident: int, thread: int) -> None:
-        while not self._stopping.wait(BEAT_SECONDS) and len(self.stalls) < MAX_STALLS:
+        while not self._stopping.wait(BEAT_SECONDS):
             try:
                 self._beat(ident, thread)
             except (OSError, RuntimeError):
@@ -147,9 +156,11 @@ class LoopMonitor:
         if after.wall - before.wall <= self._limit:
             return
         stall.seconds = blame(before, after)
-        if stall.seconds > self._limit:
+        if not stall.stacks and after.own - before.own <= self._limit:
+            return  # whatever kept this thread from looking kept the loop waiting, too
+        if stall.seconds > self._limit and len(self.stalls) < MAX_STALLS:
             self.stalls.append(stall)
 
 
 def _stack(frame: FrameType) -> tuple[str, ...]:
-    return tuple(traceback.format_list(traceback.extract_stack(frame)))
+    return tuple(traceback.format_list(traceback.extract_stack(frame)[-DEPTH:]))
