@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PRODUCE, FETCH, CREATE_TOPICS, DELETE_RECORDS = 0, 1, 19, 21
-ERRORS = (errno.EIO, errno.ENOSPC)
+ERRORS = (errno.EIO, errno.ENOSPC, errno.EROFS)
 
 
 class Broker:

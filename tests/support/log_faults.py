@@ -146,9 +146,8 @@ class MemoryStorage(Storage):
     def _located(self, path: Path | Entry) -> Path:
         """Directories are never renamed here, but only an open one may be used."""
         if isinstance(path, Entry):
-            if path.parent.fd not in self._directories:
-                raise OSError(errno.EBADF, "directory is closed", str(path.parent.path))
-            return path.parent.path / path.name
+            with path.parent.opened():
+                return path.parent.path / path.name
         return path
 
     def close(self, fd: int) -> None:

@@ -93,6 +93,11 @@ class Leases:
             self.life = Life.CLOSING
             return True
 
+    @property
+    def others(self) -> bool:
+        """Whether anybody but the log itself is inside."""
+        return self._count > 1
+
     def leave(self) -> None:
         with self._lock:
             self._count -= 1

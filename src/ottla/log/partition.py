@@ -182,6 +182,7 @@ class PartitionLog:
         )
         if clean and not files.unsynced:
             log._closed_as = log._on_disk
+        files.let_go()
         return log
 
     # What the log is
@@ -636,7 +637,9 @@ class PartitionLog:
     def begin_close(self) -> None:
         """Refuse every call and lease from now on; `close` is to follow, in any thread."""
         self._usable = False
-        self._leases.begin_close()
+        if self._leases.begin_close() and self._leases.others:
+            with suppress(OSError):  # then those inside meet it, too
+                self.files.hold()
         self._tail.clear()
 
     def close(self, *, clean: bool = True) -> bool:

@@ -11,6 +11,7 @@ Errors are the operating system's own OSError; the log decides what they mean.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -58,18 +59,24 @@ class File:
 class Directory:
     """An open directory: `directory / name` is the same file after the directory was renamed.
 
+    Thousands of logs must not need a second descriptor each. So it is kept while a log is loaded,
+    then opened for each use (`let_go`): the path is the log's own until the log begins to close.
+    Whoever is still inside then uses the one that `hold` keeps from there on.
+
     `unsynced` names the files that were put in it and are not durable yet. `put` and `sync_files`
     may run in two threads.
     """
 
-    __slots__ = ("fd", "path", "storage", "unsynced")
+    __slots__ = ("_fd", "_is_closed", "_lock", "path", "storage", "unsynced")
 
     def __init__(self, storage: Storage, path: Path) -> None:
-        self.fd = -1
+        self._fd = -1
+        self._is_closed = False
+        self._lock = threading.Lock()
         self.storage = storage
         self.path = path
         self.unsynced: dict[str, None] = {}
-        self.fd = storage.open_directory(path)
+        self.hold()
 
     def __truediv__(self, name: str) -> Entry:
         return Entry(self, name)
@@ -88,10 +95,35 @@ class Directory:
         while self.unsynced:
             self.storage.sync_file(self / self.unsynced.popitem()[0])
 
-    def close(self) -> None:
-        fd, self.fd = self.fd, -1
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """Its descriptor for one use."""
+        with self._lock:
+            if self._is_closed:
+                raise OSError(errno.EBADF, "directory is closed", str(self.path))
+            kept = self._fd
+            fd = kept if kept >= 0 else self.storage.open_directory(self.path)
+        try:
+            yield fd
+        finally:
+            if kept < 0:
+                self.storage.close_directory(fd)
+
+    def hold(self) -> None:
+        """Keep it open: from now on the path may become another directory's."""
+        with self._lock:
+            if self._fd < 0:
+                self._fd = self.storage.open_directory(self.path)
+
+    def let_go(self) -> None:
+        """Open it for each use again. Nobody may be using it now."""
+        fd, self._fd = self._fd, -1
         if fd >= 0:
             self.storage.close_directory(fd)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self.let_go()
 
     def __del__(self) -> None:
         self.close()
@@ -115,7 +147,8 @@ class Entry(NamedTuple):
 
     def open_for_reading(self) -> FileIO:
         """Raises FileNotFoundError. Blocks."""
-        return FileIO(self.name, opener=partial(os.open, dir_fd=self.parent.fd))
+        with self.parent.opened() as within:
+            return FileIO(self.name, opener=partial(os.open, dir_fd=within))
 
 
 class Storage(ABC):
@@ -271,8 +304,8 @@ class OsStorage(Storage):
         flags = os.O_RDWR | os.O_CLOEXEC
         if create:
             flags |= os.O_CREAT
-        name, within = _located(path)
-        return os.open(name, flags, 0o644, dir_fd=within)
+        with _located(path) as (name, within):
+            return os.open(name, flags, 0o644, dir_fd=within)
 
     def open_directory(self, path: Path) -> int:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -324,7 +357,8 @@ class OsStorage(Storage):
         if _thread.syncs_later:
             return
         if isinstance(path, Directory):
-            os.fsync(path.fd)
+            with path.opened() as fd:
+                os.fsync(fd)
             return
         fd = self.open_directory(path)
         try:
@@ -333,24 +367,25 @@ class OsStorage(Storage):
             os.close(fd)
 
     def rename(self, source: Path | Entry, target: Path | Entry) -> None:
-        old, old_within = _located(source)
-        new, new_within = _located(target)
-        os.rename(old, new, src_dir_fd=old_within, dst_dir_fd=new_within)
+        with _located(source) as (old, old_within), _located(target) as (new, new_within):
+            os.rename(old, new, src_dir_fd=old_within, dst_dir_fd=new_within)
 
     def unlink(self, path: Path | Entry) -> None:
-        name, within = _located(path)
-        with suppress(FileNotFoundError):
+        with _located(path) as (name, within), suppress(FileNotFoundError):
             os.unlink(name, dir_fd=within)
 
     def mkdir(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
     def listdir(self, path: Path | Directory) -> list[str]:
-        return sorted(os.listdir(path.fd if isinstance(path, Directory) else path))  # noqa: PTH208
+        if isinstance(path, Directory):
+            with path.opened() as fd:
+                return sorted(os.listdir(fd))  # noqa: PTH208
+        return sorted(os.listdir(path))  # noqa: PTH208
 
     def read_file(self, path: Path | Entry) -> bytes:
-        name, within = _located(path)
-        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=within)
+        with _located(path) as (name, within):
+            fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=within)
         try:
             size = os.fstat(fd).st_size
             parts = [os.read(fd, size + 1)]
@@ -362,10 +397,15 @@ class OsStorage(Storage):
             os.close(fd)
 
     def mtime_ms(self, path: Path | Entry) -> int:
-        name, within = _located(path)
-        return os.stat(name, dir_fd=within).st_mtime_ns // 1_000_000
+        with _located(path) as (name, within):
+            return os.stat(name, dir_fd=within).st_mtime_ns // 1_000_000
 
 
-def _located(path: Path | Entry) -> tuple[str | Path, int | None]:
+@contextmanager
+def _located(path: Path | Entry) -> Iterator[tuple[str | Path, int | None]]:
     """A name and the descriptor of the directory that it is in."""
-    return (path.name, path.parent.fd) if isinstance(path, Entry) else (path, None)
+    if isinstance(path, Entry):
+        with path.parent.opened() as within:
+            yield path.name, within
+    else:
+        yield path, None

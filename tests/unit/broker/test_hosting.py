@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -18,6 +19,7 @@ from ottla.broker.handlers.producer_ids import describe_producers
 from ottla.broker.hosting.partitions import NotOpen
 from ottla.broker.running.node import Node
 from ottla.broker.serving.context import Peer, RequestContext
+from ottla.broker.shares.settings import resolve_start
 from ottla.broker.topics import create_topic, delete_topic, existing
 from ottla.log.checkpoints import CLEAN_SHUTDOWN, Checkpoint, TopicPartition
 from ottla.log.errors import StorageFailure
@@ -231,6 +233,17 @@ async def test_all_who_ask_share_one_opening(
         assert len(set(found)) == 40
 
 
+async def test_an_open_log_costs_one_descriptor(tmp_path: Path) -> None:
+    """Ten thousand of them have to fit into the usual limits."""
+    async with started(tmp_path) as node:
+        await create(node, partitions=30)
+        await write(node, b"v")
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        for index in range(1, 30):
+            await write(node, b"v", TopicPartition("orders", index))
+        assert len(os.listdir("/proc/self/fd")) - before == 29  # noqa: PTH208
+
+
 async def test_lookers_see_an_unwritten_partition_while_its_log_is_made(tmp_path: Path) -> None:
     async with started(tmp_path) as node:
         await create(node)
@@ -285,6 +298,39 @@ async def test_a_topic_that_is_deleted_while_its_log_is_opened(tmp_path: Path, d
         assert await values(node) == [b"new"]
     async with started(tmp_path) as node:
         assert await values(node) == [b"new"]
+
+
+async def test_times_are_looked_up_by_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are scanned for them: ListOffsets, and where a share group begins by duration."""
+    threads = []
+
+    def looked(_: Log, *timestamp: int) -> None:
+        threads.append(threading.current_thread())
+
+    monkeypatch.setattr(PartitionLog, "offset_for_timestamp", looked)
+    monkeypatch.setattr(PartitionLog, "max_timestamp_offset", looked)
+    async with started(tmp_path) as node:
+        await create(node)
+        await write(node, b"v")
+        for timestamp in (NOW_MS, -3):
+            asked = [ListOffsetsPartition(0, -1, timestamp)]
+            answer: Any = list_offsets(
+                RequestContext(CONTEXT.peer, 2, 8, None),
+                ListOffsetsRequest(-1, 0, [ListOffsetsTopic("orders", asked)]),
+                node.partitions,
+                node.services.tiering,
+                node.workers,
+            )
+            assert (await answer).topics[0].partitions[0].offset == -1
+        hosted = node.partitions.find(*ORDERS)
+        start = await resolve_start(
+            "by_duration:PT1H", hosted, node.services.tiering, node.workers, node.clock
+        )
+        assert start == 1
+    assert len(threads) == 3
+    assert threading.current_thread() not in threads
 
 
 # -- deleting -------------------------------------------------------------------------------------

@@ -206,6 +206,7 @@ class Services:
                 groups=self.groups,
                 dead_letters=self.dead_letters,
                 tiering=self.tiering,
+                workers=self.workers,
             ),
         )
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ottla.broker.shares.reads import Delivered
     from ottla.broker.shares.settings import ShareGroupConfig, ShareGroupConfigs
     from ottla.broker.tiering.tiering import Tiering
+    from ottla.broker.workers import Workers
     from ottla.clock import Clock
     from ottla.metadata.image import MetadataImage
     from ottla.sharing.values import Ack, Archived, FetchTurn, Write
@@ -54,6 +55,7 @@ class Collaborators(NamedTuple):
     groups: Lazy[GroupService]
     dead_letters: Lazy[DeadLetters]
     tiering: Lazy[Tiering]
+    workers: Workers
 
 
 class LedSharePartition:
@@ -113,7 +115,11 @@ class LedSharePartition:
         if resolved:
             try:
                 start = await resolve_start(
-                    self._config.reset, self.hosted, services.tiering, services.clock
+                    self._config.reset,
+                    self.hosted,
+                    services.tiering,
+                    services.workers,
+                    services.clock,
                 )
             except ApiError:
                 # The remote tier cannot say yet; a client is not told, and comes again.

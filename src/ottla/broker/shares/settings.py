@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.metadata.config.values import resolve_group_config
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from ottla.broker.hosting.partitions import HostedPartition
     from ottla.broker.running.services import Lazy
     from ottla.broker.tiering.tiering import Tiering
+    from ottla.broker.workers import Workers
     from ottla.clock import Clock
     from ottla.metadata.config.broker import BrokerConfig
     from ottla.metadata.image import MetadataImage
@@ -78,7 +80,7 @@ def _resolve(image: MetadataImage, group: str, broker: BrokerConfig) -> ShareGro
 
 
 async def resolve_start(
-    reset: str, hosted: HostedPartition, tiering: Lazy[Tiering], clock: Clock
+    reset: str, hosted: HostedPartition, tiering: Lazy[Tiering], workers: Workers, clock: Clock
 ) -> int:
     """Where a group begins that has no start offset: what its share.auto.offset.reset says."""
     log = hosted.log
@@ -90,7 +92,7 @@ async def resolve_start(
     if log.log_start_offset < log.local_start_offset:
         found = await tiering().reads.offset_for_timestamp(hosted, max(0, since))
     else:
-        found = log.offset_for_timestamp(max(0, since))
+        found = await workers.run(partial(log.offset_for_timestamp, max(0, since)))
     return log.high_watermark if found is None else min(found.offset, log.high_watermark)
 
 
