@@ -200,7 +200,11 @@ def test_hostile_bytes(tmp_path: Path) -> None:
     print(f"OTTLA_SEED={seed}")
     with BrokerProcess(tmp_path, ephemeral=True) as broker:
         with PlainClient(broker.port) as client:
-            topic_ids = [create(client, name) for name in TOPICS[:3]]
+            checked = {"events": "all", "compacted": "none"}
+            topic_ids = [
+                create(client, name, **{"ottla.validate.records": checked.get(name, "sampled")})
+                for name in TOPICS[:3]
+            ]
         warm_up = Flood(broker.port, Hostile(seed + 1, topic_ids))
         warm_up.run(INPUTS // 10)
         before = broker.rss_bytes()

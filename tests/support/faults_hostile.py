@@ -13,6 +13,8 @@ import random
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from crc32c import crc32c
+
 from ottla.broker.serving.apis import SERVED
 from ottla.wire.builder import BatchBuilder
 from ottla.wire.compression import Codec
@@ -195,4 +197,26 @@ def _batches() -> list[bytes]:
         bytes(61),
         bytes(200),
     ]
-    return [good] * 6 + [once] * 4 + bombs + wrong
+    # Records that are wrong under a right CRC.
+    inside = [_with_crc(good[:61] + rest) for rest in _wrong_records(good[61:])]
+    inside += [_with_crc(bomb[:-9] + bytes(9)) for bomb in bombs]
+    return [good] * 6 + [once] * 4 + bombs + wrong + inside
+
+
+def _wrong_records(sound: bytes) -> list[bytes]:
+    return [
+        bytes(range(256)),
+        b"\xff" * 40,
+        sound[:-1],
+        sound + b"\0",
+        sound[:1] + b"\x80" + sound[2:],
+        sound.replace(b"\x06key", b"\x7fkey", 1),
+        sound.replace(b"\x06key", b"\xff\xff\xff\xff", 1),
+    ]
+
+
+def _with_crc(data: bytes) -> bytes:
+    """A batch of these bytes whose length and CRC are right."""
+    sized = bytearray(data[:8] + LENGTH.pack(len(data) - 12) + data[12:])
+    sized[17:21] = struct.pack(">I", crc32c(bytes(sized[21:])))
+    return bytes(sized)

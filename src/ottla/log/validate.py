@@ -64,6 +64,8 @@ FEW_RECORDS: Final = 2
 GLANCE_BYTES: Final = 1024
 """Of the first record of a larger batch; a longer record is left at its length."""
 
+COPIED_BYTES: Final = 2048
+"""A record's size up to which a batch is copied to be walked."""
 QUICK_RECORDS: Final = 8_192
 """What plain Python walks in 5 ms. More is not for the event loop."""
 QUICK_BYTES: Final = 1 << 20
@@ -216,10 +218,7 @@ def check_records(
     try:
         if batch.codec:
             block = decompress(Codec(batch.codec), block, limit=limit, where=_WHERE)
-        if _compiled is None or batch.record_count <= FEW_RECORDS:
-            summary = walk_records(bytes(block), batch.record_count, where=_WHERE)
-        else:
-            summary = _compiled(block, batch.record_count, where=_WHERE)
+        summary = _walk(block, batch.record_count)
     except DecompressedTooLarge as error:
         if quick:
             raise TakesLong from error
@@ -239,6 +238,17 @@ def check_records(
     if quick and len(block) > QUICK_BYTES:
         raise TakesLong
     return recompress_batch(batch, codec)
+
+
+def _walk(block: memoryview, count: int) -> RecordsSummary:
+    if _compiled is not None and count > FEW_RECORDS:
+        return _compiled(block, count, where=_WHERE)
+    whole = block.obj
+    if isinstance(whole, bytearray) and len(whole) == len(block):  # just decompressed
+        return walk_records(whole, count, where=_WHERE)
+    # To index bytes is quicker than to index a view, unless it takes a copy of large records.
+    data = bytes(block) if len(block) <= COPIED_BYTES * count else block
+    return walk_records(data, count, where=_WHERE)
 
 
 def _target_codec(config: LogConfig) -> Codec:

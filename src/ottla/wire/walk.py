@@ -13,7 +13,7 @@ What passes can be read by `records.iter_records` and by every client:
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from ottla.wire.errors import (
     InvalidVarint,
@@ -29,6 +29,8 @@ MIN_RECORD_SIZE: Final = 7
 
 MIN_HEADER_SIZE: Final = 2
 MAX_ATTRIBUTES: Final = 127
+
+Block: TypeAlias = bytes | bytearray | memoryview
 
 _TWO_BYTES: Final = (1 << 14) - 1  # the largest number in two bytes of a varint
 
@@ -48,7 +50,7 @@ def check_record_count(count: int, size: int, where: str) -> None:
         raise RecordCountMismatch(f"0 to {most} records in {size} bytes", count, where)
 
 
-def walk_records(block: bytes | bytearray, count: int, *, where: str = "records") -> RecordsSummary:
+def walk_records(block: Block, count: int, *, where: str = "records") -> RecordsSummary:
     """Check the `count` records that must fill the uncompressed `block`."""
     if count * MIN_RECORD_SIZE > len(block):
         check_record_count(count, len(block), where)
@@ -77,7 +79,7 @@ def walk_first_record(head: bytes, size: int, count: int, *, where: str = "recor
         check_record_count(count, size, where)
 
 
-def _walk(data: bytes | bytearray, count: int, where: str) -> tuple[int, RecordsSummary]:
+def _walk(data: Block, count: int, where: str) -> tuple[int, RecordsSummary]:
     """Most records are plain: numbers in one or two bytes, no headers, no time before the base.
 
     Their checks are written out here, because a call for each varint would take five times as
@@ -143,9 +145,7 @@ def _walk(data: bytes | bytearray, count: int, where: str) -> tuple[int, Records
     return at, RecordsSummary(null_keys, newest, oldest)
 
 
-def _any_record(
-    data: bytes | bytearray, start: int, zigzag_index: int, where: str
-) -> tuple[int, int, bool]:
+def _any_record(data: Block, start: int, zigzag_index: int, where: str) -> tuple[int, int, bool]:
     """Check the record at `start`: its end, its timestamp delta, and whether its key is null."""
     if start == len(data):
         raise RecordCountMismatch(f"more than {zigzag_index >> 1} records", "the end", where)
@@ -177,7 +177,7 @@ def _any_record(
     return end, timestamp, is_null
 
 
-def _span(data: bytes | bytearray, at: int, limit: int, least: int, where: str) -> tuple[int, int]:
+def _span(data: Block, at: int, limit: int, least: int, where: str) -> tuple[int, int]:
     """End and begin of the bytes whose length, at least `least`, stands at `at`."""
     length, begin = _varint(data, at, limit, VARINT_BITS, where)
     if length < least:
@@ -187,7 +187,7 @@ def _span(data: bytes | bytearray, at: int, limit: int, least: int, where: str) 
     return begin + max(length, 0), begin
 
 
-def _varint(data: bytes | bytearray, at: int, limit: int, bits: int, where: str) -> tuple[int, int]:
+def _varint(data: Block, at: int, limit: int, bits: int, where: str) -> tuple[int, int]:
     """The zigzag number of at most `bits` bits at `at`, and where it ends."""
     raw = shift = 0
     for position in range(at, limit):
