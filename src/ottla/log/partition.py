@@ -335,11 +335,12 @@ class PartitionLog:
         if not staged:
             return
         segment = self._active
+        before = segment.size
         segment.write([entry.chunk for entry in staged])
         for chunk, base, last, timestamp in staged:
             segment.add(len(chunk), last, timestamp)
             self._tail.add(base, chunk)
-            self.size_bytes += len(chunk)
+        self.size_bytes += segment.size - before
         self.log_end_offset = staged[-1].last_offset + 1
 
     def _write_large(self, parts: list[Buffer], last_offset: int, max_timestamp: int) -> None:

@@ -27,35 +27,42 @@ BATCH_OVERHEAD: Final = 128
 
 
 class TailCache:
-    """The budget, and the order in which tails were used."""
+    """The budget, and the order in which tails were used.
 
-    __slots__ = ("_newest", "_order", "capacity", "log_capacity", "used")
+    A read makes its tail the most recently used one. An append does so once in each period between
+    two evictions, in which an eighth of the budget is written: it is what happens most.
+    """
+
+    __slots__ = ("_order", "capacity", "log_capacity", "newest", "period", "used")
 
     def __init__(self, capacity: int = DEFAULT_TAIL_BYTES) -> None:
         self.capacity = capacity
         self.log_capacity = min(LOG_TAIL_BYTES, capacity)
         self.used = 0
         self._order: dict[Tail, None] = {}  # least recently used first
-        self._newest: Tail | None = None
+        self.newest: Tail | None = None
+        self.period = 0
 
     def touch(self, tail: Tail) -> None:
         """It is the most recently used one now."""
-        if tail is not self._newest:
-            self._order.pop(tail, None)
-            self._order[tail] = None
-            self._newest = tail
+        self._order.pop(tail, None)
+        self._order[tail] = None
+        self.newest = tail
+        tail.period = self.period
 
     def forget(self, tail: Tail) -> None:
         """It holds nothing any more."""
         self._order.pop(tail, None)
-        if tail is self._newest:
-            self._newest = None
+        tail.period = -1
+        if tail is self.newest:
+            self.newest = None
 
     def make_room(self) -> None:
         """Drop tails until an eighth is free, so that this is not asked for with every batch."""
         goal = self.capacity - self.capacity // 8
+        self.period += 1
         for tail in tuple(self._order):
-            if self.used <= goal or tail is self._newest:
+            if self.used <= goal:
                 return
             tail.clear()
 
@@ -63,7 +70,7 @@ class TailCache:
 class Tail:
     """The last batches of one log, oldest dropped first."""
 
-    __slots__ = ("_bases", "_cache", "_chunks", "_end", "_ends", "_start")
+    __slots__ = ("_bases", "_cache", "_chunks", "_end", "_ends", "_start", "held", "period")
 
     def __init__(self, cache: TailCache) -> None:
         self._cache = cache
@@ -71,11 +78,8 @@ class Tail:
         self._ends: list[int] = []
         self._chunks: list[bytes] = []
         self._start = self._end = 0
-
-    @property
-    def held(self) -> int:
-        """How much of the budget it takes."""
-        return self._end - self._start + BATCH_OVERHEAD * len(self._chunks)
+        self.held = 0  # how much of the budget it takes
+        self.period = -1  # when an append last counted as use
 
     def clear(self) -> None:
         self._drop(len(self._chunks))
@@ -84,18 +88,22 @@ class Tail:
         """Keep the batch that was appended last."""
         cache = self._cache
         size = len(chunk)
-        if size + BATCH_OVERHEAD > cache.log_capacity:
+        cost = size + BATCH_OVERHEAD
+        if cost > cache.log_capacity:
             self.clear()  # what follows must have no gap
             return
         self._end += size
         self._bases.append(base_offset)
         self._ends.append(self._end)
         self._chunks.append(chunk)
-        cache.used += size + BATCH_OVERHEAD
-        cache.touch(self)
-        if self._end - self._start + BATCH_OVERHEAD * len(self._chunks) > cache.log_capacity:
+        self.held += cost
+        cache.used += cost
+        if self.period != cache.period:
+            cache.touch(self)
+        if self.held > cache.log_capacity:
             self._trim()
         if cache.used > cache.capacity:
+            cache.touch(self)
             cache.make_room()
 
     def _trim(self) -> None:
@@ -110,7 +118,9 @@ class Tail:
     def _drop(self, count: int) -> None:
         if count:
             start = self._ends[count - 1]
-            self._cache.used -= start - self._start + BATCH_OVERHEAD * count
+            cost = start - self._start + BATCH_OVERHEAD * count
+            self._cache.used -= cost
+            self.held -= cost
             self._start = start
             del self._bases[:count], self._ends[:count], self._chunks[:count]
             if not self._chunks:
@@ -123,7 +133,8 @@ class Tail:
         first = bisect_right(self._bases, offset) - 1
         if first < 0:
             return None
-        self._cache.touch(self)
+        if self._cache.newest is not self:
+            self._cache.touch(self)
         start = self._ends[first] - len(self._chunks[first])
         stop = bisect_right(self._ends, start + max_bytes)
         if at_least_one:

@@ -76,6 +76,14 @@ def aborted(log: PartitionLog) -> list[AbortedTransaction]:
     return log.aborted_transactions(0, log.log_end_offset)
 
 
+def producers(log: PartitionLog) -> list[tuple[object, ...]]:
+    """What clients depend on: sequences, epochs and open transactions."""
+    return sorted(
+        (p.producer_id, p.epoch, p.last_sequence, p.last_offset, p.current_txn_first_offset)
+        for p in log.producers()
+    )
+
+
 def names(storage: MemoryStorage, kind: str) -> list[str]:
     return [name for name in storage.listdir(HOME) if name.endswith(kind)]
 
@@ -126,7 +134,7 @@ def test_what_is_lost_is_rebuilt(
     log = filled(storage)
     expected = aborted(log)
     assert len({entry.producer_id for entry in expected}) == 4
-    end, content = log.log_end_offset, read_all(log)
+    end, content, known = log.log_end_offset, read_all(log), producers(log)
     times = range(1000, 1000 + end, 7)
     found = [log.offset_for_timestamp(time) for time in times]
     if clean:
@@ -139,6 +147,7 @@ def test_what_is_lost_is_rebuilt(
     again = open_log(storage, clean=clean, recovery_point=end)
     assert (again.log_end_offset, read_all(again)) == (end, content)
     assert aborted(again) == expected
+    assert producers(again) == known
     assert [again.offset_for_timestamp(time) for time in times] == found
     assert again.close()
     storage = storage.crash(Survival.EVERYTHING)
