@@ -11,6 +11,7 @@ be run one at a time, each in the size that there is time for. Flags go to the s
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -42,10 +43,7 @@ QUICK_NOTE: Final = "A quick run: less data, fewer rounds.\n"
 
 
 def main() -> None:
-    arguments = sys.argv[1:]
-    flags = [each for each in arguments if each.startswith("-")]
-    names = [each for each in arguments if not each.startswith("-")]
-    names = names or sorted(path.stem for path in HERE.glob("[a-z]*.py"))
+    names, flags = _arguments(sys.argv[1:])
     into = [each.removeprefix("--into=") for each in flags if each.startswith("--into=")]
     failed = False
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: the script goes, too
@@ -64,6 +62,24 @@ def main() -> None:
             write_figures()
     print(f"written: {HERE / 'RESULTS.md'}")
     sys.exit(1 if failed else 0)
+
+
+def _arguments(given: list[str]) -> tuple[list[str], list[str]]:
+    """Names of scripts, all unless some are given, and the flags for them."""
+    known = sorted(path.stem for path in HERE.glob("[a-z]*.py"))
+    parser = argparse.ArgumentParser("python -m benchmarks", description="Run benchmarks.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; or all")
+    parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
+    parser.add_argument("--only", metavar="TEXT", help="only measurements whose name has this")
+    parser.add_argument("--into", metavar="DIRECTORY", help="keep what the scripts find here")
+    found, others = parser.parse_known_args(given)
+    unknown = sorted(set(found.names) - set(known))
+    if unknown:
+        parser.error(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(known)}")
+    flags = [*(["--quick"] if found.quick else []), *others]
+    flags += [f"--only={found.only}"] if found.only else []
+    flags += [f"--into={found.into}"] if found.into else []
+    return found.names or known, flags
 
 
 def _run(name: str, flags: list[str], directory: Path) -> str | None:

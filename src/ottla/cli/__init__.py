@@ -7,6 +7,7 @@ beyond that (a client, a broker, rich) is imported when it runs, so that none pa
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Final
@@ -40,15 +41,18 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "transaction": ("transaction",),
 }
 
+COMPLETING: Final = "_OTTLA_COMPLETE"
+"""Set by a shell that asks what could come next."""
+
 
 def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """The command line with these commands."""
+    """The command line with these commands; with all of them it can complete them in a shell."""
     app = typer.Typer(
         name="ottla",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
-        add_completion=False,
+        add_completion=names is COMMANDS,
         context_settings={"help_option_names": ["-h", "--help"]},
         callback=ottla,
     )
@@ -84,8 +88,9 @@ def ottla(
 def main() -> None:
     """Run the command line and exit; a command that is named pays for no other."""
     named = sys.argv[1:2]
+    is_one = bool(named) and named[0] in COMMANDS and COMPLETING not in os.environ
     try:
-        command_line(named if named and named[0] in COMMANDS else COMMANDS)(prog_name="ottla")
+        command_line(named if is_one else COMMANDS)(prog_name="ottla")
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:

@@ -25,7 +25,7 @@ Examples:
 
   ottla broker                                     serve on 127.0.0.1:9092, data in ./ottla-data
 
-  ottla broker --listen 127.0.0.1:0 --ephemeral    a free port, nothing kept
+  ottla broker --port 0 --ephemeral                a free port, nothing kept
 
   ottla broker --set log.retention.hours=24 --set num.partitions=3
 
@@ -37,6 +37,10 @@ def broker(
     listen: Annotated[
         str | None, typer.Option(help="HOST:PORT to serve on; port 0 picks a free one.")
     ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port to serve on at 127.0.0.1, in place of --listen."),
+    ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Where the data is kept (default ./ottla-data).")
     ] = None,
@@ -44,7 +48,10 @@ def broker(
         bool, typer.Option("--ephemeral", help="Keep nothing: a temporary directory, no syncs.")
     ] = False,
     config: Annotated[
-        Path | None, typer.Option(help="A .toml or .properties file with Kafka's settings.")
+        Path | None,
+        typer.Option(
+            envvar="OTTLA_CONFIG", help="A .toml or .properties file with Kafka's settings."
+        ),
     ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="One setting as key=value; may be repeated.")
@@ -58,6 +65,10 @@ def broker(
     """Run a broker until SIGTERM or Ctrl-C."""
     if ephemeral and data_dir is not None:
         _fail("--ephemeral keeps nothing; leave out --data-dir")
+    if port is not None:
+        if listen is not None:
+            _fail("--port and --listen say the same; leave one of them out")
+        listen = f"127.0.0.1:{port}"
     _set_up_logging(log_format, log_level)
     broker_config = _load(config, list(set_ or ()), listen)
     directory = None if ephemeral else data_dir or Path(broker_config.get_list("log.dirs")[0])

@@ -36,7 +36,13 @@ EXTRAS = {
 """Which extra brings a package that not everybody has."""
 
 Bootstrap: TypeAlias = Annotated[
-    str, typer.Option("--bootstrap", metavar="HOST:PORT,...", help="Brokers to ask first.")
+    str,
+    typer.Option(
+        "--bootstrap",
+        metavar="HOST:PORT,...",
+        envvar="OTTLA_BOOTSTRAP",
+        help="Brokers to connect to first.",
+    ),
 ]
 Timeout: TypeAlias = Annotated[
     float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="When to give up.")

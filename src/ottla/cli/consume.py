@@ -50,10 +50,10 @@ def consume(
         typer.Option("--partition", metavar="N", min=0, help="Only this. May be repeated."),
     ] = None,
     max_records: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Stop after so many.")
+        int | None, typer.Option(metavar="N", min=1, help="Stop after N records.")
     ] = None,
     until_end: Annotated[
-        bool, typer.Option("--until-end", help="Stop at what is the end now; do not wait for more.")
+        bool, typer.Option("--until-end", help="Stop at the current end.")
     ] = False,
     key: Key = False,
     headers: ShowHeaders = False,
@@ -66,7 +66,6 @@ def consume(
     printer: Printer[Record] = Printer(as_json=as_json, raw=raw, key=key, headers=headers, extra={})
     where, topic = parse_source(source, bootstrap)
     place = parse_place(start)
-    printer.title()
     _read(where, topic, place, partition or None, max_records, until_end, timeout, printer)
 
 

@@ -55,7 +55,13 @@ def doctor(
         Path, typer.Option("--data-dir", help="A directory on the disk to look at.")
     ] = Path(),
     bootstrap: Annotated[
-        str | None, typer.Option("--bootstrap", metavar="HOST:PORT,...", help="Brokers to try.")
+        str | None,
+        typer.Option(
+            "--bootstrap",
+            metavar="HOST:PORT,...",
+            envvar="OTTLA_BOOTSTRAP",
+            help="Brokers to try.",
+        ),
     ] = None,
     as_json: Json = False,
     timeout: Timeout = DEFAULT_TIMEOUT,

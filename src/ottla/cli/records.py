@@ -77,16 +77,16 @@ class Printer(Generic[R]):
             self._show = self._json if as_json else self._text
         self._has_title = not as_json and not raw
 
-    def title(self) -> None:
-        """What the columns of the lines for people are."""
-        if self._has_title:
-            columns = ["partition", "    offset", "timestamp               ", *self._extra]
-            columns += ["key"] * self._key + ["headers"] * self._headers + ["value"]
-            self._write("  ".join(columns).encode() + b"\n")
-
     def records(self, records: Sequence[R]) -> None:
-        """All of them, in one write."""
-        self._write(b"".join(map(self._show, records)))
+        """All of them, in one write; names of the columns come before the first."""
+        title = self._title() if self._has_title and records else b""
+        self._has_title = self._has_title and not title
+        self._write(title + b"".join(map(self._show, records)))
+
+    def _title(self) -> bytes:
+        columns = ["partition", "    offset", "timestamp               ", *self._extra]
+        columns += ["key"] * self._key + ["headers"] * self._headers + ["value"]
+        return "  ".join(columns).encode() + b"\n"
 
     def _write(self, data: bytes) -> None:
         sys.stdout.buffer.write(data)

@@ -64,7 +64,13 @@ State: TypeAlias = Annotated[
     ),
 ]
 PipelineBootstrap: TypeAlias = Annotated[
-    str | None, typer.Option("--bootstrap", metavar="HOST:PORT,...", help="Brokers to ask first.")
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        metavar="HOST:PORT,...",
+        envvar="OTTLA_BOOTSTRAP",
+        help="Brokers to connect to first.",
+    ),
 ]
 Debug: TypeAlias = Annotated[
     bool, typer.Option("--debug", help="Show tracebacks and Spark's own log.")

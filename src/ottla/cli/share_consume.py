@@ -103,7 +103,6 @@ def share_consume(
         async with Admin(where, api_timeout=timeout) as admin:
             # Whoever has forgotten to start a broker is told so at once.
             await admin.connect()
-        printer.title()
         async with ShareConsumer(
             where,
             group=group,

@@ -144,7 +144,8 @@ class SyncPostgresOffsetStore(SyncSqlOffsetStore):
         if not _is_idle(connection):
             # The driver would make a savepoint of it, and the end of that is no commit.
             raise OffsetError(
-                "this connection is in a transaction already: commit it first, or use bind in it"
+                "this connection is in a transaction already: connect with autocommit=True, commit "
+                "before, or use bind in the transaction"
             )
         if isinstance(connection, AsyncpgConnection):
             return self._async_transaction(connection, hooks)

@@ -29,7 +29,7 @@ from ottla.streams.modes import refuse
 from ottla.streams.pump import Pump
 from ottla.streams.redelivery import Redelivery
 from ottla.streams.tracker import Tracker
-from ottla.streams.types import AutoCommit, Message, MessageId, Mode
+from ottla.streams.types import AutoCommit, Message, MessageId, Mode, Reset
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -78,6 +78,7 @@ class Consumer:
         self._life = Life(self._pump, self._again)
         self._hands = Hands(self._tracker, options.auto_commit)
         self._assigned = Assigned(self.streams)
+        self._has_delivered = False
         self._closer: asyncio.Task[None] | None = None
 
     @property
@@ -173,7 +174,19 @@ class Consumer:
     async def next(self, timeout: float | None = None) -> Message:  # noqa: ASYNC109
         """The next message; `TimeoutError` after `timeout` seconds, `StreamEnded` at the end."""
         self._life.check_reading()
-        return (await self._take(1, timeout))[0]
+        try:
+            return (await self._take(1, timeout))[0]
+        except TimeoutError:
+            raise TimeoutError(self._nothing(timeout)) from None
+
+    def _nothing(self, seconds: float | None) -> str:
+        said = f"no message in {seconds:g} s" if seconds is not None else "no message in time"
+        if self._has_delivered or self.options.reset is not Reset.LATEST:
+            return said
+        return (
+            f"{said}: this consumer began at the end (reset=LATEST), where only new messages come; "
+            'use ConsumerOptions(reset="earliest") for those that are there already'
+        )
 
     async def batch(self, max_messages: int, timeout: float) -> list[Message]:  # noqa: ASYNC109
         """What is there, at most `max_messages`; waits for the first, and an empty list after."""
@@ -196,6 +209,7 @@ class Consumer:
             self._tracker.redeliver(taken[0])
         else:
             taken = self._pump.pop(limit)
+            self._has_delivered = True
             if self._tracked and not self._immediate:
                 self._tracker.deliver(taken, time.monotonic())
         if self._tracked:

@@ -5,13 +5,23 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from ottla.streams.consumer import Consumer
-from ottla.streams.errors import BackendNotInstalled, ConnectError, UrlError
+from ottla.streams.errors import BackendNotInstalled, ConfigError, ConnectError, UrlError
 from ottla.streams.modes import consumer_name, validate
 from ottla.streams.producer import Producer, make_pipe
-from ottla.streams.types import ConnectOptions, ConsumerOptions, Mode, ProducerOptions, Reset
+from ottla.streams.types import (
+    ConnectOptions,
+    ConsumerOptions,
+    FileOptions,
+    KafkaOptions,
+    Mode,
+    ProducerOptions,
+    RedisOptions,
+    Reset,
+    StdioOptions,
+)
 from ottla.streams.url import StreamUrl, parse
 
 if TYPE_CHECKING:
@@ -30,9 +40,16 @@ DRIVERS = {
 }
 """Scheme to module, class and the extra that installs what the module imports."""
 
+OneBackendOptions: TypeAlias = KafkaOptions | RedisOptions | FileOptions | StdioOptions
+
 
 def driver_class(scheme: str | None) -> type[Driver]:
     """The driver of a scheme; `BackendNotInstalled` names the extra that is missing."""
+    if scheme is None:
+        raise UrlError(
+            "a URL begins with its store: kafka://HOST:PORT/, redis://HOST/, file://./FILE.ss/ or "
+            "stdio:///, and the names of streams follow the last slash"
+        )
     if scheme not in DRIVERS:
         raise UrlError(f"unknown scheme {scheme!r}; use one of {', '.join(DRIVERS)}")
     module, name, extra = DRIVERS[scheme]
@@ -146,6 +163,28 @@ class Streamer:
         return options
 
 
-def connect(url: str, options: ConnectOptions | None = None) -> Streamer:
-    """A streamer for a URL; enter it (`async with`) to connect."""
-    return Streamer(parse(url), options or ConnectOptions())
+def connect(url: str, options: ConnectOptions | OneBackendOptions | None = None) -> Streamer:
+    """A streamer for a URL; enter it (`async with`) to connect.
+
+    Options of one backend may be given alone: `connect(url, FileOptions(...))`.
+    """
+    match options:
+        case None:
+            chosen = ConnectOptions()
+        case ConnectOptions():
+            chosen = options
+        case KafkaOptions():
+            chosen = ConnectOptions(kafka=options)
+        case RedisOptions():
+            chosen = ConnectOptions(redis=options)
+        case FileOptions():
+            chosen = ConnectOptions(file=options)
+        case StdioOptions():
+            chosen = ConnectOptions(stdio=options)
+        case _:
+            raise ConfigError(
+                f"connect takes ConnectOptions or those of one backend, not "
+                f"{type(options).__name__}; options of consumers and producers go to "
+                "streamer.consumer and streamer.producer"
+            )
+    return Streamer(parse(url), chosen)

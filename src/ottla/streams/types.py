@@ -265,6 +265,9 @@ class FileOptions:
     watch: bool = True
     """Let the system tell of what other processes write, besides polling."""
 
+    def __post_init__(self) -> None:
+        _take_words(self, (("create", Create),))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StdioOptions:
@@ -317,10 +320,15 @@ class ConsumerOptions(BackendOptions):
     on_out_of_range: str = "raise"
 
     def __post_init__(self) -> None:
-        for name, kind in (("mode", Mode), ("reset", Reset), ("auto_commit", AutoCommit)):
-            given = getattr(self, name)
-            if not isinstance(given, kind):
-                object.__setattr__(self, name, _member(kind, name, given))
+        _take_words(self, (("mode", Mode), ("reset", Reset), ("auto_commit", AutoCommit)))
+
+
+def _take_words(options: object, kinds: tuple[tuple[str, type[Enum]], ...]) -> None:
+    """Words where members of an enum are wanted: `mode="resumable"`."""
+    for name, kind in kinds:
+        given = getattr(options, name)
+        if not isinstance(given, kind):
+            object.__setattr__(options, name, _member(kind, name, given))
 
 
 def _member(kind: type[Enum], name: str, word: object) -> Enum:

@@ -143,6 +143,8 @@ def _build(
     if not nodes:
         if scheme is None:
             raise ProtocolRequired("a URL without nodes needs a scheme, such as stdio://")
+        if scheme in ("kafka", *_REDIS):
+            raise UrlError(f"{scheme}:/// names no server; write {scheme}://HOST:PORT/STREAM")
         nodes = "."
     if scheme == "file":
         return StreamUrl(scheme, (unquote(nodes),), keys, query=query)

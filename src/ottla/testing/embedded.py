@@ -62,7 +62,12 @@ class EmbeddedBroker:
         return f"{host}:{port}"
 
     def start(self) -> EmbeddedBroker:
-        """Returns when the broker serves; whatever kept it from that is raised here."""
+        """Returns when the broker serves; whatever kept it from that is raised here.
+
+        A broker that runs is left as it is, so `with broker.start():` works, too.
+        """
+        if self._thread is not None:
+            return self
         ready: threading.Event = threading.Event()
         failure: list[BaseException] = []
         path = self._data_dir

@@ -105,6 +105,21 @@ def test_a_sql_store_does_not_survive_a_fork(
     store.close()
 
 
+def test_the_lines_of_the_docs_work_with_postgresql(postgres_server: PostgresServer) -> None:
+    store = SyncPostgresOffsetStore(table="docs_offsets")
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        store.create_table(connection)
+        stored = store.bind(connection).load(KEY)
+        with store.transaction(connection) as transaction:
+            connection.execute("CREATE TABLE IF NOT EXISTS docs_totals (total int)")
+            transaction.save(KEY, 1, expected=stored)
+        assert store.bind(connection).load(KEY) == 1
+    with psycopg.connect(postgres_server.url) as connection:
+        store.bind(connection).load(KEY)
+        with pytest.raises(OffsetError, match="connect with autocommit=True"):
+            store.transaction(connection)
+
+
 def test_a_failed_commit_of_a_transaction_in_postgresql_leaves_a_usable_connection(
     postgres_server: PostgresServer,
 ) -> None:

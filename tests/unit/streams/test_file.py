@@ -480,7 +480,7 @@ async def test_t56_wildcards_and_wrong_options(tmp_path: Path) -> None:
             earliest = ConsumerOptions(mode=Mode.LOAD_BALANCED, group="g", reset=Reset.EARLIEST)
             with pytest.raises(SameGroupSameMode):
                 streamer.consumer("a", options=earliest)
-    with pytest.raises(ConnectError, match="IF_MISSING"):
+    with pytest.raises(ConnectError, match="if_missing"):
         await connect(f"file://{tmp_path}/none.ss").__aenter__()
     with pytest.raises(InvalidBeaconInterval):
         SsWriter(str(path), FileOptions(beacon_interval=1000))

@@ -56,7 +56,8 @@ class FileDriver(Driver):
         exists = await asyncio.to_thread(Path(self.url.path).exists)
         if not exists and options.create is Create.NEVER:
             raise ConnectError(
-                f"{self.url.path} is not there; FileOptions(create=Create.IF_MISSING) makes it"
+                f"{self.url.path} is not there; to have it made, connect with "
+                'connect(url, FileOptions(create="if_missing"))'
             )
         if not exists or options.create is Create.EXCLUSIVE:
             handle = _Handle(self.url.path, options)
