@@ -23,7 +23,6 @@ A batch that is stored in another codec, for the topic's compression.type, is lo
 
 from __future__ import annotations
 
-from math import inf
 from threading import Thread
 from typing import TYPE_CHECKING, Final
 
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.log.config import LogConfig
+    from ottla.log.scrutiny import Scrutiny
     from ottla.wire.walk import RecordsSummary
 
 SAMPLED: Final = "sampled"
@@ -71,12 +71,6 @@ QUICK_RECORDS: Final = 8_192
 QUICK_BYTES: Final = 1 << 20
 """What is decompressed, or compressed anew, in some milliseconds. More is not for the loop."""
 
-BATCH_CREDIT_NS: Final = 1_000
-BYTES_PER_CREDIT_NS: Final = 8
-"""A twentieth of the CPU of a produce request: 37 us, which partitions share, and 2 ns a byte."""
-MAX_CREDIT_NS: Final = 1_000_000
-"""What a quiet time may save up."""
-
 _BROKER_ONLY = CONTROL | DELETE_HORIZON
 _INT64: Final = 1 << 63
 _WHERE: Final = "the batch"
@@ -90,36 +84,6 @@ _asked_for_compiled = False
 
 class TakesLong(Exception):
     """The batch is too large to be looked into on the event loop; do so in a worker thread."""
-
-
-class Scrutiny:
-    """How many batches of one connection are looked into.
-
-    Looking may take a twentieth of the CPU that serving takes: each batch earns credit, a look is
-    paid for with the time it took, and a batch is looked into whenever the credit is not below
-    zero. So the first batch of a connection always is, and a client with a wrong encoder is
-    refused at once.
-    A connection that was refused once has no credit to spare: all of its batches are looked into.
-    """
-
-    __slots__ = ("_credit_ns",)
-
-    def __init__(self) -> None:
-        self._credit_ns: float = 0
-
-    def wants(self, size: int) -> bool:
-        """Whether to look into a batch of `size` bytes, which earns its credit here."""
-        wanted = self._credit_ns >= 0
-        earned = BATCH_CREDIT_NS + size // BYTES_PER_CREDIT_NS
-        if self._credit_ns < MAX_CREDIT_NS:
-            self._credit_ns = min(self._credit_ns + earned, MAX_CREDIT_NS)
-        return wanted
-
-    def took(self, nanoseconds: int) -> None:
-        self._credit_ns -= nanoseconds
-
-    def distrust(self) -> None:
-        self._credit_ns = inf
 
 
 def use_compiled() -> None:

@@ -22,12 +22,10 @@ from ottla.log.errors import (
     UnsupportedCompression,
 )
 from ottla.log.partition import PartitionLog
+from ottla.log.scrutiny import BATCH_CREDIT_NS, BYTES_PER_CREDIT_NS, Scrutiny
 from ottla.log.validate import (
-    BATCH_CREDIT_NS,
-    BYTES_PER_CREDIT_NS,
     QUICK_BYTES,
     QUICK_RECORDS,
-    Scrutiny,
     TakesLong,
     check_records,
     glance,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
-from ottla.log.validate import Scrutiny
+from ottla.log.scrutiny import Scrutiny
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
