@@ -64,13 +64,25 @@ async def main():
         except MissingExtra as error:
             print(error)
         print(sum([1 async for _ in reader.records()]))
+    async with ottla.ShareConsumer(sys.argv[1], group="g", topics=[sys.argv[2]]) as consumer:
+        try:
+            await consumer.poll_arrow(0)
+        except MissingExtra as error:
+            print(error)
+    async with ottla.Producer(sys.argv[1]) as producer:
+        try:
+            await producer.send_arrow(sys.argv[2], None)
+        except MissingExtra as error:
+            print(error)
 asyncio.run(main())
 """
     done = python(code, ottla_broker.bootstrap, filled)
     assert done.returncode == 0, done.stderr
-    said, count = done.stdout.splitlines()
+    said, count, polled, sent = done.stdout.splitlines()
     assert "pip install 'ottla[arrow]'" in said
     assert count == "10"
+    assert polled == "poll_arrow needs the arrow extra: pip install 'ottla[arrow]'"
+    assert sent == "send_arrow needs the arrow extra: pip install 'ottla[arrow]'"
 
 
 def test_the_tier_is_looked_at(ottla_broker: EmbeddedBroker, filled: str) -> None:

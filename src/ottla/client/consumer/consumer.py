@@ -44,7 +44,7 @@ from ottla.client.consumer.types import NoOffset, OffsetReset, Protocol
 from ottla.client.errors import BadArgument, ClientClosed, ClientError, MissingExtra
 from ottla.client.reader.buffer import Buffer
 from ottla.client.reader.pump import Pump
-from ottla.client.reader.rows import RecordRows, decoder, records_of
+from ottla.client.reader.rows import RecordRows, records_of
 from ottla.client.reader.types import EARLIEST, LATEST, Isolation, Place, place_of
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.transactions.types import ConsumerGroupMetadata, OffsetAndMetadata
@@ -190,7 +190,6 @@ class Consumer:
             max_wait=max_wait,
             verify_crc=verify_crc,
             columns=self.columns,
-            decode=decoder(),
         )
         self._pump: Pump[TopicPartition] | None = None
         self._group: Group | None = None

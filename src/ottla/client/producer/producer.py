@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
-from ottla.client import arguments
+from ottla.client import arguments, extras
 from ottla.client.cluster.cluster import Client
 from ottla.client.cluster.turns import Turns
 from ottla.client.cluster.view import NO_LEADER, Topic, TopicPartition
@@ -247,18 +247,21 @@ class Producer:
         arguments.text("topic", topic)
         if partition is not None:
             partition = arguments.whole("partition", partition)
-        from ottla.client.producer.arrow import ArrowSending, Columns
-
         ticket = self._sender.ticket()
-        columns = Columns.of(data, key=key, value=value, headers=headers, timestamp=timestamp)
+        encoding = await extras.arrow("producer.arrow", "send_arrow")
+        columns = encoding.Columns.of(
+            data, key=key, value=value, headers=headers, timestamp=timestamp
+        )
         found = await self._topic(topic)
         if partition is not None:
             _check_partition(found, partition)
         candidates = _available(found) if partition is None else [partition]
-        sending = ArrowSending(
+        sending = encoding.ArrowSending(
             self._sender, self._settings, found, candidates, self._random, ticket
         )
-        batches = await sending.send(data, columns, by_key=partition is None)
+        batches: dict[Batch[Waiter], Waiter] = await sending.send(
+            data, columns, by_key=partition is None
+        )
         await _all(batches.values())
         return [
             DeliveredRange(

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from ottla.client.reader.rows import Chunk
 from ottla.client.reader.types import CorruptRecords, Record
 from ottla.wire.arrow import ColumnTooLarge, batches_to_arrow
 from ottla.wire.batch import iter_batches
-from ottla.wire.columns import COLUMNS
+from ottla.wire.builder import BatchBuilder
+from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS
 from ottla.wire.errors import DecompressedTooLarge, WireError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from ottla.client.reader.rows import Chunk
 
 MICROSECONDS: Final = 1000  # in a millisecond
 
@@ -27,6 +27,17 @@ def decode(chunk: Chunk, columns: Sequence[str], *, verify_crc: bool) -> list[pa
         return _decode(chunk, needed, verify_crc)
     except WireError as error:
         raise CorruptRecords.at(error) from error
+
+
+def warm_up() -> None:
+    """Call the compiled code, for a record that has everything."""
+    builder = BatchBuilder()
+    builder.append(b"v", timestamp=0, key=b"k", headers=[("h", b"1")])
+    chunk = Chunk("t", 0, 0, None, 1, memoryview(builder.build()))
+    for columns in (COLUMNS, COLUMNS_WITHOUT_HEADERS, ("offset",)):
+        for rows in _decode(chunk, columns, verify_crc=True):
+            if columns == COLUMNS:
+                to_records(rows)
 
 
 def _decode(chunk: Chunk, columns: Sequence[str], verify_crc: bool) -> list[pa.RecordBatch]:

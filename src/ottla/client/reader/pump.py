@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Generic
 from ottla.client.cluster.cluster import NEWEST
 from ottla.client.errors import ClientError, ConnectionLost, kafka_error
 from ottla.client.reader.fetching import Fetch, Fetched, K
-from ottla.client.reader.rows import Chunk
+from ottla.client.reader.rows import Chunk, decoder
 from ottla.client.reader.types import CorruptRecords
 from ottla.client.reader.wire import (
     NEWEST_FETCH_BY_NAME,
@@ -56,7 +56,6 @@ class Pump(Generic[K]):
         max_wait: float,
         verify_crc: bool,
         columns: Sequence[str],
-        decode: Decode,
     ) -> None:
         self.columns = columns
         self.spoiled: CorruptRecords | None = None
@@ -66,7 +65,7 @@ class Pump(Generic[K]):
         self._isolation: Isolation = isolation
         self._max_wait_ms = int(max_wait * 1000)
         self._verify_crc = verify_crc
-        self._decoder = decode
+        self._decoder: Decode | None = None
         self._todo = asyncio.Event()
         self._changed = asyncio.Event()
         self._now = asyncio.get_running_loop().time
@@ -194,6 +193,8 @@ class Pump(Generic[K]):
         return {self._planner.name(key): one for key, one in asked.items()}
 
     async def _decode(self, chunk: Chunk) -> None:
+        if self._decoder is None:
+            self._decoder = await decoder()
         try:
             if len(chunk.records) < OFF_LOOP_BYTES:
                 batches = self._decoder(chunk, self.columns, verify_crc=self._verify_crc)

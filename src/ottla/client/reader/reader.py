@@ -32,7 +32,7 @@ from ottla.client.errors import BadArgument, ClientClosed, MissingExtra
 from ottla.client.reader.buffer import Buffer
 from ottla.client.reader.fetching import Planner
 from ottla.client.reader.pump import Pump
-from ottla.client.reader.rows import RecordRows, decoder, records_of
+from ottla.client.reader.rows import RecordRows, records_of
 from ottla.client.reader.types import Isolation, OnDataLoss, Place, place_of
 from ottla.client.security import PLAINTEXT, Security
 from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS, UnknownColumn, check_columns
@@ -149,7 +149,6 @@ class Reader:
             max_wait=max_wait,
             verify_crc=verify_crc,
             columns=self.columns,
-            decode=decoder(),
         )
 
     async def __aenter__(self) -> Self:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
+from ottla.client import extras
+from ottla.client.errors import MissingExtra
 from ottla.client.reader.types import CorruptRecords, Record
 from ottla.wire.compression import DECOMPRESSION_HARD_LIMIT
 from ottla.wire.errors import WireError
@@ -65,13 +67,13 @@ class RecordRows(tuple[Record, ...]):
         return RecordRows(self[start : start + count])
 
 
-def decoder() -> Decode:
+async def decoder() -> Decode:
     """The best that is installed."""
     try:
-        from ottla.client.reader.decode import decode
-    except ModuleNotFoundError:
+        found: Decode = (await extras.arrow("reader.decode", "a reader of columns")).decode
+    except MissingExtra:
         return decode_records
-    return decode
+    return found
 
 
 def decode_records(chunk: Chunk, columns: Sequence[str], *, verify_crc: bool) -> list[RecordRows]:

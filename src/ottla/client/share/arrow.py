@@ -15,14 +15,17 @@ from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import BadArgument
 from ottla.client.share.bulk import claim
 from ottla.client.share.decode import reject, sound_batches
+from ottla.client.share.delivery import Delivery
 from ottla.wire.arrow import SCHEMA, ColumnTooLarge, batches_to_arrow
+from ottla.wire.batch import read_batch
+from ottla.wire.builder import BatchBuilder
 from ottla.wire.errors import WireError
+from ottla.wire.schema.share_fetch import AcquiredRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ottla.client.share.decode import Arrival
-    from ottla.client.share.delivery import Delivery
     from ottla.client.share.types import UndecodableRecords
     from ottla.wire.batch import RecordBatch
 
@@ -47,6 +50,11 @@ def read_columns(arrival: Arrival) -> tuple[list[pa.RecordBatch], UndecodableRec
         except WireError as error:
             spoiled = reject(delivery, batch, error)
     return found, spoiled
+
+
+def table_of(found: Sequence[pa.RecordBatch]) -> pa.Table:
+    """What a poll returns."""
+    return pa.Table.from_batches(found, schema=SHARE_SCHEMA)
 
 
 def runs(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[TopicPartition, int, int]]:
@@ -75,6 +83,15 @@ def runs(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[TopicPartition, int,
             lasts = np.append(starts[1:], len(offsets)) - 1
             for first, last in zip(offsets[starts].tolist(), offsets[lasts].tolist(), strict=True):
                 yield TopicPartition(topic, partition), first, last + 1
+
+
+def warm_up() -> None:
+    """Call the compiled code, and what Arrow loads when it is first used."""
+    builder = BatchBuilder()
+    builder.append(b"v", timestamp=0, key=b"k", headers=[("h", b"1")])
+    delivery = Delivery(0, 0, (b"", 0), TopicPartition("t", 0), [AcquiredRecords(0, 0, 1)], 0.0)
+    for rows in _acquired(delivery, [read_batch(memoryview(builder.build()))]):
+        list(runs(rows))
 
 
 def _acquired(delivery: Delivery, batches: Sequence[RecordBatch]) -> list[pa.RecordBatch]:

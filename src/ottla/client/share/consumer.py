@@ -23,7 +23,7 @@ import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, Self
 
-from ottla.client import arguments
+from ottla.client import arguments, extras
 from ottla.client.cluster.cluster import API_TIMEOUT, Client
 from ottla.client.cluster.connection import REQUEST_TIMEOUT
 from ottla.client.cluster.view import TopicPartition
@@ -243,17 +243,15 @@ class ShareConsumer:
         3 deliveryCount
         """
         arguments.seconds("timeout", timeout)
-        import pyarrow as pa
-
-        from ottla.client.share.arrow import SHARE_SCHEMA
-
+        decoding = await extras.arrow("share.arrow", "poll_arrow")
         with self._turn() as inbox:
             self._begin()
             inbox.ahead.clear()
             self._ledger.release_waiting()
             found = await inbox.columns(timeout)
             self._ledger.give_all()
-            return pa.Table.from_batches(found, schema=SHARE_SCHEMA)
+            table: pa.Table = decoding.table_of(found)
+            return table
 
     async def take(
         self,
