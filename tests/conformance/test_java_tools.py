@@ -350,7 +350,7 @@ def test_the_tools_see_which_apis_and_features_are_served(
     listed = re.findall(r"\((\d+)\): (\d+)(?: to \d+)? \[usable: (\d+)\]", said)
     assert {int(key): (int(low), int(used)) for key, low, used in listed} == {
         key: (low if listed_min is None else listed_min, high)
-        for key, (low, high, _, listed_min) in SERVED.items()
+        for key, (low, high, _, listed_min, _) in SERVED.items()
     }
     said = tools.run("kafka-features", "describe", bootstrap=ottla.bootstrap).stdout
     found = re.findall(r"Feature: (\S+) .*FinalizedVersionLevel: (\S+)", said)

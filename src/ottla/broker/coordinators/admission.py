@@ -140,7 +140,7 @@ class Admission:
         assert question is not None
         for _ in range(1 if question.verify_only else MAX_QUESTIONS):
             self._begin(question)
-            codes = await self._transactions().join(question)
+            codes = await (await self._transactions.ready()).join(question)
             self._errors = {
                 key: refusal(
                     code,

@@ -228,8 +228,9 @@ class GroupService:
             report = ShareStateInitialized(effect, outcome)
         else:
             report = ShareStateDeleted(effect, outcome)
-        for key in keys:
-            self._shares().drop(ShareKey(effect.group_id, *key))
+        if self._shares.made is not None:
+            for key in keys:
+                self._shares.made.drop(ShareKey(effect.group_id, *key))
         try:
             await self.ask(effect.group_id, report, Noted)
         except ApiError:
@@ -237,11 +238,9 @@ class GroupService:
 
     async def _ask_persister(self, questions: list[state_messages.KeyedRequest]) -> list[ErrorCode]:
         """An error code for each question; the group waits for it whatever happens here."""
+        persister = await self._persister.ready()
         answers = await asyncio.gather(
-            *(
-                self._persister().ask(question, state_messages.StateResponse)
-                for question in questions
-            ),
+            *(persister.ask(question, state_messages.StateResponse) for question in questions),
             return_exceptions=True,
         )
         for answer in answers:

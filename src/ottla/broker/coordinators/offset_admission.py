@@ -58,7 +58,7 @@ class OffsetAdmission:
         )
         for _ in range(MAX_QUESTIONS if adds else 1):
             self._verification = begin_verification(partition, producer)
-            said = await transactions().join(question)
+            said = await (await transactions.ready()).join(question)
             code = said.get(key, ErrorCode.NETWORK_EXCEPTION)
             if code != ErrorCode.NONE:
                 raise refusal(

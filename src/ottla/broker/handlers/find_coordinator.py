@@ -54,11 +54,11 @@ async def find_coordinator(
         if request.key_type == GROUP:
             if not key:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
-            return await groups().coordinator_of(key)
+            return await (await groups.ready()).coordinator_of(key)
         if request.key_type == TRANSACTION:
-            return await transactions().coordinator_of(key)
+            return await (await transactions.ready()).coordinator_of(key)
         if request.key_type == SHARE and context.version >= FIRST_VERSION_WITH_SHARE:
-            return await _share_coordinator(persister(), key)
+            return await _share_coordinator(await persister.ready(), key)
         text = f"There are no coordinators of type {request.key_type} in version {context.version}."
         raise ApiError(ErrorCode.INVALID_REQUEST, text)
 

@@ -40,7 +40,7 @@ async def init_producer_id(
 ) -> InitProducerIdResponse:
     if request.transactional_id is not None:
         return await _begin_transactional(
-            context, cluster, transactions(), request.transactional_id, request
+            context, cluster, transactions, request.transactional_id, request
         )
     if request.producer_id >= 0 and 0 <= request.producer_epoch < MAX_EPOCH - 1:
         return InitProducerIdResponse(
@@ -66,7 +66,7 @@ async def _fresh_id(cluster: Cluster) -> int:
 async def _begin_transactional(
     context: RequestContext,
     cluster: Cluster,
-    transactions: TransactionService,
+    transactions: Lazy[TransactionService],
     transactional_id: str,
     request: InitProducerIdRequest,
 ) -> InitProducerIdResponse:
@@ -80,7 +80,8 @@ async def _begin_transactional(
             request.producer_id,
             request.producer_epoch,
         )
-        answer = await transactions.ask(transactional_id, question, m.InitProducerIdResponse)
+        service = await transactions.ready()
+        answer = await service.ask(transactional_id, question, m.InitProducerIdResponse)
         code = answer.error
     except ApiError as error:
         code = error.code

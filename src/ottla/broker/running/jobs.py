@@ -52,7 +52,7 @@ class Jobs:
         self._partitions = services.partitions
         self._workers = services.workers
         self._persister = services.persister
-        self._retention = Lazy(partial(_retention, services))
+        self._retention = Lazy(partial(_retention, services), services.workers, "hosting.retention")
         self._cleaner = services.cleaner
         self._connections = connections
         self._durability = services.durability

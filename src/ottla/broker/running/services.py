@@ -1,7 +1,9 @@
 """The services of a node: made when first asked for, told in order what happens around them.
 
 - `Lazy` is how one service gets another, and how a handler gets one: calling it gives the service,
-  which is made (and its modules imported) by the first call. `made` looks without making.
+  which is made by the first call. `made` looks without making.
+- To import a service's modules takes long enough for others to notice. A thread does it before the
+  first request of an API that needs the service (`dispatch`), or where `ready` is awaited.
 - A service takes in its constructor what it uses. Two that use each other get each other's `Lazy`.
 - A service may have these methods; only services that exist are called, in the order given here:
   `start()` when its topic has been used before, `image_changed(before, after)`,
@@ -14,6 +16,7 @@ The attributes without an underscore are what a handler can ask for by name (`di
 from __future__ import annotations
 
 import logging
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ottla.broker.errors import ApiError
@@ -57,10 +60,13 @@ logger = logging.getLogger(__name__)
 class Lazy(Generic[T]):
     """A service that is made by the first call."""
 
-    __slots__ = ("_make", "made")
+    __slots__ = ("_make", "_workers", "made", "modules")
 
-    def __init__(self, make: Callable[[], T]) -> None:
+    def __init__(self, make: Callable[[], T], workers: Workers, *modules: str) -> None:
         self._make = make
+        self._workers = workers
+        self.modules = modules
+        """Below `ottla.broker`: what is imported for it, and for what it uses all the time."""
         self.made: T | None = None
         """The service, or None if nobody has asked for it yet."""
 
@@ -68,6 +74,17 @@ class Lazy(Generic[T]):
         if self.made is None:
             self.made = self._make()
         return self.made
+
+    async def ready(self) -> T:
+        """The service; the event loop goes on while its modules are imported."""
+        if self.made is None:
+            await self._workers.run(self.load)
+        return self()
+
+    def load(self) -> None:
+        """Import the modules. Blocks."""
+        for module in self.modules:
+            import_module(f"ottla.broker.{module}")
 
 
 class Services:
@@ -100,16 +117,27 @@ class Services:
         self.answers: AnswerMemory = answers
         self._addresses = addresses
         self._requests = requests
-        self.peers: Lazy[Peers] = Lazy(self._peers)
-        self.groups: Lazy[GroupService] = Lazy(self._groups)
-        self.transactions: Lazy[TransactionService] = Lazy(self._transactions)
-        self.persister: Lazy[Persister] = Lazy(self._persister)
-        self.shares: Lazy[LedSharePartitions] = Lazy(self._shares)
-        self.share_sessions: Lazy[MemberSessions] = Lazy(self._share_sessions)
-        self.share_configs: Lazy[ShareGroupConfigs] = Lazy(self._share_configs)
-        self.dead_letters: Lazy[DeadLetters] = Lazy(self._dead_letters)
-        self.tiering: Lazy[Tiering] = Lazy(self._tiering)
-        self.cleaner: Lazy[Cleaner] = Lazy(self._cleaner)
+        groups, persister = "coordinators.groups", "shares.persister"
+        shares = "shares.partitions", "shares.settings", persister, groups
+        self.peers: Lazy[Peers] = Lazy(self._peers, workers, "running.peers")
+        self.groups: Lazy[GroupService] = Lazy(self._groups, workers, groups)
+        self.transactions: Lazy[TransactionService] = Lazy(
+            self._transactions, workers, "coordinators.transactions"
+        )
+        self.persister: Lazy[Persister] = Lazy(self._persister, workers, persister)
+        self.shares: Lazy[LedSharePartitions] = Lazy(self._shares, workers, *shares)
+        self.share_sessions: Lazy[MemberSessions] = Lazy(
+            self._share_sessions, workers, "shares.sessions", *shares
+        )
+        self.share_configs: Lazy[ShareGroupConfigs] = Lazy(
+            self._share_configs, workers, "shares.settings"
+        )
+        self.dead_letters: Lazy[DeadLetters] = Lazy(
+            self._dead_letters, workers, "shares.dead_letters"
+        )
+        # Made at the start of a node that has a remote tier, or never.
+        self.tiering: Lazy[Tiering] = Lazy(self._tiering, workers)
+        self.cleaner: Lazy[Cleaner] = Lazy(self._cleaner, workers, "hosting.cleaner")
 
     # -- what happens ---------------------------------------------------------------------------
 

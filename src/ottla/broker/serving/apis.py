@@ -10,6 +10,8 @@ from importlib import import_module
 from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.wire.messages import message
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -26,17 +28,20 @@ class Served(NamedTuple):
     max_version: int
     handler: str
     listed_min: int | None = None
+    chooses: bool = False
+    """Whether the handler itself awaits those of its services that a request needs; otherwise all
+    of them are imported before its first request."""
 
 
 SERVED: dict[int, Served] = {
     # librdkafka before 2.x took a listed minimum above 0 for "no compression"; Kafka lists 0 too.
-    0: Served(3, 13, "produce:produce", listed_min=0),
+    0: Served(3, 13, "produce:produce", listed_min=0, chooses=True),
     1: Served(4, 17, "fetch:fetch"),
     2: Served(1, 11, "list_offsets:list_offsets"),
     3: Served(0, 13, "metadata:metadata"),
     8: Served(2, 9, "offsets:offset_commit"),
     9: Served(1, 9, "offsets:offset_fetch"),
-    10: Served(0, 6, "find_coordinator:find_coordinator"),
+    10: Served(0, 6, "find_coordinator:find_coordinator", chooses=True),
     11: Served(0, 9, "groups:join_group"),
     12: Served(0, 4, "groups:heartbeat"),
     13: Served(0, 5, "groups:leave_group"),
@@ -47,7 +52,7 @@ SERVED: dict[int, Served] = {
     19: Served(2, 7, "topics:create_topics"),
     20: Served(1, 6, "topics:delete_topics"),
     21: Served(0, 2, "delete_records:delete_records"),
-    22: Served(0, 5, "producer_ids:init_producer_id"),
+    22: Served(0, 5, "producer_ids:init_producer_id", chooses=True),
     23: Served(2, 4, "list_offsets:offset_for_leader_epoch"),
     24: Served(0, 5, "transactions:add_partitions_to_txn"),
     25: Served(0, 4, "transactions:add_offsets_to_txn"),
@@ -89,6 +94,13 @@ def handler_of(api_key: int) -> Handler:
     module, _, function = SERVED[api_key].handler.partition(":")
     handler: Handler = getattr(import_module(f"ottla.broker.handlers.{module}"), function)
     return handler
+
+
+def load(api_key: int) -> None:
+    """Import what serving an API takes: messages and handler. Blocks."""
+    message(api_key, request=True)
+    message(api_key, request=False)
+    handler_of(api_key)
 
 
 def services_of(handler: Handler) -> list[str]:

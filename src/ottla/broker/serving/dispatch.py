@@ -1,7 +1,8 @@
 """From a frame to the handler that answers it, and from its result to bytes.
 
 A handler is a plain function of context, request and the services it uses, which it names as its
-further parameters (`running.services`); they are looked up once for each API. It returns the
+further parameters (`running.services`); they are looked up once for each API, after a thread has
+imported what the API takes. It returns the
 response; an awaitable of it when it has to wait (`Pipelined` when that need not hold what comes
 after, which the end of a wait may be, too); or None when the client wants no answer (Produce with
 acks=0). Unknown keys and versions outside the served range raise, and the connection closes, as
@@ -13,9 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.serving.apis import SERVED, handler_of, services_of
+from ottla.broker.running.services import Lazy
+from ottla.broker.serving.apis import SERVED, handler_of, load, services_of
 from ottla.broker.serving.connections import Connections
 from ottla.broker.serving.context import Pipelined, RequestContext
 from ottla.broker.serving.request_memory import RequestMemory
@@ -72,10 +75,18 @@ class Dispatcher:
                 return self._unsupported_api_versions(correlation_id)
             expected = f"{served.min_version} to {served.max_version}"
             raise UnsupportedVersion(expected, version, f"API {api_key}")
+        if api_key not in self._handlers:
+            return self._first(frame, peer, api_key, version, correlation_id)
+        return self._answer(frame, peer, api_key, version, correlation_id)
+
+    def _answer(
+        self, frame: memoryview, peer: Peer, api_key: int, version: int, correlation_id: int
+    ) -> Parts | Awaitable[Parked] | Pipelined[Parked] | None:
+        """The same for a good version of an API that is loaded."""
         header = read_request_header(frame)
         request = read_request(header, frame)
         context = RequestContext(peer, api_key, version, header.client_id)
-        handler, services = self._handlers.get(api_key) or self._prepare(api_key)
+        handler, services = self._handlers[api_key]
         response = handler(context, request, *services)
         if response is None:
             return None
@@ -85,12 +96,26 @@ class Dispatcher:
             return response_parts(api_key, version, correlation_id, response)
         return self._later(api_key, version, correlation_id, response)
 
-    def _prepare(self, api_key: int) -> tuple[Handler, tuple[Any, ...]]:
-        """The handler of an API, and what it asks for."""
+    async def _first(
+        self, frame: memoryview, peer: Peer, api_key: int, version: int, correlation_id: int
+    ) -> Parked:
+        """A request of an API that has not been asked for yet: others are served meanwhile."""
+        await self._services.workers.run(partial(self._load, api_key))
         handler = handler_of(api_key)
         services = tuple(getattr(self._services, name) for name in services_of(handler))
         self._handlers[api_key] = handler, services
-        return handler, services
+        answer = self._answer(frame, peer, api_key, version, correlation_id)
+        if answer is None or isinstance(answer, list | Pipelined):
+            return answer
+        return await answer
+
+    def _load(self, api_key: int) -> None:
+        load(api_key)
+        if not SERVED[api_key].chooses:
+            for name in services_of(handler_of(api_key)):
+                service = getattr(self._services, name)
+                if isinstance(service, Lazy):
+                    service.load()
 
     async def _later(
         self, api_key: int, version: int, correlation_id: int, response: Awaitable[Any]
