@@ -13,7 +13,7 @@ from ottla.offsets.errors import OffsetError
 from ottla.offsets.hooks import DEFAULT_HOOK_TIMEOUT, HookRunner, OnHookError
 from ottla.offsets.protocol import OffsetStore, SyncOffsetStore
 from ottla.offsets.sqlstore import SyncSqlOffsetStore
-from ottla.offsets.types import UNSET
+from ottla.offsets.types import UNSET, member
 
 if TYPE_CHECKING:
     import sqlite3
@@ -43,11 +43,11 @@ class _Hooked(Generic[Inner]):
         self,
         inner: Inner,
         *hooks: PostCommitHook,
-        on_error: OnHookError = OnHookError.LOG,
+        on_error: OnHookError | str = OnHookError.LOG,
         timeout: float = DEFAULT_HOOK_TIMEOUT,
     ) -> None:
         self.inner = inner
-        self.hooks = HookRunner(hooks, on_error, timeout)
+        self.hooks = HookRunner(hooks, member(OnHookError, "on_error", on_error), timeout)
 
     @overload
     def bind(self, connection: BlockingConnection) -> BoundOffsets: ...
@@ -163,11 +163,11 @@ class HookedOffsetStore(_Hooked[Store]):
     async def list_all(self, consumer: str | None = None) -> dict[OffsetKey, int]:
         return await self.inner.list_all(consumer)
 
-    async def aclose(self) -> None:
-        await self.inner.aclose()
+    async def close(self) -> None:
+        await self.inner.close()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        await self.aclose()
+        await self.close()

@@ -38,7 +38,7 @@ from ottla.offsets.layouts import (
 from ottla.offsets.locks import KeyLocks
 from ottla.offsets.rules import Stored, current, decide, saved, wish, wishes
 from ottla.offsets.threaded import ThreadedOffsetStore
-from ottla.offsets.types import UNSET
+from ottla.offsets.types import UNSET, member
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -92,9 +92,9 @@ class SyncLockFileOffsetStore:
         base_dir: str | os.PathLike[str],
         layout: V1 | Lance | None = None,
         *,
-        durability: Durability = Durability.FSYNC,
+        durability: Durability | str = Durability.FSYNC,
         lock_timeout: float = DEFAULT_LOCK_TIMEOUT,
-        on_corrupt: OnCorrupt = OnCorrupt.RAISE,
+        on_corrupt: OnCorrupt | str = OnCorrupt.RAISE,
         exclusive: bool = False,
     ) -> None:
         """`exclusive`: a key, once used, stays locked until `close`, for a single consumer.
@@ -111,8 +111,10 @@ class SyncLockFileOffsetStore:
                 f"(a database of SQLite is sqlite:///{nearest})"
             )
         self.layout = layout or V1()
-        self._directories = ConsumerDirectories(self.base_dir, self.layout, durability)
-        self._on_corrupt = on_corrupt
+        self._directories = ConsumerDirectories(
+            self.base_dir, self.layout, member(Durability, "durability", durability)
+        )
+        self._on_corrupt = member(OnCorrupt, "on_corrupt", on_corrupt)
         self._exclusive = exclusive
         self._locks = KeyLocks(lock_timeout, exclusive=exclusive)
         self._process = os.getpid()
@@ -356,9 +358,9 @@ class LockFileOffsetStore(ThreadedOffsetStore[SyncLockFileOffsetStore]):
         base_dir: str | os.PathLike[str],
         layout: V1 | Lance | None = None,
         *,
-        durability: Durability = Durability.FSYNC,
+        durability: Durability | str = Durability.FSYNC,
         lock_timeout: float = DEFAULT_LOCK_TIMEOUT,
-        on_corrupt: OnCorrupt = OnCorrupt.RAISE,
+        on_corrupt: OnCorrupt | str = OnCorrupt.RAISE,
         exclusive: bool = False,
     ) -> None:
         super().__init__(

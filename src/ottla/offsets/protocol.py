@@ -105,7 +105,7 @@ class OffsetStore(Protocol):
         """See `SyncOffsetStore.list_all`."""
         ...
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         """Give back what the store holds open."""
         ...
 

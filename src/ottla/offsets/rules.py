@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.clock import SYSTEM
 from ottla.offsets.errors import OffsetConflict, OffsetRegression, StaleOffset
-from ottla.offsets.types import MAX_POSITION, UNSET, CommitInfo, check_epoch, check_position
+from ottla.offsets.types import (
+    MAX_POSITION,
+    UNSET,
+    CommitInfo,
+    check_epoch,
+    check_expected,
+    check_position,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +46,7 @@ class Wish(NamedTuple):
 def wish(position: int, expected: Expected, rewind: bool, epoch: str | None) -> Wish:
     """The arguments of a `save`, checked."""
     check_position(position)
+    check_expected(expected)
     check_epoch(epoch)
     return Wish(position, expected, rewind, epoch)
 
@@ -80,7 +88,12 @@ def goes_on(expected: int, position: int, rewind: bool, epoch: str | None) -> bo
     That is the usual case of exactly-once: what then remains to be known is whether the stored
     position is the expected one, so a store can find out and write in one step.
     """
-    return 0 <= expected < position <= MAX_POSITION and epoch is None and not rewind
+    return (
+        type(position) is int
+        and 0 <= expected < position <= MAX_POSITION
+        and epoch is None
+        and not rewind
+    )
 
 
 def current(key: OffsetKey, stored: Stored | None, epoch: str | None) -> int | None:

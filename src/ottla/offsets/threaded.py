@@ -57,11 +57,11 @@ class ThreadedOffsetStore(Generic[SyncStore]):
     async def list_all(self, consumer: str | None = None) -> dict[OffsetKey, int]:
         return await asyncio.to_thread(self.sync.list_all, consumer)
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         await asyncio.to_thread(self.sync.close)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        await self.aclose()
+        await self.close()

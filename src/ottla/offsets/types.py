@@ -2,14 +2,15 @@
 
 A position is the smallest sequence that is not known to be processed, so the next one to read.
 `None` says that there has never been one, `0` is the start of the stream; neither stands for the
-other anywhere. Wrong arguments are `ValueError`s: they are mistakes of a program, not of a store.
+other anywhere. Wrong arguments are `ValueError`s and `TypeError`s, before anything is stored: they
+are mistakes of a program, not of a store.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -34,6 +35,8 @@ class Unset(Enum):
 UNSET: Final = Unset.UNSET
 """Given for `expected`: whatever is stored may be replaced. `None` means "nothing is stored"."""
 
+M = TypeVar("M", bound=Enum)
+
 Expected: TypeAlias = int | Unset | None
 
 
@@ -48,6 +51,7 @@ class OffsetKey:
     def __post_init__(self) -> None:
         _check_name("consumer", self.consumer)
         _check_name("stream", self.stream)
+        _check_integer("shard", self.shard)
         if not 0 <= self.shard <= MAX_SHARD:
             raise ValueError(f"shard is {self.shard}, it must be between 0 and 2^64-1")
 
@@ -70,6 +74,7 @@ class CommitInfo(NamedTuple):
 
 def check_position(position: int) -> None:
     """Refuse what is no position."""
+    _check_integer("position", position)
     if not 0 <= position <= MAX_POSITION:
         raise ValueError(f"position is {position}, it must be between 0 and 2^128-1")
 
@@ -78,6 +83,7 @@ def check_epoch(epoch: str | None) -> None:
     """An epoch is one printable ASCII word: it is stored as it is, between spaces."""
     if epoch is None:
         return
+    _check_text("epoch", epoch)
     word = epoch.isascii() and epoch.isprintable() and epoch.split() == [epoch]
     if not word or epoch == "-" or len(epoch) > MAX_EPOCH_CHARS:
         raise ValueError(
@@ -86,7 +92,33 @@ def check_epoch(epoch: str | None) -> None:
         )
 
 
+def check_expected(expected: Expected) -> None:
+    """Refuse what cannot have been a position."""
+    if expected is not UNSET and expected is not None:
+        _check_integer("expected", expected)
+
+
+def member(kind: type[M], name: str, given: M | str) -> M:
+    """A member of an enum, or the word for one."""
+    try:
+        return kind(given)
+    except ValueError:
+        words = ", ".join(repr(one.value) for one in kind)
+        raise ValueError(f"{name} is {given!r}, it must be one of {words}") from None
+
+
+def _check_integer(what: str, given: object) -> None:
+    if type(given) is not int:
+        raise TypeError(f"{what} is {given!r} of type {type(given).__name__}, it must be an int")
+
+
+def _check_text(what: str, given: object) -> None:
+    if not isinstance(given, str):
+        raise TypeError(f"{what} is {given!r} of type {type(given).__name__}, it must be a str")
+
+
 def _check_name(what: str, name: str) -> None:
+    _check_text(what, name)
     if not name:
         raise ValueError(f"{what} is empty, give it a name")
     if "\0" in name:

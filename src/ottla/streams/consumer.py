@@ -126,9 +126,9 @@ class Consumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.aclose(drain=kind is None)
+        await self.close(drain=kind is None)
 
-    async def aclose(self, *, drain: bool = True) -> None:
+    async def close(self, *, drain: bool = True) -> None:
         """Stop fetching, let work in flight finish, flush acks (not under DISABLED), let go."""
         if self._closer is None:
             if not self._life.opened or self._life.closed:

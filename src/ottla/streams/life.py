@@ -3,11 +3,11 @@
 | state | entered by | allowed |
 |---|---|---|
 | READY | opening | everything |
-| ITERATING | a live async iterator | ack, nack, commit, positions, lag, aclose; else ConsumerBusy |
-| SEEKING | seek, rewind | aclose; other calls wait |
-| ENDED | the end of the streams, all read | ack, commit, aclose, seek and rewind (READY again) |
-| FAILED | an error of the source | aclose; other calls raise it again |
-| CLOSED | aclose | aclose; other calls raise ConsumerClosed |
+| ITERATING | a live async iterator | ack, nack, commit, positions, lag, close; else ConsumerBusy |
+| SEEKING | seek, rewind | close; other calls wait |
+| ENDED | the end of the streams, all read | ack, commit, close, seek and rewind (READY again) |
+| FAILED | an error of the source | close; other calls raise it again |
+| CLOSED | close | close; other calls raise ConsumerClosed |
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `send` returns when the message is queued, which waits only while `max_pending` messages are; the
 `Delivery` it returns is awaited for the receipt. A failed delivery that nobody awaited surfaces in
-`flush`, `end` or `aclose`. A cancelled `send` has queued its message or has not.
+`flush`, `end` or `close`. A cancelled `send` has queued its message or has not.
 """
 
 from __future__ import annotations
@@ -345,7 +345,7 @@ class Producer:
             if self._pipe_ is not None:
                 await asyncio.shield(self._pipe_.close(end=True))
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         """The same as `end`."""
         await self.end()
 
@@ -365,7 +365,7 @@ class Producer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.aclose()
+        await self.close()
 
     def _check_extras(self, message: Outgoing) -> None:
         """What the store could only drop is refused."""

@@ -77,7 +77,7 @@ class Redelivery:
     async def close(self) -> None:
         """Let go of the dead letters' producer."""
         if self._dead_letters is not None:
-            await self._dead_letters.aclose()
+            await self._dead_letters.close()
 
     def _ripe(self, message: Message) -> None:
         if self._delayed.pop(message.id, None) is not None:

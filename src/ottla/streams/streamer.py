@@ -98,14 +98,14 @@ class Streamer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.aclose()
+        await self.close()
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         """Close consumers, then producers, then the connection."""
         for consumer in self._consumers:
-            await consumer.aclose()
+            await consumer.close()
         for producer in self._producers:
-            await producer.aclose()
+            await producer.close()
         await self._driver.close()
 
     def consumer(self, *streams: str, options: ConsumerOptions | None = None) -> Consumer:

@@ -104,7 +104,7 @@ async def test_t07_one_owner_at_a_time_and_nothing_after_close() -> None:
     for awaitable in later:
         with pytest.raises(ConsumerClosed):
             await awaitable
-    await consumer.aclose()
+    await consumer.close()
 
 
 async def test_t08_ten_tasks_share_a_thousand_messages() -> None:
@@ -297,7 +297,7 @@ async def test_t17_drain_waits_for_the_running_handler(kind: AutoCommit) -> None
 
     task = asyncio.create_task(handler())
     await working.wait()
-    closing = asyncio.create_task(consumer.aclose())
+    closing = asyncio.create_task(consumer.close())
     await asyncio.sleep(0.02)
     assert not closing.done()
     go_on.set()

@@ -449,7 +449,7 @@ async def test_t55_groups_take_turns_and_a_leaver_leaves_its_share(tmp_path: Pat
             await take(two, 1)
         await send(2)
         await asyncio.sleep(0.05)
-        await two.aclose()
+        await two.close()
         assert len(await take(one, 4)) == 4
 
 

@@ -229,7 +229,7 @@ async def test_t42_a_revoked_partition_waits_for_the_ack_in_flight(kafka: Stream
             position = await asyncio.to_thread(committed, kafka, group, topic, moved.shard)
             assert position == 1  # committed by the revocation: the interval is a minute
             assert await b.batch(1, 0.5) == []
-            await b.aclose()
+            await b.close()
 
 
 async def test_t42_a_lost_partition_is_not_committed(kafka: StreamBroker) -> None:

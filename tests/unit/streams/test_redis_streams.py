@@ -349,8 +349,8 @@ async def test_a_consumer_closes_while_its_server_is_gone() -> None:
         consumer = await streamer.consumer().__aenter__()
     await asyncio.sleep(0.5)  # some attempts fail, and the next is a second away
     async with asyncio.timeout(5):
-        await consumer.aclose()
-        await streamer.aclose()
+        await consumer.close()
+        await streamer.close()
 
 
 async def test_tls(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ class _Connection:
         self.link = Link({"port": 6379, "host": "127.0.0.1", **settings}, RedisOptions())
 
     async def close(self) -> None:
-        await self.link.aclose()
+        await self.link.close()
 
 
 class RedisBackend(StreamsBackend):

@@ -130,7 +130,7 @@ class RedisDriver(Driver):
         return trimmed
 
     async def close(self) -> None:
-        await self._link.aclose()
+        await self._link.close()
 
 
 def _entries(redis: RedisOptions) -> EntryFormat:

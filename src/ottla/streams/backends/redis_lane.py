@@ -162,7 +162,7 @@ class Lane:
             except LOST:
                 await self._drop()
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         await self._drop()
 
     def add(self, shards: Iterable[Shard]) -> None:

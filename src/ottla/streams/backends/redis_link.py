@@ -64,7 +64,7 @@ class Link:
             else:
                 await self.client.ping()
         except (*LOST, RedisError) as error:
-            await self.aclose()
+            await self.close()
             host, port = self._settings["host"], self._settings["port"]
             raise ConnectError(
                 f"no connection to Redis at {host}:{port}: {error}; check that the server runs "
@@ -111,5 +111,5 @@ class Link:
             await self.client.aclose()
             await self.client.initialize()
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         await self.client.aclose()

@@ -184,7 +184,7 @@ class RedisSource(Source):
                 break
         self._reads.clear()
         for lane in self._lanes:
-            await lane.aclose()
+            await lane.close()
         if self._group is not None and self._options.mode is Mode.LOAD_BALANCED:
             await self._give_back(self._group)
 
