@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
 
 from ottla.broker.errors import ApiError
-from ottla.broker.hosting.unwritten import UnwrittenLog
 from ottla.log.checkpoints import TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.errors import LogError, StorageFailure
@@ -208,6 +207,8 @@ class Partitions:
             found = self._led(name)
             if self._data.has(name):
                 raise NotOpen(name)
+            from ottla.broker.hosting.unwritten import UnwrittenLog
+
             log = cast("PartitionLog", UnwrittenLog(self.log_config(topic)))
             hosted = self._unwritten[name] = HostedPartition(found, index, log)
         return hosted

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import struct
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.running.services import Lazy
@@ -111,8 +112,11 @@ class Dispatcher:
 
     def _load(self, api_key: int) -> None:
         load(api_key)
+        names = services_of(handler_of(api_key))
+        if "partitions" in names:
+            import_module("ottla.broker.hosting.unwritten")  # for looks at unused partitions
         if not SERVED[api_key].chooses:
-            for name in services_of(handler_of(api_key)):
+            for name in names:
                 service = getattr(self._services, name)
                 if isinstance(service, Lazy):
                     service.load()
