@@ -28,6 +28,7 @@ from ottla.broker.serving.context import Pipelined
 from ottla.log.errors import InvalidRecordError, LogError
 from ottla.log.validate import (
     ALL,
+    SAMPLED,
     TakesLong,
     check_records,
     glance,
@@ -151,7 +152,7 @@ class Produced:
                 self.long.append(Long(partition, batch, responses, len(responses)))
                 return PartitionProduceResponse(data.index_)  # until the worker is done
             self.scrutiny.took(perf_counter_ns() - start)
-        else:
+        elif config.ottla_validate_records == SAMPLED:
             glance(batch)
         return self.append(partition, data.index_, batch)
 
