@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 import ottla
+from ottla import Timestamp
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.resets import NothingToReset, ShiftBy, ToOffset
 from ottla.client.admin.types import ConfigSource
@@ -242,7 +243,7 @@ async def test_offsets_by_position_and_by_time(
     latest = await admin.list_offsets([topic], "latest")
     assert {key.partition: one.offset for key, one in earliest.items()} == {0: 0, 1: 0}
     assert {key.partition: one.offset for key, one in latest.items()} == {0: 0, 1: 10}
-    timed = await admin.list_offsets([(topic, 1)], LONG_AGO + 4)
+    timed = await admin.list_offsets([(topic, 1)], Timestamp(LONG_AGO + 4))
     assert [(one.offset, one.timestamp) for one in timed.values()] == [(4, LONG_AGO + 4)]
     newest = await admin.list_offsets([(topic, 1)], "max-timestamp")
     assert [(one.offset, one.timestamp) for one in newest.values()] == [(9, LONG_AGO + 9)]
@@ -370,7 +371,7 @@ async def test_offsets_in_a_topic_that_is_gone_have_no_lag(
     assert {one.lag for one in await admin.list_group_offsets(group)} <= {None}
 
 
-@pytest.mark.parametrize("at", [-1, datetime(2026, 1, 1), "middle"])  # no zone
+@pytest.mark.parametrize("at", [Timestamp(-1), 7, datetime(2026, 1, 1), "middle"])  # no zone
 async def test_positions_that_are_none_are_refused(admin: Admin, at: object) -> None:
     with pytest.raises(ValueError, match=r"zone|at: expected"):
         await admin.list_offsets(["t"], at)  # type: ignore[arg-type]  # on purpose

@@ -364,9 +364,9 @@ async def test_admin_sees_transactions_where_they_are(place: Place) -> None:
             [listed] = await admin.list_transactions(states=["Ongoing"], pattern=place.name)
             [found] = await admin.describe_transactions([place.name])
             producers = await admin.describe_producers([topic])
-            assert await admin.list_transactions(longer_than_ms=3_600_000) == []
+            assert await admin.list_transactions(longer_than=3600) == []
             # Open, and old enough, but its coordinator knows of it.
-            assert await admin.find_hanging_transactions([topic], longer_than_ms=0) == []
+            assert await admin.find_hanging_transactions([topic], longer_than=0) == []
         assert (listed.transactional_id, listed.state) == (place.name, "Ongoing")
         assert listed.producer_id == found.producer_id
         assert found.partitions == [TopicPartition(topic, 1)]
@@ -424,7 +424,7 @@ async def test_case_55_a_hanging_transaction_is_found_and_aborted(
             async with Producer(bootstrap) as plain:
                 await plain.send(topic, b"behind")
             assert await place.committed(topic) == []
-            [hanging] = await admin.find_hanging_transactions([topic], longer_than_ms=0)
+            [hanging] = await admin.find_hanging_transactions([topic], longer_than=0)
             assert (hanging.topic, hanging.partition, hanging.producer.producer_id) == (
                 topic,
                 0,
@@ -434,7 +434,7 @@ async def test_case_55_a_hanging_transaction_is_found_and_aborted(
             start = hanging.producer.transaction_start_offset
             assert start == 0
             await admin.abort_transaction(topic, 0, start)
-            assert await admin.find_hanging_transactions([topic], longer_than_ms=0) == []
+            assert await admin.find_hanging_transactions([topic], longer_than=0) == []
         await place.shows(topic, b"behind")
 
 

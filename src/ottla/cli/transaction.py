@@ -57,12 +57,11 @@ def list_(
         ottla transaction list
         ottla transaction list --state Ongoing --longer-than 60 --json
     """
-    least = -1 if longer_than is None else int(longer_than * 1000)
     found = with_admin(
         bootstrap,
         timeout,
         lambda admin: admin.list_transactions(
-            states=state or (), longer_than_ms=least, pattern=pattern
+            states=state or (), longer_than=longer_than, pattern=pattern
         ),
     )
     rows: list[dict[str, Cell]] = [
@@ -121,9 +120,7 @@ def find_hanging(
     found = with_admin(
         bootstrap,
         timeout,
-        lambda admin: admin.find_hanging_transactions(
-            topic or None, longer_than_ms=int(longer_than * 60_000)
-        ),
+        lambda admin: admin.find_hanging_transactions(topic or None, longer_than=longer_than * 60),
     )
     rows: list[dict[str, Cell]] = [
         {

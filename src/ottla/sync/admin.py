@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.client.admin.admin import Admin as AsyncAdmin
-from ottla.client.admin.transactions import LONGEST_TRANSACTION_MS
+from ottla.client.admin.transactions import LONGEST_TRANSACTION
 from ottla.client.cluster.cluster import API_TIMEOUT
 from ottla.client.cluster.connection import REQUEST_TIMEOUT
 from ottla.client.security import PLAINTEXT
@@ -266,20 +266,17 @@ class Admin(Twin[AsyncAdmin]):
         *,
         states: Iterable[str] = (),
         producer_ids: Iterable[int] = (),
-        longer_than_ms: int = -1,
+        longer_than: float | None = None,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
         """What the coordinators know, by transactional id; only what passes every filter.
 
-        States are Kafka's, such as Ongoing; `longer_than_ms` is for how long it has been open, and
+        States are Kafka's, such as Ongoing; `longer_than` is for how many seconds it has been open,
         `pattern` a regular expression for the transactional id.
         """
         return self._run(
             self._async.list_transactions(
-                states=states,
-                producer_ids=producer_ids,
-                longer_than_ms=longer_than_ms,
-                pattern=pattern,
+                states=states, producer_ids=producer_ids, longer_than=longer_than, pattern=pattern
             )
         )
 
@@ -299,14 +296,14 @@ class Admin(Twin[AsyncAdmin]):
         self,
         of: Iterable[str | tuple[str, int]] | None = None,
         *,
-        longer_than_ms: int = LONGEST_TRANSACTION_MS,
+        longer_than: float = LONGEST_TRANSACTION,
     ) -> list[HangingTransaction]:
         """The transactions open in these partitions (None: all) that no coordinator will end.
 
-        `longer_than_ms` is to be more than any transaction may take, see
+        `longer_than`, in seconds, is to be more than any transaction may take, see
         transaction.max.timeout.ms of the brokers: a younger one may just be on its way.
         """
-        return self._run(self._async.find_hanging_transactions(of, longer_than_ms=longer_than_ms))
+        return self._run(self._async.find_hanging_transactions(of, longer_than=longer_than))
 
     def abort_transaction(self, topic: str, partition: int, start_offset: int) -> None:
         """Abort a hanging transaction in the partition where it began at `start_offset`.

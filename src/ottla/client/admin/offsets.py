@@ -12,6 +12,7 @@ from ottla.client.arguments import INT64
 from ottla.client.cluster.cluster import together
 from ottla.client.cluster.view import NO_LEADER, TopicPartition
 from ottla.client.errors import BadArgument, check, failure
+from ottla.client.reader.types import Timestamp
 from ottla.wire.schema.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -169,5 +170,7 @@ def _timestamp(at: Position) -> tuple[int, int]:
         return arguments.whole("at", int(at.timestamp() * 1000), 0, INT64), 1
     if isinstance(at, str):
         return _POSITIONS[arguments.choice("at", at, _POSITIONS)]
-    known = f"a datetime, milliseconds since 1970, or one of {', '.join(_POSITIONS)}"
-    return arguments.whole("at", at, 0, INT64, known), 1
+    if not isinstance(at, Timestamp):
+        wanted = f"one of {', '.join(_POSITIONS)}, a datetime or a Timestamp"
+        raise arguments.wrong_type("at", wanted, at)
+    return arguments.timestamp("at", at.ms), 1

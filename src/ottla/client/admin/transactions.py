@@ -45,8 +45,8 @@ from ottla.wire.schema.write_txn_markers import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-LONGEST_TRANSACTION_MS: Final = 20 * 60 * 1000
-"""The default of transaction.max.timeout.ms, and 5 minutes for the coordinator to act on it."""
+LONGEST_TRANSACTION: Final = 20 * 60.0
+"""Seconds: the default of transaction.max.timeout.ms, and 5 minutes for its coordinator to act."""
 
 _NOT_OPEN: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 _WITH_DURATION: Final = 1
@@ -65,21 +65,23 @@ class TransactionCalls(OffsetCalls):
         *,
         states: Iterable[str] = (),
         producer_ids: Iterable[int] = (),
-        longer_than_ms: int = -1,
+        longer_than: float | None = None,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
         """What the coordinators know, by transactional id; only what passes every filter.
 
-        States are Kafka's, such as Ongoing; `longer_than_ms` is for how long it has been open, and
+        States are Kafka's, such as Ongoing; `longer_than` is for how many seconds it has been open,
         `pattern` a regular expression for the transactional id.
         """
+        least = arguments.optional_seconds("longer_than", longer_than)
+        least_ms = -1 if least is None else int(least * 1000)
         request = ListTransactionsRequest(
             arguments.texts("states", states),
             arguments.wholes("producer_ids", producer_ids, INT64),
-            arguments.whole("longer_than_ms", longer_than_ms, -1, INT64),
+            least_ms,
             arguments.optional_text("pattern", pattern, "a regular expression"),
         )
-        low = _WITH_PATTERN if pattern else _WITH_DURATION if longer_than_ms >= 0 else 0
+        low = _WITH_PATTERN if pattern else _WITH_DURATION if least is not None else 0
 
         async def of(broker: int) -> list[TransactionListing]:
             answer: ListTransactionsResponse = await self._client.send(
@@ -93,7 +95,7 @@ class TransactionCalls(OffsetCalls):
                 )
             found = [TransactionListing(*one) for one in answer.transaction_states]
             # To brokers one that has not begun has been open since 1970.
-            return [one for one in found if longer_than_ms < 0 or one.state not in _NOT_OPEN]
+            return [one for one in found if least is None or one.state not in _NOT_OPEN]
 
         async def attempt() -> list[TransactionListing]:
             view = await self._client.refresh(())
@@ -133,18 +135,18 @@ class TransactionCalls(OffsetCalls):
         self,
         of: Iterable[str | tuple[str, int]] | None = None,
         *,
-        longer_than_ms: int = LONGEST_TRANSACTION_MS,
+        longer_than: float = LONGEST_TRANSACTION,
     ) -> list[HangingTransaction]:
         """The transactions open in these partitions (None: all) that no coordinator will end.
 
-        `longer_than_ms` is to be more than any transaction may take, see
+        `longer_than`, in seconds, is to be more than any transaction may take, see
         transaction.max.timeout.ms of the brokers: a younger one may just be on its way.
         """
-        arguments.whole("longer_than_ms", longer_than_ms, 0, INT64)
+        arguments.seconds("longer_than", longer_than)
         if of is None:
             view = await self._client.retry(lambda: self._client.refresh(None))
             of = list(view.topics)
-        latest = SYSTEM.wall_ms() - longer_than_ms
+        latest = SYSTEM.wall_ms() - int(longer_than * 1000)
         open_ones = [
             HangingTransaction(key.topic, key.partition, one)
             for key, producers in (await self.describe_producers(of)).items()

@@ -11,14 +11,15 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ottla.client.cluster.view import Broker, Partition, TopicPartition
+    from ottla.client.reader.types import Timestamp
 
 ConfigKind: TypeAlias = Literal["topic", "broker", "group"]
 
 # A point in a partition's log: one of its ends, the newest record, the borders of its tiers, or the
-# first record at or after a time (with a zone, or milliseconds since 1970).
+# first record at or after a time (with a zone).
 Position: TypeAlias = (
     "Literal['earliest', 'latest', 'max-timestamp', 'earliest-local', 'latest-tiered', "
-    "'earliest-pending-upload'] | datetime | int"
+    "'earliest-pending-upload'] | datetime | Timestamp"
 )
 
 

@@ -18,7 +18,7 @@ import logging
 import math
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.client.cluster.cluster import METADATA_MAX_AGE
 from ottla.client.cluster.connection import SOFTWARE_VERSION
@@ -43,15 +43,34 @@ from ottla.wire.schema.api_versions import ApiVersionsRequest
 from ottla.wire.schema.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from ottla.client.cluster.cluster import Client
     from ottla.client.cluster.connection import Connection
-    from ottla.client.producer.gate import Gate
 
 logger = logging.getLogger(__name__)
 
 Waiter = asyncio.Future[Delivered]
+
+
+class Gate(Protocol):
+    """A transaction, as far as the sender has to know of it."""
+
+    def ticket(self) -> int:
+        """What a call needs to hand records over; raises where no transaction is open."""
+        ...
+
+    def check(self, ticket: int) -> None:
+        """Raise unless the transaction of the ticket still takes records."""
+        ...
+
+    def admit(self, ready: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Those that may be sent to; `changed` is called when the others may be, too."""
+        ...
+
+    def failed(self, error: ClientError) -> ClientError:
+        """Records are not written; what those who wait for them are to be told."""
+        ...
 
 
 class _Node:

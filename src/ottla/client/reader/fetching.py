@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 from ottla.client.cluster.retry import RETRY, Stale, forgets
 from ottla.client.cluster.view import NO_LEADER, TopicPartition
 from ottla.client.errors import kafka_error
-from ottla.client.reader.track import Track
 from ottla.client.reader.types import (
     EARLIEST,
     LATEST,
@@ -54,6 +53,37 @@ K = TypeVar("K", bound=Hashable)
 
 # Large enough that a request costs nothing beside its bytes, small enough to overlap with decoding.
 FETCH_BYTES: Final = 8 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Track:
+    """A partition: where it is to be fetched next, where it ends, what keeps it from that."""
+
+    start: Place
+    stop: Place | None
+    offset: int | None = None
+    end: int | None = None
+    version: int = 0
+    leader: int = NO_LEADER
+    leader_epoch: int = -1
+    asked: bool = False
+    failures: int = 0
+    failing_since: float = 0.0
+    not_before: float = -math.inf
+
+    def __post_init__(self) -> None:
+        self.offset = self.start.offset
+        self.end = None if self.stop is None else self.stop.offset
+
+    @property
+    def is_found(self) -> bool:
+        """Whether both the offset and the end, if there is to be one, are known."""
+        return self.offset is not None and (self.stop is None or self.end is not None)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing left to fetch."""
+        return self.end is not None and self.offset is not None and self.offset >= self.end
 
 
 class LookedUp(NamedTuple):

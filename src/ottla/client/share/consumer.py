@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from ottla.client import arguments, extras
 from ottla.client.cluster.cluster import API_TIMEOUT, Client
@@ -30,7 +30,6 @@ from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import ClientClosed, ClientError, raise_failures
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.share.acks import Ledger
-from ottla.client.share.decisions import KINDS, decide, wrong_mode
 from ottla.client.share.delivery import HELD
 from ottla.client.share.membership import Membership, new_member_id
 from ottla.client.share.parts import Parts
@@ -43,7 +42,7 @@ from ottla.client.share.settings import (
     group_settings,
     poll_limits,
 )
-from ottla.client.share.types import ConcurrentPoll, NotSubscribed, ShareRecord
+from ottla.client.share.types import ConcurrentPoll, Kind, NotSubscribed, ShareRecord, WrongAckMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,6 +52,13 @@ if TYPE_CHECKING:
 
     from ottla.client.share.inbox import Inbox
     from ottla.client.share.types import AckKind, AckMode, Acknowledged, AcquireMode
+
+KINDS: Final = {
+    "accept": Kind.ACCEPT,
+    "release": Kind.RELEASE,
+    "reject": Kind.REJECT,
+    "renew": Kind.RENEW,
+}
 
 
 class ShareConsumer:
@@ -266,7 +272,7 @@ class ShareConsumer:
         arguments.whole("most", most, 1)
         arguments.seconds("timeout", timeout)
         if not self._is_explicit:
-            raise wrong_mode("take records while others are undecided")
+            raise _wrong_mode("take records while others are undecided")
         with self._turn() as inbox:
             inbox.drop_stale()
             if inbox.ahead:
@@ -354,8 +360,8 @@ class ShareConsumer:
             pass
         self._open()
         if not self._is_explicit:
-            raise wrong_mode("decide one by one")
-        decide(self._ledger, what, kind)
+            raise _wrong_mode("decide one by one")
+        _decide(self._ledger, what, kind)
         self._report()
 
     async def commit(
@@ -417,3 +423,26 @@ class ShareConsumer:
         if self._parts is None:
             raise ClientClosed("the share consumer is not open; use it in an (async) with block")
         return self._parts
+
+
+def _decide(ledger: Ledger, what: ShareRecord | pa.RecordBatch | pa.Table, kind: str) -> None:
+    """Enter the caller's word on a record, or on rows."""
+    arguments.choice("kind", kind, KINDS)
+    if isinstance(what, ShareRecord):
+        ledger.acknowledge(what.delivery, what.offset, KINDS[kind])
+        return
+    if type(what).__module__.partition(".")[0] != "pyarrow":
+        wanted = "a ShareRecord of poll, or rows of poll_arrow"
+        raise arguments.wrong_type("what", wanted, what)
+    from ottla.client.share.arrow import runs
+
+    for partition, first, end in runs(what):
+        ledger.acknowledge_range(partition, first, end, KINDS[kind])
+
+
+def _wrong_mode(what: str) -> WrongAckMode:
+    """The error for a call that needs the explicit mode."""
+    return WrongAckMode(
+        "in implicit mode the next poll accepts all records; open the consumer with "
+        f'ack_mode="explicit" to {what}'
+    )

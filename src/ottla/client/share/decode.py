@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.client.share.delivery import WAITING, Delivery
@@ -18,7 +19,7 @@ from ottla.wire.errors import WireError
 from ottla.wire.records import iter_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from ottla.wire.batch import RecordBatch
 
@@ -35,6 +36,52 @@ class Arrival(NamedTuple):
 
     delivery: Delivery
     records: memoryview
+
+
+class Arrivals:
+    """What has come and was not decoded yet, without what is not this consumer's any more."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Arrival] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, arrival: Arrival) -> None:
+        self._waiting.append(arrival)
+
+    def first(self, most: int) -> list[Arrival]:
+        """What a poll may return at most, except that a single arrival may be more."""
+        found: list[Arrival] = []
+        count = 0
+        for arrival in self._waiting:
+            if count >= most:
+                break
+            count += len(arrival.delivery)
+            found.append(arrival)
+        return found
+
+    def take(self, arrival: Arrival) -> bool:
+        """Remove one that was decoded; False if it was lost meanwhile."""
+        before = len(self._waiting)
+        self._waiting = deque(one for one in self._waiting if one is not arrival)
+        return len(self._waiting) < before
+
+    def take_others(self, topics: Collection[str]) -> list[Arrival]:
+        """Remove what is of other topics than these."""
+        others = [one for one in self._waiting if one.delivery.partition.topic not in topics]
+        self._waiting = deque(
+            one for one in self._waiting if one.delivery.partition.topic in topics
+        )
+        return others
+
+    def expire(self, now: float) -> None:
+        """Forget what waited longer than its lock; the broker has given it to somebody else."""
+        self._waiting = deque(one for one in self._waiting if one.delivery.expires > now)
+
+    def lose(self, node: int) -> None:
+        """Forget what came in a session that has ended."""
+        self._waiting = deque(one for one in self._waiting if one.delivery.node != node)
 
 
 def sound_batches(arrival: Arrival) -> tuple[list[RecordBatch], UndecodableRecords | None]:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.cluster.retry import RETRY, forgets
 from ottla.client.errors import ClientError, ConnectionLost, KafkaError, UnsupportedApi, kafka_error
-from ottla.client.share.arrivals import Arrivals
-from ottla.client.share.decode import Arrival
+from ottla.client.share.decode import Arrival, Arrivals
 from ottla.client.share.delivery import Delivery, ack_batches, has_renewals
 from ottla.client.share.session import SESSION_ERRORS, ShareSession, ack_codes, ack_error
 from ottla.client.share.types import Kind

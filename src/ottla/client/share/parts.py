@@ -10,7 +10,6 @@ from ottla.client.errors import BrokerUnreachable, ClientError, RequestTimedOut
 from ottla.client.share.inbox import Inbox
 from ottla.client.share.leaders import Leaders
 from ottla.client.share.member import Member
-from ottla.client.share.renewal import Renewal
 from ottla.client.share.settings import set_offset_reset
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 # Of the time for the end: a leader that is stuck must not keep the group from knowing.
 CLOSING_SHARE: Final = 0.8
+LOOKS_PER_LOCK: Final = 8
+UNKNOWN_LOCK: Final = 1.0  # seconds; the shortest that Kafka allows
 
 
 class Parts:
@@ -85,3 +86,29 @@ class Parts:
         finally:
             await self.leaders.abort()
             await self.member.stop()
+
+
+class Renewal:
+    """Keeps the locks of records while the caller works on them: a task from its making to `stop`.
+
+    Every so often what would end before long is locked for another while: records that the caller
+    was given and has not decided about, and those that wait for it. What was decided and not sent
+    yet leaves with the same request. A consumer that is stuck holds its records for as long as its
+    process lives, which is why this has to be asked for.
+    """
+
+    def __init__(self, leaders: Leaders) -> None:
+        leaders.renews = True
+        self._leaders = leaders
+        self._task = asyncio.create_task(self._run(), name="ottla share renewal")
+
+    async def stop(self) -> None:
+        """Let locks end when they do."""
+        self._leaders.renews = False
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep((self._leaders.lock_timeout or UNKNOWN_LOCK) / LOOKS_PER_LOCK)
+            self._leaders.renew()
