@@ -53,22 +53,22 @@ PYTHON = {
         "Clients and testing",
         "ottla",
         """The package's own names. `ottla.sync` has `Admin`, `Producer`, `Reader` and
-`ShareConsumer` without `await`; the fixtures are on [the page on tests](../testing.md).""",
+`ShareConsumer` without `await`; the fixtures are on [the page on tests](../how-to/testing.md).""",
     ),
     "python-offsets": (
         "Offsets",
         "ottla.offsets",
-        "Where a consumer is, kept by itself. How and why: [offsets](../offsets.md).",
+        "Where a consumer is, kept by itself. How and why: [offsets](../how-to/offsets.md).",
     ),
     "python-streams": (
         "Streams",
         "ottla.streams",
-        "One consumer and producer; the URL decides the store: [streams](../streams.md).",
+        "One consumer and producer; the URL decides the store: [streams](../how-to/streams.md).",
     ),
     "python-pipelines": (
         "Pipelines",
         "ottla.spark.pipelines",
-        "What a file declares: [pipelines](../pipelines.md), [options](../spark.md) of the format.",
+        "What a file declares: [pipelines](../how-to/pipelines.md).",
     ),
     "python-errors": (
         "Errors",
@@ -85,12 +85,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/configuration.md": configuration(),
         **{f"reference/{page}.md": python_api(page) for page in PYTHON},
         "reference/metrics.md": asyncio.run(metrics()),
-        "figures.md": figures(),
+        "reference/figures.md": figures(),
     }
     for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
     for plot in (BENCHMARKS / "plots").glob("*.png"):
-        files.append(File.generated(config, f"plots/{plot.name}", abs_src_path=str(plot)))
+        files.append(File.generated(config, f"reference/plots/{plot.name}", abs_src_path=str(plot)))
     return files
 
 

@@ -1,4 +1,4 @@
-"""Write docs/compatibility.md from the table of served APIs.
+"""Write docs/reference/compatibility.md from the table of served APIs.
 
 python scripts/generate_compatibility.py            write the page
 python scripts/generate_compatibility.py --check    say whether it is up to date
@@ -13,7 +13,7 @@ from ottla.broker.serving.apis import SERVED
 from ottla.wire.messages import message
 from ottla.wire.schema import API_NAMES
 
-PAGE = Path(__file__).parent.parent / "docs" / "compatibility.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "compatibility.md"
 
 HEAD = """# Compatibility
 
@@ -35,7 +35,7 @@ MISSING = """
 ## What is missing
 
 - **Two-phase commit** (KIP-939: InitProducerId v6) and WriteTxnMarkers v2. Everything else of
-  [transactions](transactions.md) is served, in both versions of the protocol.
+  [transactions](../how-to/transactions.md) is served, in both versions of the protocol.
 - **Security**: SASL, TLS, ACLs and quotas (keys 17, 29 to 31, 36, 48 to 51). Listeners are
   PLAINTEXT.
 - **Replication**: a partition has one replica. A replication factor other than -1 or 1 is refused.
@@ -69,7 +69,7 @@ turns.
 - A share fetch that waits ends as soon as a record is released. Kafka 4.3 looks at waiting fetches
   when an acknowledgement moves the start of the window, which a release alone does not: there the
   record comes with the next fetch, at the latest after `max_wait` (half a second by default).
-- Share groups: see the page on [share groups](share-groups.md).
+- Share groups: see the page on [share groups](../explanation/share-groups.md).
 
 ## Share groups, case by case
 
@@ -114,7 +114,9 @@ def main() -> int:
         PAGE.write_text(page())
         return 0
     if PAGE.read_text() != page():
-        print("docs/compatibility.md is out of date; run scripts/generate_compatibility.py")
+        print(
+            "docs/reference/compatibility.md is out of date; run scripts/generate_compatibility.py"
+        )
         return 1
     return 0
 

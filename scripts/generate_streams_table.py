@@ -1,4 +1,4 @@
-"""Write the table of what each backend can do into docs/streams.md, from the drivers themselves.
+"""Write the table of what each backend can do into docs/how-to/streams.md, from the drivers.
 
 python scripts/generate_streams_table.py            write the table
 python scripts/generate_streams_table.py --check    say whether it is up to date
@@ -13,7 +13,7 @@ from ottla.streams.base import Operation
 from ottla.streams.streamer import driver_class
 from ottla.streams.types import Backend
 
-PAGE = Path(__file__).parent.parent / "docs" / "streams.md"
+PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "streams.md"
 BEGIN = "<!-- made by scripts/generate_streams_table.py -->\n"
 END = "<!-- end -->\n"
 
@@ -51,7 +51,7 @@ def main() -> int:
     new = page(text)
     if "--check" in sys.argv[1:]:
         if new != text:
-            print("docs/streams.md is not up to date: run python scripts/generate_streams_table.py")
+            print("docs/how-to/streams.md is out of date: run scripts/generate_streams_table.py")
             return 1
         return 0
     PAGE.write_text(new, encoding="utf-8")

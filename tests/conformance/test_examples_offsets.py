@@ -1,4 +1,4 @@
-"""The example of docs/offsets.md runs, and does what it says."""
+"""The example of docs/how-to/offsets.md runs, and does what it says."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def test_exactly_once_into_sqlite() -> None:
 
 
 def test_the_documentation_shows_the_example() -> None:
-    page = (ROOT / "docs" / "offsets.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "offsets.md").read_text()
     example = (ROOT / "examples" / "exactly_once_sqlite.py").read_text()
     assert example in page

@@ -19,8 +19,8 @@ def test_the_file_is_what_the_script_draws(name: str) -> None:
 
 @pytest.mark.parametrize("name", DIAGRAMS)
 def test_each_is_on_a_page(name: str) -> None:
-    assert [path for path in PAGES.glob("*.md") if f"(images/{name}.svg)" in path.read_text()]
+    assert [path for path in PAGES.rglob("*.md") if f"images/{name}.svg)" in path.read_text()]
 
 
 def test_no_page_leaves_drawing_to_a_script_from_elsewhere() -> None:
-    assert [path.name for path in PAGES.glob("*.md") if "```mermaid" in path.read_text()] == []
+    assert [path.name for path in PAGES.rglob("*.md") if "```mermaid" in path.read_text()] == []

@@ -32,7 +32,7 @@ MODULES = (
     "ottla.sync.share_consumer",
 )
 EXAMPLES = [one for name in MODULES for one in examples_of(import_module(name))]
-PAGES = ("clients", "migrating-clients", "transactions")
+PAGES = ("how-to/clients", "how-to/coming-from-python-clients", "how-to/transactions")
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda one: one.name)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "reliability.md").read_text()
+PAGE = (ROOT / "docs" / "explanation" / "reliability.md").read_text()
 UNIT = ROOT / "tests" / "unit"
 
 

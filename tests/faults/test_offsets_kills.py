@@ -1,7 +1,7 @@
 """kill -9 around the save of a position, and processes that fight over one.
 
-T64, T67 and T76 of the specification, and the promise of docs/offsets.md: with an SQL store no
-record is lost and none is applied twice; with the others it depends on the order, exactly as the
+T64, T67 and T76 of the specification, and the promise of docs/how-to/offsets.md: with an SQL store
+no record is lost and none is applied twice; with the others it depends on the order, exactly as the
 table there says.
 """
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Operation(Enum):
-    """What a backend may be unable to do; a row of the table in docs/streams.md."""
+    """What a backend may be unable to do; a row of the table in docs/how-to/streams.md."""
 
     RESUMABLE = "mode=RESUMABLE"
     LOAD_BALANCED = "mode=LOAD_BALANCED"

@@ -53,7 +53,7 @@ class Mode(Enum):
 
 
 class AutoCommit(Enum):
-    """When a message counts as done and when that is made durable (docs/streams.md)."""
+    """When a message counts as done and when that is made durable (docs/how-to/streams.md)."""
 
     IMMEDIATE = "immediate"
     DELAYED = "delayed"

@@ -1,6 +1,6 @@
 """Each case of the list that the Spark side was built to has a test named by its number.
 
-Those that have none are in docs/spark.md, with the reason.
+Those that have none are in docs/how-to/spark.md, with the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def with_tests() -> set[int]:
 
 
 def without_tests() -> set[int]:
-    page = (ROOT / "docs" / "spark.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "spark.md").read_text()
     section = page[page.index("## Cases without a test") :]
     return {
         number

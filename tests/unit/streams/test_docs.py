@@ -1,4 +1,4 @@
-"""The table in docs/streams.md is what the drivers say."""
+"""The table in docs/how-to/streams.md is what the drivers say."""
 
 from __future__ import annotations
 
