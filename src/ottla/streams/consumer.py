@@ -13,6 +13,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Self
 
+from ottla.streams import arguments
 from ottla.streams.assigned import Assigned
 from ottla.streams.base import Operation
 from ottla.streams.committer import Committer
@@ -174,6 +175,8 @@ class Consumer:
     async def next(self, timeout: float | None = None) -> Message:  # noqa: ASYNC109
         """The next message; `TimeoutError` after `timeout` seconds, `StreamEnded` at the end."""
         self._life.check_reading()
+        if timeout is not None:
+            arguments.seconds("timeout", timeout)
         try:
             return (await self._take(1, timeout))[0]
         except TimeoutError:
@@ -191,6 +194,8 @@ class Consumer:
     async def batch(self, max_messages: int, timeout: float) -> list[Message]:  # noqa: ASYNC109
         """What is there, at most `max_messages`; waits for the first, and an empty list after."""
         self._life.check_reading()
+        arguments.whole("max_messages", max_messages, 1)
+        arguments.seconds("timeout", timeout)
         try:
             return await self._take(max_messages, timeout)
         except TimeoutError:
@@ -259,6 +264,7 @@ class Consumer:
 
     def nack(self, message: Message | MessageId, *, delay: float = 0) -> None:
         """Deliver this message again after `delay` seconds; the position is held back."""
+        arguments.seconds("delay", delay)
         id_ = self._by_user(message, "nack")
         held = self._tracker.take_back(id_)
         if held is None:
@@ -325,7 +331,7 @@ class Consumer:
                 f"auto_commit={self.options.auto_commit.name} acknowledges by itself; "
                 f"use ROLLING or DISABLED to {verb}"
             )
-        return message.id if isinstance(message, Message) else message
+        return arguments.identity(message)
 
     # ---- moving
 
@@ -333,21 +339,25 @@ class Consumer:
         """Read this shard, from the next seek or rewind on."""
         self._life.check_reading()
         refuse(self.backend, self._unsupported, Operation.REWIND)
+        arguments.whole("shard", shard, 0)
         self._assigned.add(stream, shard)
 
     def unassign(self, stream: str, shard: int) -> None:
         """Do not read this shard, from the next seek or rewind on."""
         self._life.check_reading()
         refuse(self.backend, self._unsupported, Operation.REWIND)
+        arguments.whole("shard", shard, 0)
         self._assigned.remove(stream, shard)
 
     async def seek(self, to: datetime) -> None:
         """Go on with the first message strictly later than `to`. Commits nothing."""
+        arguments.moment("to", to)
         self._check_moving(Operation.SEEK)
         await self._move(lambda: self._source.seek(to, self._assigned.shards()))
 
     async def rewind(self, to: SeqPos) -> None:
         """Go on at `BEGINNING`, `END` or `At(n)`: the first sequence >= n. Commits nothing."""
+        arguments.place(to)
         self._check_moving(Operation.REWIND)
         await self._move(lambda: self._source.rewind(to, self._assigned.shards()))
 

@@ -15,6 +15,14 @@ class StreamError(OttlaError):
         self.shard = shard
 
 
+class InvalidArgument(StreamError, ValueError):
+    """An argument that a call cannot take; the call has changed nothing."""
+
+
+class InvalidType(InvalidArgument, TypeError):
+    """An argument of the wrong type; the call has changed nothing."""
+
+
 class ConnectError(StreamError):
     """The store could not be reached or opened."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.clock import SYSTEM
+from ottla.streams.arguments import consumer_options
 from ottla.streams.base import Operation
 from ottla.streams.errors import (
     ConfigError,
@@ -50,6 +51,7 @@ def validate(
     options: ConsumerOptions,
 ) -> None:
     """Raise what is wrong with these options, the same on every backend."""
+    consumer_options(options)
     if not streams:
         raise StreamKeyEmpty("name at least one stream, in the URL or in consumer(...)")
     for stream in streams:
@@ -68,10 +70,6 @@ def validate(
         if mode in (Mode.REAL_TIME, Mode.SHARED):
             raise ConfigError(f"offsets= has no meaning with mode={mode.name}; use RESUMABLE")
     _validate_dead_letters(options)
-    if options.prefetch < 1:
-        raise ConfigError("prefetch is at least 1; auto_commit=IMMEDIATE switches it off")
-    if options.prefetch_bytes < 1:
-        raise ConfigError("prefetch_bytes is at least 1; a message that is larger comes alone")
 
 
 def _validate_dead_letters(options: ConsumerOptions) -> None:

@@ -13,11 +13,14 @@ import logging
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final, Self
 
+from ottla.streams import arguments
 from ottla.streams.base import Operation
 from ottla.streams.errors import (
     AlreadyAnchored,
     ConfigError,
     DeliveryError,
+    InvalidArgument,
+    InvalidType,
     NotAnchored,
     ProducerEnded,
     StreamError,
@@ -278,6 +281,15 @@ class Producer:
         is_null = payload is None and json is _ABSENT
         if type(payload) is not bytes:
             payload = _payload_bytes(payload, json)
+        elif json is not _ABSENT:
+            raise InvalidArgument("give a payload or json=, not both")
+        if shard is not None:
+            arguments.whole("shard", shard, 0)
+        if timestamp is not None:
+            arguments.moment("timestamp", timestamp)
+        if key is not None or headers != ():
+            arguments.key_and_headers(key, headers)
+            headers = arguments.pairs(headers)
         at = None if timestamp is None else to_ns(timestamp)
         message = Outgoing(stream, payload, shard, key, headers, at, is_null)
         if key is not None or headers or is_null:
@@ -298,6 +310,7 @@ class Producer:
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Everything sent so far is with the store; raises a failure nobody has seen."""
+        arguments.optional_seconds("timeout", timeout)
         async with asyncio.timeout(timeout):
             await self._pipe().flush()
 
@@ -395,7 +408,20 @@ def _payload_bytes(payload: Payload | None, json: object) -> bytes:
     if payload is None:
         if json is _ABSENT:
             return b""
-        return json_module.dumps(json, separators=(",", ":"), ensure_ascii=False).encode()
+        try:
+            return json_module.dumps(json, separators=(",", ":"), ensure_ascii=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidArgument(f"json= cannot be written as JSON: {error}") from error
     if json is not _ABSENT:
-        raise ValueError("give a payload or json=, not both")
-    return payload.encode() if isinstance(payload, str) else bytes(payload)
+        raise InvalidArgument("give a payload or json=, not both")
+    if isinstance(payload, str):
+        try:
+            return payload.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidArgument(f"payload is no valid Unicode text: {error}") from error
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        raise InvalidType(
+            f"payload is of type {type(payload).__name__}, it must be bytes, str or None; "
+            "json= takes other values"
+        )
+    return bytes(payload)

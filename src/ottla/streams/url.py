@@ -33,6 +33,8 @@ def validate_key(key: str, *, wildcard: bool = False) -> str:
     """The key itself, or `InvalidStreamKey`; the wildcard is a key only for those who ask."""
     if wildcard and key == WILDCARD:
         return key
+    if not isinstance(key, str):
+        raise InvalidStreamKey(f"a stream key is text, not {type(key).__name__}")
     if _KEY.fullmatch(key) is None or key in _RESERVED:
         raise InvalidStreamKey(
             f"{key!r} is not a stream key: use 1 to {MAX_KEY_LENGTH} of A-Z a-z 0-9 . _ - "
