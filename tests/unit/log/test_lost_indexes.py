@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from ottla.log.compaction import plan_compaction, run_compaction
 from ottla.log.config import LogConfig
 from ottla.log.partition import PartitionLog
 from ottla.log.producer_state import Origin, ProducerStates
 from ottla.log.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
 from ottla.log.tail import TailCache
+from ottla.wire.batch import iter_batches
 from ottla.wire.records import ControlType
 from tests.support.log_batches import batch_of, marker, read_all
 from tests.support.log_faults import MemoryStorage, Survival
@@ -26,10 +29,16 @@ CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=100)
 OPEN_PRODUCER: Final = 9  # its transaction spans segments and is aborted near the end
 
 
-def open_log(storage: MemoryStorage, *, clean: bool, recovery_point: int = 0) -> PartitionLog:
+def open_log(
+    storage: MemoryStorage,
+    *,
+    clean: bool,
+    recovery_point: int = 0,
+    config: LogConfig = CONFIG,
+) -> PartitionLog:
     return PartitionLog.open(
         HOME,
-        CONFIG,
+        config,
         now_ms=0,
         clean=clean,
         recovery_point=recovery_point,
@@ -39,9 +48,11 @@ def open_log(storage: MemoryStorage, *, clean: bool, recovery_point: int = 0) ->
     )
 
 
-def filled(storage: MemoryStorage, *, aborts: bool = True) -> PartitionLog:
+def filled(
+    storage: MemoryStorage, *, aborts: bool = True, config: LogConfig = CONFIG
+) -> PartitionLog:
     """Committed and aborted transactions over several segments."""
-    log = open_log(storage, clean=False)
+    log = open_log(storage, clean=False, config=config)
 
     def send(producer_id: int, sequence: int) -> None:
         batch = batch_of(
@@ -74,6 +85,22 @@ def filled(storage: MemoryStorage, *, aborts: bool = True) -> PartitionLog:
 
 def aborted(log: PartitionLog) -> list[AbortedTransaction]:
     return log.aborted_transactions(0, log.log_end_offset)
+
+
+def committed(log: PartitionLog) -> list[int]:
+    """The offsets of batches with records that a reader with isolation 1 is shown."""
+    hidden = aborted(log)
+    return [
+        batch.base_offset
+        for batch in iter_batches(memoryview(read_all(log)))
+        if batch.record_count
+        and not batch.is_control
+        and not any(
+            entry.producer_id == batch.producer_id
+            and entry.first_offset <= batch.base_offset <= entry.last_offset
+            for entry in hidden
+        )
+    ]
 
 
 def producers(log: PartitionLog) -> list[tuple[object, ...]]:
@@ -214,3 +241,35 @@ def test_indexes_of_a_roll_with_nothing_to_flush_after_it_are_synced() -> None:
     before = {name: storage.read_file(HOME / name) for name in storage.listdir(HOME)}
     left = storage.crash(Survival.NOTHING)
     assert {name: left.read_file(HOME / name) for name in left.listdir(HOME)} == before
+
+
+def intact(storage: MemoryStorage, name: str) -> None:
+    pass
+
+
+@pytest.mark.parametrize("kind", [INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT])
+@pytest.mark.parametrize("damage", [intact, *DAMAGES])
+def test_compacted_segments_have_indexes_that_are_vouched_for(
+    damage: Callable[[MemoryStorage, str], None], kind: str
+) -> None:
+    storage = CountingStorage()
+    config = replace(CONFIG, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
+    log = filled(storage, config=config)
+    before = len(log.segments)
+    for _ in range(2):  # the second time neighbours have become small enough to be joined
+        plan = plan_compaction(log, 0, 0)
+        assert plan is not None
+        for group in run_compaction(plan).groups:
+            assert log.install(group, 0)
+    assert len(log.segments) < before
+    expected, content, known = committed(log), read_all(log), producers(log)
+    assert aborted(log)
+    assert log.close()
+    for name in names(storage, kind):
+        damage(storage, name)
+    storage.reads = 0
+    again = open_log(storage, clean=True, recovery_point=log.log_end_offset, config=config)
+    if damage is intact:
+        assert storage.reads <= 4 * len(log.segments), "the segments were walked"
+    # An aborted transaction of which compaction has left nothing need not be known any more.
+    assert (committed(again), read_all(again), producers(again)) == (expected, content, known)
