@@ -132,7 +132,7 @@ def test_a_compaction_that_fails_costs_nothing_but_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: int
 ) -> None:
     disk = FaultyStorage()
-    disk.break_(call, "/a-struck-0/00000000000000000000.log.cleaned", error)
+    disk.break_(call, "/a-struck-0/00000000000000000000.log.", error)
     topics = ("a-struck", "spared")
     values = [b"%d" % number for number in range(5)]
     with running(tmp_path, disk, monkeypatch, log_cleaner_backoff_ms="10") as broker:

@@ -21,6 +21,7 @@ segments do not count: a crash leaves the old or the new, never both.
 from __future__ import annotations
 
 from hashlib import blake2b
+from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.log.index import AbortedIndex
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 MAX_KEYS: Final = 700_000  # about 128 MiB of dict, the size of Kafka's dedupe buffer
 _DIGEST_SIZE: Final = 16
 _NOTHING: Final = memoryview(b"")
+_runs = count(1)
 
 
 class CompactionPlan(NamedTuple):
@@ -54,6 +56,7 @@ class CompactionPlan(NamedTuple):
     aborted: list[AbortedTransaction]
     producer_ends: dict[int, int]  # last data offset of each live producer
     now_ms: int
+    suffix: str  # of its files, unlike that of any other run
 
 
 class CompactedGroup(NamedTuple):
@@ -125,6 +128,7 @@ def plan_compaction(
         aborted_transactions(log.segments, segments[0].base_offset, segments[-1].next_offset),
         {producer.producer_id: producer.last_offset for producer in log.producers()},
         now_ms,
+        f".{next(_runs)}{CLEANED}",
     )
 
 
@@ -220,7 +224,7 @@ class _Cleaner:
             first.base_offset,
             self._plan.config,
             first.created_ms,
-            suffix=CLEANED,
+            suffix=self._plan.suffix,
         )
         first.storage.truncate(new.file.fd, 0)
         return new

@@ -565,7 +565,8 @@ class PartitionLog:
             if self._segments[first:last] != compacted.old:
                 new.unlink()
                 return False
-            new.move((LOG,), SWAP)
+            swap = self.files / segment_name(new.base_offset, LOG + SWAP)
+            self.storage.rename(new.path(LOG), swap)  # if it is not there the old segments stay
             for segment in compacted.old:
                 self._bin.discard(segment, now_ms, self.config.file_delete_delay_ms)
                 if segment.base_offset != new.base_offset:

@@ -11,7 +11,7 @@ import pytest
 
 from ottla.log.compaction import plan_compaction, run_compaction
 from ottla.log.config import LogConfig
-from ottla.log.errors import LogClosed
+from ottla.log.errors import LogClosed, StorageFailure
 from ottla.log.life import Life
 from ottla.log.partition import PartitionLog
 from ottla.log.reading import read_segments
@@ -23,6 +23,8 @@ from tests.support.log_faults import Fault, MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ottla.log.compaction import CompactionResult
 
 HOME = Path("/data/t-0")
 COMPACTED = LogConfig(segment_bytes=300, cleanup_policy=frozenset({"compact"}))
@@ -288,3 +290,41 @@ def test_a_compaction_of_a_deleted_log_touches_nothing_of_its_successor(tmp_path
     assert new.close()
     again = PartitionLog.open(home, COMPACTED, now_ms=0, clean=True, recovery_point=20)
     assert read_all(again) == expected
+
+
+def compacted(log: PartitionLog) -> CompactionResult:
+    plan = plan_compaction(log, 0, 0)
+    assert plan is not None
+    return run_compaction(plan)
+
+
+def test_a_dropped_compaction_takes_nothing_from_the_one_after_it(tmp_path: Path) -> None:
+    """The log was closed and opened again in its place, and both have compacted it."""
+    old = open_log(tmp_path, COMPACTED)
+    expected = fill(old, *(b"%d" % number * 40 for number in range(20)))[-300:]
+    with old.lease():
+        dropped = compacted(old)
+        old.close()
+        new = PartitionLog.open(
+            tmp_path, COMPACTED, now_ms=0, clean=True, recovery_point=20, high_watermark=20
+        )
+        installed = compacted(new)
+        dropped.discard()
+    for group in installed.groups:
+        assert new.install(group, 0)
+    assert read_all(new).endswith(expected)
+    assert new.close()
+    again = PartitionLog.open(tmp_path, COMPACTED, now_ms=0, clean=True, recovery_point=20)
+    assert read_all(again).endswith(expected)
+
+
+def test_a_compacted_segment_that_is_gone_is_not_installed() -> None:
+    storage = MemoryStorage()
+    log = open_log(config=COMPACTED, storage=storage)
+    fill(log, *(b"%d" % number * 40 for number in range(20)))
+    result = compacted(log)
+    result.discard()
+    before = storage.listdir(HOME)
+    with pytest.raises(StorageFailure):
+        log.install(result.groups[0], 0)
+    assert storage.listdir(HOME) == before
