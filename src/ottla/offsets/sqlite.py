@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ottla.offsets.sql import Row, Statement
     from ottla.offsets.types import Expected, OffsetKey
 
+_HAS_AUTOCOMMIT: Final = hasattr(sqlite3.Connection, "autocommit")
 BUSY_SECONDS: Final = 10.0
 """How long the store's own connection waits for another writer."""
 
@@ -111,7 +112,7 @@ class SqliteTransaction(SqliteBoundOffsets):
             self._roll_back()
             return
         try:
-            if _begins_by_itself(self._connection):
+            if _HAS_AUTOCOMMIT and _begins_by_itself(self._connection):
                 self._connection.commit()
             else:
                 self._connection.execute("COMMIT")
@@ -314,7 +315,7 @@ def _explain(error: sqlite3.OperationalError) -> None:
 
 def _begins_by_itself(connection: sqlite3.Connection | AsyncSqliteConnection) -> bool:
     """Whether it was made with `autocommit=False`; before Python 3.12 there was no such thing."""
-    return getattr(connection, "autocommit", None) is False
+    return _HAS_AUTOCOMMIT and getattr(connection, "autocommit", None) is False
 
 
 def _may_begin(connection: sqlite3.Connection | AsyncSqliteConnection) -> bool:
