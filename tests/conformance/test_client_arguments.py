@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ottla
-from ottla import Admin, Producer, Reader, ShareConsumer, sync
+from ottla import Admin, Consumer, Producer, Reader, ShareConsumer, sync
 from ottla.client.transactions.transaction import Transaction
 from ottla.errors import BadArgument, KafkaError, OttlaError
 from tests.support.junk import NEEDS, Spot, spots, values
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 WATCH = 20.0
 API_TIMEOUT = 5.0
 # A close ends the client, or does not; either way there is nothing to go on with.
-CLOSES = ("Producer.close", "ShareConsumer.close")
+CLOSES = ("Consumer.close", "Producer.close", "ShareConsumer.close")
 FIELDS = {
     "Admin": "admin",
+    "Consumer": "consumer",
     "Producer": "producer",
     "Reader": "reader",
     "ShareConsumer": "share_consumer",
@@ -36,7 +37,7 @@ FIELDS = {
 }
 SPOTS = [
     spot
-    for spot in spots(Admin, Producer, Reader, ShareConsumer, Transaction)
+    for spot in spots(Admin, Consumer, Producer, Reader, ShareConsumer, Transaction)
     if spot.call not in CLOSES
 ]
 
@@ -50,6 +51,7 @@ class Clients:
         self.producer = Producer(bootstrap, max_block_ms=API_TIMEOUT * 1000)
         self.guarded = Producer(bootstrap, transactional_id="t", max_block_ms=API_TIMEOUT * 1000)
         self.reader = Reader(bootstrap, "good", **short)
+        self.consumer = Consumer(bootstrap, group="readers", topics=["good"], **short)
         self.share_consumer = ShareConsumer(
             bootstrap, group="share", topics=["good"], ack_mode="explicit", **short
         )
@@ -59,7 +61,14 @@ class Clients:
         with suppress(KafkaError):  # another test has made it
             await self.admin.create_topic("good", 1)
         await self.producer.send("good", b"first")
-        for one in (self.admin, self.producer, self.guarded, self.reader, self.share_consumer):
+        for one in (
+            self.admin,
+            self.producer,
+            self.guarded,
+            self.reader,
+            self.consumer,
+            self.share_consumer,
+        ):
             await self._stack.enter_async_context(one)
 
     async def close(self) -> None:
@@ -75,7 +84,7 @@ class Clients:
                 return
             made = getattr(getattr(self, FIELDS[owner]), name)(**arguments)
             given = await made if inspect.isawaitable(made) else made
-            if name in ("poll", "take"):
+            if owner == "ShareConsumer" and name in ("poll", "take"):
                 for record in given:
                     self.share_consumer.acknowledge(record)
             elif name == "poll_arrow":
@@ -98,6 +107,14 @@ class Clients:
     async def _good_reader(self) -> None:
         await self.reader.seek("earliest")
         assert await self.reader.read_many(1)
+
+    async def _good_consumer(self) -> None:
+        self.consumer.subscribe(["good"])
+        self.consumer.resume()
+        await self.producer.send("good", b"more")
+        while not await self.consumer.poll(0.2):
+            await self.producer.send("good", b"more")
+        await self.consumer.commit()
 
     async def _good_share_consumer(self) -> None:
         self.share_consumer.subscribe(["good"])

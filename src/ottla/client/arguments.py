@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import BadArgument, WrongType
+from ottla.wire.columns import UnknownColumn, check_columns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -230,6 +231,16 @@ def settings(name: str, given: object, *, nullable: bool) -> dict[str, str | Non
         else:
             checked[key] = value and text(f"{name}[{key!r}]", value, "a string or a number")
     return checked
+
+
+def columns(name: str, given: object) -> tuple[str, ...]:
+    """Names of the columns of records."""
+    names = tuple(texts(name, given))
+    try:
+        check_columns(names)
+    except UnknownColumn as error:
+        raise BadArgument(f"{name}: {error}") from None
+    return names
 
 
 def versions(name: str, given: object) -> dict[int, int]:

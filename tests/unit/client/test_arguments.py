@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 NEEDS: dict[Any, dict[str, Any]] = {
     ottla.Admin: {},
+    ottla.Consumer: {"group": "g"},
     ottla.Producer: {},
     ottla.Reader: {"topic": "t"},
     ottla.ShareConsumer: {"group": "g"},
     ottla.ShareWorker: {"fn": print, "group": "g", "topics": ["t"]},
     sync.Admin: {},
+    sync.Consumer: {"group": "g"},
     sync.Producer: {},
     sync.Reader: {"topic": "t"},
     sync.ShareConsumer: {"group": "g"},

@@ -161,6 +161,31 @@ def test_modern_leaves_and_comes_back() -> None:
     assert (request.member_epoch, request.subscribed_topic_names) == (0, ["u"])
 
 
+def test_modern_that_comes_back_before_its_caller_has_heard_has_lost_its_partitions() -> None:
+    member = modern(0, 1)
+    member.subscribe(())
+    leaving = sent(member)
+    member.subscribe(["t"])
+    member.answered(leaving, ConsumerGroupHeartbeatResponse(), 0.0, 0.5)  # type: ignore[arg-type]
+    assert member.wish() == Lost()
+    assert member.next(0.0) is None
+    member.settled(frozenset())
+    joining = sent(member)
+    assert isinstance(joining, ConsumerGroupHeartbeatRequest)
+    assert (joining.member_epoch, joining.topic_partitions) == (0, [])
+
+
+def test_modern_tells_what_was_subscribed_to_while_a_heartbeat_was_under_way() -> None:
+    member = ModernMember("g", ["x"])
+    joining = sent(member)
+    member.subscribe(["t"])
+    answer = ConsumerGroupHeartbeatResponse(member_epoch=1, heartbeat_interval_ms=5000)
+    member.answered(joining, answer, 0.0, 0.5)  # type: ignore[arg-type]
+    told = sent(member)
+    assert isinstance(told, ConsumerGroupHeartbeatRequest)
+    assert told.subscribed_topic_names == ["t"]
+
+
 def test_modern_static_member_leaves_for_a_while_only() -> None:
     member = ModernMember("g", ["t"], member_id="m", instance_id="i")
     beat(member, 1, 0)

@@ -48,7 +48,7 @@ from ottla.client.reader.rows import RecordRows, records_of
 from ottla.client.reader.types import EARLIEST, LATEST, Isolation, Place, place_of
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.transactions.types import ConsumerGroupMetadata, OffsetAndMetadata
-from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS, check_columns
+from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -145,9 +145,8 @@ class Consumer:
             arguments.optional_function(name, listener)
         self.group: str = arguments.text("group", group)
         self.columns: tuple[str, ...] = (
-            COLUMNS_WITHOUT_HEADERS if columns is None else tuple(columns)
+            COLUMNS_WITHOUT_HEADERS if columns is None else arguments.columns("columns", columns)
         )
-        check_columns(self.columns)
         self._reset: OffsetReset = auto_offset_reset
         self._auto_commit = auto_commit
         self._commit_interval = auto_commit_interval
@@ -614,6 +613,7 @@ def _member_of(
     arguments.optional_text("pattern", pattern, "a regular expression")
     arguments.optional_text("instance_id", instance_id)
     arguments.optional_text("rack", rack)
+    arguments.optional_text("assignor", assignor)
     timeout_ms = int(rebalance_timeout * 1000)
     if protocol == "consumer":
         if pattern is not None and names:

@@ -103,7 +103,8 @@ class ModernMember(Member):
     def _heartbeat(self) -> ConsumerGroupHeartbeatRequest:
         if self.phase is Phase.LEAVING:
             return self._leave_request()
-        whole = self.phase is Phase.JOINING or self._tell_all
+        joins = self.phase is Phase.JOINING
+        whole = joins or self._tell_all
         owned = whole or self._tell_owned
         return ConsumerGroupHeartbeatRequest(
             self.group,
@@ -115,7 +116,7 @@ class ModernMember(Member):
             list(self.topics) if whole and not self.pattern else None,
             self.pattern if whole else None,
             self._assignor if whole else None,
-            self._owned_by_id() if owned else None,
+            ([] if joins else self._owned_by_id()) if owned else None,
         )
 
     def _owned_by_id(self) -> list[RequestTopicPartitions]:
@@ -149,7 +150,9 @@ class ModernMember(Member):
         self.phase = Phase.STEADY
         self.member_id = answer.member_id or self.member_id
         self.epoch = answer.member_epoch
-        self._tell_all = self._tell_owned = False
+        # What was subscribed to while the answer was on its way is still to be told.
+        self._tell_all = self._tell_all and not self._is_told_by(request)
+        self._tell_owned = False
         if answer.assignment is not None:
             self._assigned = frozenset(
                 (topic.topic_id, number)
@@ -160,7 +163,14 @@ class ModernMember(Member):
         if not self._assigned and self._eager_beats < EAGER_BEATS:
             self._eager_beats += 1
             interval = min(interval, RETRY.delay(self._eager_beats, random))
-        self.due = now + interval
+        self.due = NOW if self._tell_all else now + interval
+
+    def _is_told_by(self, request: ConsumerGroupHeartbeatRequest) -> bool:
+        """Whether the heartbeat named what is subscribed to now."""
+        if self.pattern is not None:
+            return request.subscribed_topic_regex == self.pattern
+        names = request.subscribed_topic_names
+        return names is not None and tuple(names) == self.topics
 
     def refused(self, error: KafkaError, now: float, random: float) -> bool:
         if self.phase is Phase.LEAVING:
@@ -198,7 +208,12 @@ class ModernMember(Member):
         self._assigned = None
         self.due = math.inf
         if self.topics or self.pattern:
-            self.phase, self.due = Phase.JOINING, NOW
+            self._join()
+
+    def _join(self) -> None:
+        self.phase, self.epoch, self.due = Phase.JOINING, JOINING_EPOCH, NOW
+        # What it had as another member is not its own any more.
+        self.is_lost = bool(self.owned)
 
     # -- the caller's side ------------------------------------------------------------------------
 
@@ -233,7 +248,7 @@ class ModernMember(Member):
                 self._be_out()
         else:
             if self.phase is Phase.OUT:
-                self.phase, self.epoch = Phase.JOINING, JOINING_EPOCH
+                self._join()
             self.due = NOW
 
     @property

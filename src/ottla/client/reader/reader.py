@@ -35,7 +35,7 @@ from ottla.client.reader.pump import Pump
 from ottla.client.reader.rows import RecordRows, records_of
 from ottla.client.reader.types import Isolation, OnDataLoss, Place, place_of
 from ottla.client.security import PLAINTEXT, Security
-from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS, UnknownColumn, check_columns
+from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
@@ -108,7 +108,7 @@ class Reader:
         self.topic: str = arguments.text("topic", topic, "the name of one topic")
         # As Spark's Kafka source: headers only if asked for.
         self.columns: tuple[str, ...] = (
-            COLUMNS_WITHOUT_HEADERS if columns is None else _columns(columns)
+            COLUMNS_WITHOUT_HEADERS if columns is None else arguments.columns("columns", columns)
         )
         self._may_add_columns = columns is None
         wanted = _partitions(partitions, start, stop)
@@ -385,12 +385,3 @@ def _partitions(
     if not wanted:
         raise BadArgument("partitions: expected at least one, got none; leave it out to read all")
     return wanted
-
-
-def _columns(given: object) -> tuple[str, ...]:
-    names = tuple(arguments.texts("columns", given))
-    try:
-        check_columns(names)
-    except UnknownColumn as error:
-        raise BadArgument(f"columns: {error}") from None
-    return names
