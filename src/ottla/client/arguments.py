@@ -229,7 +229,9 @@ def settings(name: str, given: object, *, nullable: bool) -> dict[str, str | Non
         elif isinstance(value, int | float):
             checked[key] = str(value)
         else:
-            checked[key] = value and text(f"{name}[{key!r}]", value, "a string or a number")
+            # An empty string is a value; whatever else is empty is not.
+            is_empty = isinstance(value, str) and not value
+            checked[key] = "" if is_empty else text(f"{name}[{key!r}]", value, "a string or number")
     return checked
 
 

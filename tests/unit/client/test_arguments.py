@@ -94,3 +94,8 @@ def test_settings_are_strings_on_the_wire() -> None:
         "remote.storage.enable": "true",
         "cleanup.policy": "compact",
     }
+    assert arguments.settings("configs", {"x": ""}, nullable=False) == {"x": ""}
+    empty: list[object] = [b"", [], None, {}]
+    for wrong in empty:
+        with pytest.raises(WrongType, match=r"configs\['x'\]: expected a string or number"):
+            arguments.settings("configs", {"x": wrong}, nullable=False)
