@@ -7,8 +7,7 @@ the topics' names. A topic deleted and created again under its name is in both `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.metadata.image import MetadataImage, ResourceType, Topic
 
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@dataclass(frozen=True, slots=True)
-class ImageDelta:
+class ImageDelta(NamedTuple):
     """`changed` pairs are the same topic before and after: partitions, leaders or epochs moved."""
 
     created: tuple[Topic, ...]

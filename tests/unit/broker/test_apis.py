@@ -32,7 +32,8 @@ def test_a_broker_starts_without_what_it_does_not_need() -> None:
     code = (
         "import sys, ottla.broker.running.run, ottla.broker.running.node;"
         "heavy = {'kio', 'numpy', 'numba', 'pyarrow', 'prometheus_client', 're2', 'rich', 'typer',"
-        " 'cramjam', 'crc32c', 'email', 'ottla.coordination', 'ottla.log.partition'};"
+        " 'cramjam', 'crc32c', 'email', 'tempfile', 'tomllib', 'ottla.coordination',"
+        " 'ottla.log.partition'};"
         "found = heavy & set(sys.modules);"
         "sys.exit(str(found) if found else 0)"
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +51,8 @@ def run_broker(
     with asyncio.Runner(loop_factory=new_event_loop) as runner, ExitStack() as stack:
         path = data_dir
         if path is None:
+            import tempfile
+
             path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-")))
         start = Node.start(config, path, ephemeral=data_dir is None)
         runner.run(_serve(start, on_ready, metrics_port))

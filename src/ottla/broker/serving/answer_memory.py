@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
@@ -36,11 +35,14 @@ class Holder(Protocol):
     def abort(self) -> None: ...
 
 
-@dataclass(slots=True)
 class _Wait:
-    size: int
-    since: float
-    """When it last took something."""
+    """What one connection has not taken yet, and when it last took something."""
+
+    __slots__ = ("since", "size")
+
+    def __init__(self, since: float) -> None:
+        self.size = 0
+        self.since = since
 
 
 class AnswerMemory:
@@ -63,7 +65,7 @@ class AnswerMemory:
         """The socket of `holder` did not take all: what is left counts."""
         wait = self._waits.get(holder)
         if wait is None:
-            wait = self._waits[holder] = _Wait(0, self._now())
+            wait = self._waits[holder] = _Wait(self._now())
         self._resize(wait, holder.unsent_bytes)
         if self.held > self._limit:
             self.make_room()

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import re
-import tomllib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -174,6 +173,8 @@ def _read_file(file: Path) -> dict[str, str]:
 
 
 def _read_toml(text: str, where: str) -> dict[str, str]:
+    import tomllib
+
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -203,9 +204,9 @@ def _toml_text(value: object, key: str, where: str) -> str:
             raise InvalidConfig("text, a number, true or false", value, f"{where}, {key}")
 
 
-_ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_ESCAPE: Final = r"(?s)\\(u[0-9A-Fa-f]{4}|.)"
 _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_KEY_AND_VALUE: Final = re.compile(r"((?:\\.|[^\\=:\s])*)(?:\s*[=:]\s*|\s+|$)(.*)", re.DOTALL)
+_KEY_AND_VALUE: Final = r"(?s)((?:\\.|[^\\=:\s])*)(?:\s*[=:]\s*|\s+|$)(.*)"
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -229,7 +230,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _add_property(values: dict[str, str], line: str) -> None:
-    found = _KEY_AND_VALUE.fullmatch(line)
+    found = re.fullmatch(_KEY_AND_VALUE, line)
     assert found is not None  # key and value may both be empty: every line matches
     values[_unescaped(found[1])] = _unescaped(found[2])
 
@@ -239,4 +240,4 @@ def _unescaped(text: str) -> str:
         code = found[1]
         return chr(int(code[1:], 16)) if len(code) > 1 else _CONTROLS.get(code, code)
 
-    return _ESCAPE.sub(plain, text)
+    return re.sub(_ESCAPE, plain, text)

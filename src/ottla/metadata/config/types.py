@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
@@ -45,8 +44,7 @@ class Rule(Protocol):
     def accepts(self, value: ConfigValue) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class Between(NamedTuple):
     low: float
     high: float
 
@@ -57,8 +55,7 @@ class Between:
         return f"{self.low} to {self.high}"
 
 
-@dataclass(frozen=True, slots=True)
-class AtLeast:
+class AtLeast(NamedTuple):
     low: int
 
     def accepts(self, value: ConfigValue) -> bool:
@@ -68,8 +65,7 @@ class AtLeast:
         return f"{self.low} or above"
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(NamedTuple):
     choices: tuple[str, ...]
 
     def accepts(self, value: ConfigValue) -> bool:
@@ -79,8 +75,7 @@ class OneOf:
         return "one of " + ", ".join(self.choices)
 
 
-@dataclass(frozen=True, slots=True)
-class EachOf:
+class EachOf(NamedTuple):
     """A list of at least one and at most `most` of the choices, none twice."""
 
     choices: tuple[str, ...]
@@ -98,8 +93,7 @@ class EachOf:
         return f"1 to {self.most} different of " + ", ".join(self.choices)
 
 
-@dataclass(frozen=True, slots=True)
-class Matching:
+class Matching(NamedTuple):
     """Text, or every item of a list of at least `least`, in a form that `example` shows."""
 
     pattern: str
@@ -123,8 +117,7 @@ class BrokerSynonym(NamedTuple):
     factor: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigDef:
+class ConfigDef(NamedTuple):
     """One key. `bounds` names two broker keys between whose values this one must lie."""
 
     name: str
