@@ -45,7 +45,7 @@ Bootstrap: TypeAlias = Annotated[
     ),
 ]
 Timeout: TypeAlias = Annotated[
-    float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="When to give up.")
+    float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Give up after this time.")
 ]
 Source: TypeAlias = Annotated[
     str, typer.Argument(metavar="TOPIC|URL", help="A topic, or kafka://HOST:PORT,.../TOPIC.")

@@ -1,4 +1,4 @@
-"""`ottla pipeline ...`: check a pipeline, draw it, see where it is, have a flow start anew."""
+"""`ottla pipeline ...`: check a pipeline, draw it, show its progress, reset a flow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.spark.pipelines.load import Pipeline
 
 app = typer.Typer(
-    help="Check a pipeline, draw it, see where it is, have a flow start anew.",
+    help="Check a pipeline, draw it, show its progress, reset a flow.",
     no_args_is_help=True,
 )
 app.add_typer(pipeline_checkpoint.app, name="checkpoint")
@@ -148,7 +148,7 @@ def reset(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Have a flow start anew from another place. Stop it first.
+    """Reset a flow to start from another place. Stop it first.
 
     Its checkpoint, and its table if it writes one, are set aside and not deleted.
 

@@ -56,7 +56,7 @@ def share_consume(
         ),
     ] = "accept",
     max_records: Annotated[
-        int | None, typer.Option("--max-records", metavar="N", min=1, help="Stop after so many.")
+        int | None, typer.Option("--max-records", metavar="N", min=1, help="Stop after N records.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more, until Ctrl-C.")] = False,
     key: Key = False,
@@ -70,7 +70,7 @@ def share_consume(
             "--timeout",
             min=0.1,
             metavar="SECONDS",
-            help="When to give up on a broker; without --follow, on the next record, too.",
+            help="Give up on a broker after this time; without --follow also on the next record.",
         ),
     ] = DEFAULT_TIMEOUT,
 ) -> None:

@@ -42,7 +42,7 @@ Expected: TypeAlias = int | Unset | None
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetKey:
-    """Whose position in what. `consumer` is the name of the group, never of one of its workers."""
+    """A position belongs to a group (`consumer`, not one of its workers) in a shard of a stream."""
 
     consumer: str
     stream: str

@@ -102,7 +102,7 @@ def host_id() -> str:
     if given:
         return given
     if Path("/.dockerenv").exists():
-        _log.warning("inside a container without HOST_ID: set it, or the identity may not last")
+        _log.warning("Set HOST_ID in containers, or a resumable consumer may lose its place")
         container = os.environ.get("HOSTNAME")
         if container:
             return container

@@ -94,7 +94,7 @@ class SsWriter:
         try:
             header = decode_header(os.pread(self._fd, HEADER_SIZE, 0))
         except TruncatedFile:
-            _log.warning("%s: its maker died inside the header; it begins anew", self.path)
+            _log.warning("%s ends inside its header: it is written again from the start", self.path)
             return self._begin()
         self._interval = header.interval
         if size > self._options.file_size_limit:
