@@ -73,7 +73,7 @@ PYTHON = {
     "python-errors": (
         "Errors",
         "ottla.errors",
-        "All that the clients raise; `ClientError` is above all of it.",
+        "All that Ottla raises; `OttlaError` is above all of it.",
     ),
 }
 

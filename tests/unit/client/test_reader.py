@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ottla.client.errors import BadArgument, BrokerUnreachable, ClientError, KafkaError
+from ottla.client.errors import (
+    BadArgument,
+    BrokerUnreachable,
+    ClientError,
+    ClientFault,
+    KafkaError,
+)
 from ottla.client.reader import decode as reader_decode
 from ottla.client.reader.decode import decode
 from ottla.client.reader.reader import Reader
@@ -109,6 +115,21 @@ async def test_a_leader_that_moves_is_followed(brokers: dict[int, ScriptedBroker
         assert await values(reader) == EVERYTHING
     assert len(brokers[1].asked(FetchRequest)) == 3
     assert len(brokers[2].asked(FetchRequest)) == 3
+
+
+@pytest.mark.parametrize("where", ["_fetch", "_decoder"])
+async def test_an_unforeseen_error_is_told_once(
+    brokers: dict[int, ScriptedBroker], where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Reader(brokers[1].bootstrap, "t", stop="latest") as reader:
+        first = await anext(reader)
+        pump = reader._pump
+        with monkeypatch.context() as broken:
+            broken.setattr(pump, where, lambda *_, **__: 1 / 0)
+            await reader.seek(BATCH)
+            with pytest.raises(ClientFault, match="unexpected ZeroDivisionError"):
+                await anext(reader)
+        assert [*first.column("value").to_pylist(), *await values(reader)] == EVERYTHING
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from ottla.client.errors import (
     UnsupportedApi,
 )
 from ottla.client.share.consumer import ShareConsumer
+from ottla.client.share.member import Member
+from ottla.client.share.membership import Membership
 from ottla.client.share.types import Kind, RecordNotHeld, UndecodableRecords
 from ottla.wire.builder import build_batch
 from ottla.wire.error_codes import ErrorCode
@@ -428,6 +430,25 @@ async def test_a_broker_that_cannot_renew_leaves_the_record_held(broker: Scripte
             await consumer.commit()
         consumer.acknowledge(record, "accept")
         assert set((await consumer.commit()).values()) == {None}
+
+
+@pytest.mark.parametrize("loop", ["heartbeat", "_route"])
+async def test_the_background_survives_an_unforeseen_error(
+    broker: ScriptedBroker, loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.script(ShareFetchRequest, delivered((0, 0), records=batch(0)), delivered())
+    calls: list[str] = []
+
+    def fail_once(self: Any) -> Any:
+        calls.append(loop)
+        return real(self) if len(calls) > 1 else 1 / 0
+
+    owner: Any = Membership if loop == "heartbeat" else Member
+    real = getattr(owner, loop)
+    monkeypatch.setattr(owner, loop, fail_once)
+    async with consumer_of(broker) as consumer:
+        assert len(await first_records(consumer)) == 1
+    assert len(calls) > 1
 
 
 async def test_only_what_was_given_can_be_decided_about(broker: ScriptedBroker) -> None:

@@ -1,18 +1,20 @@
 """The I/O behind a reader: sends what the planner plans, decodes what comes, fills the buffer.
 
 One task runs from the reader's start to its end and owns all others. The caller only ever waits for
-`changed`, so that cancelling the caller stops nothing and loses nothing.
+`changed`, so that cancelling the caller stops nothing and loses nothing. An error that nobody
+foresaw is told to the caller once, as a `ClientFault`; the reader can go on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Generic
 
 from ottla.client.cluster.cluster import NEWEST
-from ottla.client.errors import ClientError, ConnectionLost, kafka_error
+from ottla.client.errors import ClientError, ClientFault, ConnectionLost, kafka_error
 from ottla.client.reader.fetching import Fetch, Fetched, K
 from ottla.client.reader.rows import Chunk, decoder
 from ottla.client.reader.types import CorruptRecords
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 # Below this a hop to another thread and back takes longer than the work it spares the loop.
 OFF_LOOP_BYTES: Final = 64 * 1024
 
+logger = logging.getLogger(__name__)
+
 
 class Pump(Generic[K]):
     """Fills `buffer` as `planner` says; `spoiled` says why the oldest chunk cannot be decoded."""
@@ -58,7 +62,7 @@ class Pump(Generic[K]):
         columns: Sequence[str],
     ) -> None:
         self.columns = columns
-        self.spoiled: CorruptRecords | None = None
+        self.spoiled: ClientError | None = None
         self._client = client
         self._planner = planner
         self._buffer = buffer
@@ -129,6 +133,9 @@ class Pump(Generic[K]):
                     raise kafka_error(code, f"find topic {topic!r}")
         except ClientError as error:
             planner.refresh_failed(error, self._now())
+        except Exception as error:
+            logger.exception("the reader goes on after an error")
+            planner.refresh_failed(ClientFault.of("look for topics", error), self._now())
         else:
             before = {key: track.version for key, track in planner.tracks.items()}
             planner.refreshed(view.topics, self._now())
@@ -149,6 +156,9 @@ class Pump(Generic[K]):
                 await self._look_up(question)
         except ClientError as error:
             self._planner.failed(question, error, self._now())
+        except Exception as error:
+            logger.exception("the reader goes on after an error")
+            self._planner.failed(question, ClientFault.of("fetch records", error), self._now())
         self.news()
 
     async def _look_up(self, question: Lookup[K]) -> None:
@@ -193,9 +203,9 @@ class Pump(Generic[K]):
         return {self._planner.name(key): one for key, one in asked.items()}
 
     async def _decode(self, chunk: Chunk) -> None:
-        if self._decoder is None:
-            self._decoder = await decoder()
         try:
+            if self._decoder is None:
+                self._decoder = await decoder()
             if len(chunk.records) < OFF_LOOP_BYTES:
                 batches = self._decoder(chunk, self.columns, verify_crc=self._verify_crc)
             else:
@@ -204,6 +214,9 @@ class Pump(Generic[K]):
                 )
         except CorruptRecords as error:
             self.spoiled = error
+        except Exception as error:
+            logger.exception("the reader goes on after an error")
+            self.spoiled = ClientFault.of("decode records", error)
         else:
             self._buffer.replace(chunk, batches)
         self.news()

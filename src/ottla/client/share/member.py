@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -22,10 +23,12 @@ from ottla.client.share.membership import Membership, Phase
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from ottla.client.cluster.cluster import Client
     from ottla.client.share.delivery import Key
+
+logger = logging.getLogger(__name__)
 
 
 class Member:
@@ -53,8 +56,8 @@ class Member:
     async def join(self) -> None:
         """Return as a member, if there are topics; whatever keeps this one from that is raised."""
         self._tasks = [
-            asyncio.create_task(self._beat(), name="ottla share heartbeats"),
-            asyncio.create_task(self._find_leaders(), name="ottla share routes"),
+            asyncio.create_task(self._survive(self._beat), name="ottla share heartbeats"),
+            asyncio.create_task(self._survive(self._find_leaders), name="ottla share routes"),
         ]
         while self.membership.phase is Phase.JOINING:
             self._changed.clear()
@@ -86,10 +89,6 @@ class Member:
 
     def check(self) -> None:
         """Raise what the caller has to know."""
-        for task in self._tasks:
-            if task.done():
-                # They end early by a fault of ours alone, which nobody should wait out.
-                task.result()
         if self.membership.failure is not None:
             raise afresh(self.membership.failure)
         complaint, self.membership.complaint = self.membership.complaint, None
@@ -103,6 +102,17 @@ class Member:
         """A leader is not where it was thought to be."""
         self._is_stale = True
         self._astray.set()
+
+    async def _survive(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Do the work again after an error that nobody foresaw."""
+        failures = 0
+        while True:
+            try:
+                return await work()
+            except Exception:
+                logger.exception("share group %s: goes on after an error", self.membership.group)
+            failures += 1
+            await asyncio.sleep(RETRY.delay(failures, random.random()))
 
     async def _beat(self) -> None:
         membership = self.membership

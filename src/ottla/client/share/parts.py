@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 CLOSING_SHARE: Final = 0.8
 LOOKS_PER_LOCK: Final = 8
 UNKNOWN_LOCK: Final = 1.0  # seconds; the shortest that Kafka allows
+
+logger = logging.getLogger(__name__)
 
 
 class Parts:
@@ -69,6 +72,12 @@ class Parts:
             raise RequestTimedOut(
                 f"{late} s; check that the cluster is up and serves share groups"
             ) from None
+        if offset_reset is None:
+            logger.info(
+                "share group %r: where it has not begun it starts as its share.auto.offset.reset "
+                'says, at the end by default; pass auto_offset_reset="earliest" to start before',
+                self._group,
+            )
         if renews:
             self._renewal = Renewal(self.leaders)
 
@@ -111,4 +120,7 @@ class Renewal:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep((self._leaders.lock_timeout or UNKNOWN_LOCK) / LOOKS_PER_LOCK)
-            self._leaders.renew()
+            try:
+                self._leaders.renew()
+            except Exception:
+                logger.exception("the renewal of locks goes on after an error")
