@@ -640,8 +640,10 @@ class PartitionLog:
         """Refuse every call and lease from now on; `close` is to follow, in any thread."""
         self._usable = False
         if self._leases.begin_close() and self._leases.others:
-            with suppress(OSError):  # then those inside meet it, too
+            try:
                 self.files.hold()
+            except OSError:
+                self.files.close()  # those inside must not look for it by its path any more
         self._tail.clear()
 
     def close(self, *, clean: bool = True) -> bool:

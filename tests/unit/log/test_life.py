@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -328,3 +329,36 @@ def test_a_compacted_segment_that_is_gone_is_not_installed() -> None:
     with pytest.raises(StorageFailure):
         log.install(result.groups[0], 0)
     assert storage.listdir(HOME) == before
+
+
+class NoMoreDirectories(OsStorage):
+    """Real files; once told so no directory can be opened."""
+
+    is_out = False
+
+    def open_directory(self, path: Path) -> int:
+        if self.is_out:
+            raise OSError(errno.EMFILE, "too many open files", str(path))
+        return super().open_directory(path)
+
+
+def test_without_a_descriptor_for_its_directory_a_deleted_log_touches_nothing(
+    tmp_path: Path,
+) -> None:
+    """Files are out when the topic is deleted under a compaction, and there again after it."""
+    home, storage = tmp_path / "t-0", NoMoreDirectories()
+    old = PartitionLog.open(home, COMPACTED, now_ms=0, storage=storage)
+    fill(old, *(b"%d" % number * 40 for number in range(20)))
+    plan = plan_compaction(old, 0, 0)
+    assert plan is not None
+    with old.lease():
+        storage.is_out = True
+        old.close(clean=False)
+        home.rename(tmp_path / "t-0.deleted")
+        storage.is_out = False
+        new = open_log(home, COMPACTED)
+        fill(new, b"y")
+        before = names_and_bytes(home)
+        with pytest.raises(OSError, match="directory is closed"):
+            run_compaction(plan)
+    assert names_and_bytes(home) == before

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from ottla.log.compaction import plan_compaction, run_compaction
 from ottla.log.config import LogConfig
@@ -23,6 +29,7 @@ from ottla.log.errors import LogClosed
 from ottla.log.life import Life
 from ottla.log.partition import PartitionLog
 from ottla.log.reading import read_segments
+from ottla.log.storage import Directory, OsStorage
 from ottla.log.tail import TailCache
 from tests.support.log_batches import batch_of, read_all
 
@@ -59,12 +66,23 @@ class Compacted(NamedTuple):
     result: CompactionResult
 
 
+class Unsynced(OsStorage):
+    """Real files and names; this is not about power cuts."""
+
+    def fdatasync(self, fd: int) -> None:
+        pass
+
+    def fsync_dir(self, path: Path | Directory) -> None:
+        pass
+
+
 class LifeModel(RuleBasedStateMachine):
     """Two places, each with at most one living log. Keys are unique: compaction drops nothing."""
 
     def __init__(self) -> None:
         super().__init__()
         self.root = Path(tempfile.mkdtemp())
+        self.storage = Unsynced()
         self.tail = TailCache(2000)
         self.logs: dict[int, PartitionLog] = {}
         self.content: dict[int, bytes] = {}
@@ -85,6 +103,19 @@ class LifeModel(RuleBasedStateMachine):
 
     def home(self, place: int) -> Path:
         return self.root / f"t-{place}"
+
+    @initialize()
+    def start(self) -> None:
+        for place in range(2):
+            self.create(place)
+            self.append(place, 6)
+
+    @rule(place=PLACES)
+    def replace(self, place: int) -> None:
+        """Delete it, and let another one come at once."""
+        self.delete(place)
+        self.create(place)
+        self.append(place, 6)
 
     @rule(place=PLACES)
     def create(self, place: int) -> None:
@@ -134,6 +165,7 @@ class LifeModel(RuleBasedStateMachine):
                 recovery_point=end,
                 high_watermark=end,
                 tail=self.tail,
+                storage=self.storage,
             )
 
     # Jobs
