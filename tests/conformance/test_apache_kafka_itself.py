@@ -21,9 +21,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from ottla.wire.batch import RecordBatch, iter_batches
-from ottla.wire.builder import build_batch
 from ottla.wire.compression import Codec
 from ottla.wire.records import ControlType, Record, iter_records, read_control_record
+from tests.support.build import build_batch
 from tests.support.java_client import JavaClient
 from tests.support.jvm import ApacheKafka, run_tool, why_no_jvm
 

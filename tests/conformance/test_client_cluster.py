@@ -16,7 +16,6 @@ from confluent_kafka import TopicPartition as Assignment
 
 from ottla.client.cluster.cluster import Client, Coordinator, together
 from ottla.client.cluster.view import TopicPartition
-from ottla.wire.builder import build_batch
 from ottla.wire.records import Record
 from ottla.wire.schema.list_offsets import (
     ListOffsetsPartition,
@@ -30,6 +29,7 @@ from ottla.wire.schema.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from tests.support.build import build_batch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

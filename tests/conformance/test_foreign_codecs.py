@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.wire.builder import build_batch, build_control_batch
+from ottla.wire.builder import build_control_batch
 from ottla.wire.compression import Codec
 from ottla.wire.records import ControlType, Record, iter_records, read_control_record
 from tests.support.batches import opened, record_lists
+from tests.support.build import build_batch
 from tests.support.foreign import LIBRARIES, Library, Producer, records_of
 
 EXAMPLES: Final = max(1_000, settings().max_examples)

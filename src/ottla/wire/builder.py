@@ -28,7 +28,6 @@ from ottla.wire.records import CONTROL_KEY, MARKER_VALUE, NO_TIMESTAMP, ControlT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ottla.wire.records import Record
 
 NO_PRODUCER_EPOCH: Final = -1
 NO_LEADER_EPOCH: Final = -1
@@ -131,34 +130,6 @@ class BatchBuilder:
         HEADER.pack_into(batch, 0, self._base_offset, length, self._leader_epoch, MAGIC, 0, *fields)
         _CRC.pack_into(batch, CRC_START - _CRC.size, crc32c(memoryview(batch)[CRC_START:]))
         return batch
-
-
-def build_batch(
-    records: Iterable[Record],
-    *,
-    codec: Codec = Codec.NONE,
-    level: int | None = None,
-    base_offset: int = 0,
-    partition_leader_epoch: int = NO_LEADER_EPOCH,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = NO_PRODUCER_EPOCH,
-    base_sequence: int = NO_SEQUENCE,
-    transactional: bool = False,
-) -> bytearray:
-    """`records` as one batch. Their offsets are kept: they rise from `base_offset` on."""
-    builder = BatchBuilder(
-        codec=codec,
-        level=level,
-        base_offset=base_offset,
-        partition_leader_epoch=partition_leader_epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        transactional=transactional,
-    )
-    for offset, timestamp, key, value, headers in records:
-        builder.append(value, timestamp=timestamp, key=key, headers=headers, offset=offset)
-    return builder.build()
 
 
 def build_control_batch(

@@ -133,11 +133,6 @@ def read_control_record(batch: RecordBatch) -> ControlRecord:
     return ControlRecord(record.offset, record.timestamp, kind, epoch)
 
 
-def control_type(batch: RecordBatch) -> ControlType:
-    """The kind of a control batch: whether a transaction ends in COMMIT or ABORT."""
-    return read_control_record(batch).type
-
-
 def _control_type(record: Record, where: str) -> ControlType:
     key = record.key or b""
     if len(key) < CONTROL_KEY.size:

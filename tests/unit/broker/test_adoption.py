@@ -15,8 +15,8 @@ from ottla.log.directory import KRAFT_LOG
 from ottla.metadata.changes.nodes import AllocateProducerIds
 from ottla.metadata.changes.topics import CreateTopic
 from ottla.testing.embedded import EmbeddedBroker
-from ottla.wire.builder import build_batch
 from ottla.wire.records import Record
+from tests.support.build import build_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

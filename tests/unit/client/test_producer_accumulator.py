@@ -30,9 +30,9 @@ from ottla.client.producer.accumulator import FORGOTTEN_AFTER, MAX_IN_FLIGHT, Ac
 from ottla.client.producer.batches import Batch, Delivered, Identity, Outcome, Settled
 from ottla.client.producer.types import Outgoing, record_bound
 from ottla.wire.batch import HEADER_SIZE, MAX_SEQUENCE, read_batch
-from ottla.wire.builder import build_batch
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.records import Record, iter_records
+from tests.support.build import build_batch
 
 PARTITIONS = [TopicPartition("t", index) for index in range(2)]
 NODES = (1, 2)

@@ -23,7 +23,7 @@ from ottla.client.reader.reader import Reader
 from ottla.client.reader.rows import Chunk
 from ottla.client.reader.types import CorruptRecords, DataLost, Timestamp
 from ottla.wire.arrow import batches_to_arrow
-from ottla.wire.builder import build_batch, build_control_batch
+from ottla.wire.builder import build_control_batch
 from ottla.wire.compression import Codec
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.messages import message
@@ -41,6 +41,7 @@ from ottla.wire.schema.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from tests.support.build import build_batch
 from tests.support.client_broker import Instead, ScriptedBroker, describe
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from ottla.client.reader.decode import decode, to_records
 from ottla.client.reader.rows import Chunk, RecordRows, decode_records, next_offset_of
 from ottla.client.reader.types import CorruptRecords
-from ottla.wire.builder import build_batch, build_control_batch
+from ottla.wire.builder import build_control_batch
 from ottla.wire.columns import COLUMNS
 from ottla.wire.compression import Codec
 from ottla.wire.records import ControlType, Record
+from tests.support.build import build_batch
 
 NOW = 1_700_000_000_000
 PRODUCERS = (7, 8)

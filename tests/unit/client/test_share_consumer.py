@@ -20,7 +20,6 @@ from ottla.client.share.consumer import ShareConsumer
 from ottla.client.share.member import Member
 from ottla.client.share.membership import Membership
 from ottla.client.share.types import Kind, RecordNotHeld, UndecodableRecords
-from ottla.wire.builder import build_batch
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.records import Record
 from ottla.wire.schema import share_acknowledge
@@ -53,6 +52,7 @@ from ottla.wire.schema.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
+from tests.support.build import build_batch
 from tests.support.client_broker import Instead, ScriptedBroker
 
 if TYPE_CHECKING:

@@ -16,10 +16,11 @@ from ottla.client.share.decode import Arrival, BulkLoader, load_bulk, read_recor
 from ottla.client.share.delivery import WAITING, Delivery
 from ottla.client.share.types import Kind, ShareRecord, UndecodableRecords
 from ottla.wire.batch import CRC_START, HEADER_SIZE
-from ottla.wire.builder import build_batch, build_control_batch
+from ottla.wire.builder import build_control_batch
 from ottla.wire.compression import Codec
 from ottla.wire.records import ControlType, Record
 from ottla.wire.schema.share_fetch import AcquiredRecords
+from tests.support.build import build_batch
 
 END = 60
 

@@ -34,10 +34,10 @@ from ottla.log.validate import (
     validate_produce,
 )
 from ottla.wire.batch import HEADER, RecordBatch
-from ottla.wire.builder import build_batch
 from ottla.wire.compression import Codec
 from ottla.wire.kernels.validate import validate_records
 from ottla.wire.records import ControlType, Record, iter_records
+from tests.support.build import build_batch
 from tests.support.foreign import LIBRARIES
 from tests.support.log_batches import batch_of, marker
 from tests.support.plain_records import Record as PlainRecord

@@ -17,7 +17,7 @@ from ottla.wire.batch import (
     iter_batches,
     read_batch,
 )
-from ottla.wire.builder import BatchBuilder, build_batch
+from ottla.wire.builder import BatchBuilder
 from ottla.wire.compression import Codec
 from ottla.wire.errors import (
     BatchError,
@@ -28,6 +28,7 @@ from ottla.wire.errors import (
 )
 from ottla.wire.records import Record, iter_records
 from tests.support.batches import opened, record_lists
+from tests.support.build import build_batch
 
 TWO = [
     Record(0, 1_000, b"k", b"first", (("h", b"1"),)),

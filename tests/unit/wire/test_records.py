@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.wire.batch import HEADER_SIZE, read_batch
-from ottla.wire.builder import BatchBuilder, build_batch, build_control_batch
+from ottla.wire.builder import BatchBuilder, build_control_batch
 from ottla.wire.compression import Codec, compress
 from ottla.wire.errors import (
     BatchError,
@@ -30,11 +30,11 @@ from ottla.wire.records import (
     Record,
     _read_plain,
     _RecordReader,
-    control_type,
     iter_records,
     read_control_record,
 )
 from tests.support.batches import opened, record_lists
+from tests.support.build import build_batch
 
 SAMPLE = [
     Record(0, 1_000, b"key", b"value", (("a", b"1"), ("a", None), ("", b""))),
@@ -275,7 +275,6 @@ def test_transaction_markers(kind: ControlType) -> None:
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 3, -1)
     assert (batch.record_count, batch.last_offset_delta) == (1, 0)
     assert batch.partition_leader_epoch == 2
-    assert control_type(batch) is kind
     assert read_control_record(batch) == ControlRecord(40, 1_000, kind, 12)
     (raw,) = iter_records(batch)
     assert raw.key == bytes([0, 0, 0, kind])
@@ -308,7 +307,7 @@ def test_broken_control_batches() -> None:
     ]
     for data, error in cases:
         with pytest.raises(error):
-            control_type(opened(data))
+            read_control_record(opened(data))
 
 
 def test_a_transaction_cannot_end_in_a_leader_change() -> None:
