@@ -22,6 +22,7 @@ from ottla.spark import cluster
 from ottla.spark.backend import Limit
 from ottla.spark.cluster import Cluster
 from ottla.spark.errors import BadOption
+from ottla.spark.log.mirror import Mirror
 from ottla.spark.log.record_sizes import RecordSizes
 from ottla.spark.readers import StreamReader
 from ottla.testing.embedded import EmbeddedBroker
@@ -357,6 +358,45 @@ def test_case_47_a_store_mirrors_the_query_and_seeds_another(
         backend(broker, **options, offsetStore="ftp://x").bounds()
     with pytest.raises(BadOption, match="needs the option offsetStore"):
         backend(broker, **options)
+
+
+def test_the_last_position_is_saved_before_the_last_call_returns(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark kills the process then: what a thread has not saved by then is not saved."""
+    topic = new_topic(broker)
+    fill(broker, topic, {0: 5})
+    started, go = threading.Event(), threading.Event()
+    told: list[object] = []
+
+    def tell(offsets: object) -> None:
+        started.set()
+        go.wait(30)
+        told.append(offsets)
+
+    monkeypatch.setitem(sys.modules, "their_hooks", SimpleNamespace(tell=tell))
+    waits: list[float] = []
+    flush = Mirror.flush
+
+    def counted(mirror: Mirror, within: float = 30.0) -> None:
+        waits.append(within)
+        flush(mirror, within)
+
+    monkeypatch.setattr(Mirror, "flush", counted)
+    options = {"onSettled": "their_hooks:tell", "longPollMs": "0"}
+    source = backend(broker, subscribe=topic, startingOffsets="earliest", **options)
+    source.freeze()
+    end = {topic: {"0": 5}}
+    source.settle(end)
+    assert started.wait(30)
+    threading.Timer(0.2, go.set).start()
+    assert source.advance(end, ALL) == end
+    assert told == [end]
+    # Once for a position: a query that is idle does not wait each time it looks for more.
+    source.settle(end)
+    assert source.advance(end, ALL) == end
+    assert len(waits) == 1
+    source.close()
 
 
 def test_a_driver_does_not_load_what_only_workers_need() -> None:

@@ -78,7 +78,7 @@ class LogBackend(Backend):
         self._topics_at = -float("inf")
         self._latest: Offsets = {}
         self._is_quiet = False
-        self._has_advanced = False
+        self._waited_for: Offset | None = None
         self._initial: Offset | None = None
         self._target: Offsets | None = None
         self._pace = Pace(options.min_offsets or 0, options.max_delay)
@@ -100,10 +100,12 @@ class LogBackend(Backend):
         end = self._advance(start, limit)
         # This may be the last call: when the query ends, Spark kills this process at once. With
         # Trigger.Once it always is, and all there is to save is what the run before has done.
-        if self._target is not None or end == start or not self._has_advanced:
+        # A position is waited for once: a store that is down must not slow an idle query.
+        may_be_last = self._target is not None or end == start or self._waited_for is None
+        if may_be_last and self._waited_for != start:
             for mirror in self._mirrors or ():
                 mirror.flush()
-        self._has_advanced = True
+            self._waited_for = start
         return end
 
     def _advance(self, start: Offset, limit: Limit) -> Offset:
