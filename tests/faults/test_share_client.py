@@ -98,7 +98,7 @@ class Run:
                 self.history.say(record.offset)
                 consumer.acknowledge(record)
         if chance.random() < 0.5:
-            await consumer.commit()
+            await consumer.commit(return_errors=True)
 
     async def settle(self) -> None:
         """Take what is left until the broker has nothing more."""
@@ -106,7 +106,7 @@ class Run:
         async with self.consumer() as consumer, Admin(self.bootstrap) as admin:
             while True:
                 await self.work_once(consumer, chance)
-                await consumer.commit()
+                await consumer.commit(return_errors=True)
                 [place] = await admin.list_share_group_offsets(self.group)
                 if place.lag == 0 and self.history.is_complete:
                     return

@@ -8,8 +8,8 @@
 - Records for one partition are written in the order of the calls, through retries, restarts and
   moves of leaders; idempotent (the default), each is written once.
 - Memory is bounded by `buffer_memory`: when it is full, calls wait until the brokers have taken
-  something.
-- To cancel a call is to stop waiting: what it had handed over may still be written.
+  something, for up to `max_block_ms`.
+- Cancelling a call only stops waiting; its records may still be written.
 - A topic that does not exist is created if the broker allows it.
 """
 

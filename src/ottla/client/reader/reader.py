@@ -13,7 +13,7 @@ Rules:
   batch is cancelled or fails; the same reader goes on at its `positions`.
 - Leaders that move and brokers that restart are waited out for `api_timeout` seconds, partitions
   that are added are read from their beginning.
-- Records that were to be read and are gone, or a topic that was made anew, are an error unless
+- Records that are gone before they were read, and a recreated topic, are an error unless
   `on_data_loss` says where to go on.
 """
 

@@ -18,7 +18,7 @@ Contract:
   refused after one whose answer was lost: that one may have taken place, and another producer may
   have come since. There is nothing to end (INVALID_TXN_STATE) before something was added.
 - Everything is sent again as long as the failure is one that passes. What is raised says what is
-  left to do, see `transaction_types`.
+  left to do, see `types`.
 - Several processes may produce in one transaction: one of them calls `init` and hands the identity
   out, each makes `Producer(..., transactional_id=..., identity=...)`, and when all have flushed one
   of them calls `end`. Each partition belongs to one process, since sequences start at 0.

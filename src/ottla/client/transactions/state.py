@@ -1,6 +1,6 @@
 """Where a producer is in its transactions: what may be sent, what is asked of the coordinator.
 
-No sockets, no clock: the shell (`transaction_shell`) asks it and tells it. Rules:
+No sockets, no clock: the shell (`shell`) asks it and tells it. Rules:
 
 - One transaction at a time. Records go into the one that was open when their call began; a call
   that is late, since it waited for memory or metadata, is refused and not put into the next.
