@@ -659,6 +659,8 @@ class PartitionLog:
             self._left = True
             if clean and self.online:
                 with suppress(StorageFailure), self._flushing:
+                    with suppress(OSError):  # once for all files; then each tries by itself
+                        self.files.hold()
                     self._finish()
                     self._closed_cleanly = True
             self._leases.leave()
