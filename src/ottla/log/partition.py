@@ -74,6 +74,11 @@ if TYPE_CHECKING:
 
 _PATCHED = struct.Struct(">qii")  # base offset, length, leader epoch: what precedes the magic
 DELETE_TO_HIGH_WATERMARK: Final = -1
+# Up to this size a last segment of which no producer is known is closed as it is: opening it scans
+# its batches for indexes and leader epochs, which takes less than reading the files. A broker with
+# thousands of small logs stops and starts without making four files for each. Where producers are
+# known everything is written: Kafka, which may open the directory next, does not scan for them.
+SCANNED_BYTES: Final = 64 * 1024
 _by_base = attrgetter("base_offset")
 _incarnations = count(1)
 
@@ -682,9 +687,13 @@ class PartitionLog:
         """Write what only a running log keeps in memory, and sync all of it."""
         if self._closed_as == self._on_disk and not self.epochs.dirty:
             return  # nothing has been written since the files were closed cleanly
+        active = self._active
+        if active.size <= SCANNED_BYTES and not len(self._producers) and not active.aborted:
+            self._flush()
+            return
         try:
-            sums: IndexSums | None = self._active.write_indexes()
-            if not self._active.size:
+            sums: IndexSums | None = active.write_indexes()
+            if not active.size:
                 # The snapshot that is here already speaks for the segment before.
                 sums = self._sums_at(self.log_end_offset)
             self.files.put(self._snapshot(self.log_end_offset), self._producers.encode(sums))

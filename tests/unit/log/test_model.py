@@ -12,9 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from ottla.log import partition
 from ottla.log.config import LogConfig
 from ottla.log.errors import OffsetOutOfRange
-from ottla.log.partition import AppendResult, PartitionLog
+from ottla.log.partition import SCANNED_BYTES, AppendResult, PartitionLog
 from ottla.log.tail import TailCache
 from ottla.wire.batch import RecordBatch, iter_batches
 from ottla.wire.compression import Codec
@@ -38,6 +39,14 @@ ALIKE = st.lists(
 
 class LogModel(RuleBasedStateMachine):
     """`batches` is what the log must hold from the model's point of view; it never forgets."""
+
+    @rule(size=st.sampled_from([0, SCANNED_BYTES]))
+    def scan_up_to(self, size: int) -> None:
+        """How large a last segment may be that is closed without anything written about it."""
+        partition.SCANNED_BYTES = size  # type: ignore[misc]
+
+    def teardown(self) -> None:
+        partition.SCANNED_BYTES = SCANNED_BYTES  # type: ignore[misc]
 
     @initialize(
         segment_bytes=st.sampled_from([120, 400, 1500]),

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
 
 from ottla.broker.errors import ApiError
+from ottla.broker.workers import BLOCKING_THREADS
 from ottla.log.checkpoints import TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.errors import LogError, StorageFailure
@@ -47,9 +48,10 @@ if TYPE_CHECKING:
     from ottla.log.partition import PartitionLog
     from ottla.metadata.image import MetadataImage, Topic
 
-# Logs that one worker opens, closes or repairs at a time: enough to share a sync of the data
-# directory, few enough that those who wait for the first are not kept by the last.
+# Logs that one worker opens at a time: enough to share a sync of the data directory, few enough
+# that those who wait for the first are not kept by the last.
 BATCH: Final = 32
+REPAIRS_AT_ONCE: Final = 128  # nobody waits for these, and each batch costs a sync
 OPENERS: Final = 2  # of the worker threads; the others are left for syncs
 # A log that could not be opened is not tried again by lookers before that: each try costs a walk.
 RETRY_SECONDS: Final = 1.0
@@ -411,7 +413,7 @@ class Partitions:
         loop = asyncio.get_running_loop()
         left = self._data.untrusted()
         while left:
-            batch, left = left[:BATCH], left[BATCH:]
+            batch, left = left[:REPAIRS_AT_ONCE], left[REPAIRS_AT_ONCE:]
             batch = [name for name in batch if self._is_idle(name)]
             if batch:
                 began = loop.time()
@@ -578,8 +580,9 @@ class Partitions:
         self._open.clear()
         for hosted in closing:
             hosted.log.begin_close()
-        batches = [closing[start : start + BATCH] for start in range(0, len(closing), BATCH)]
-        await asyncio.gather(*(self._close(batch, clean=clean) for batch in batches))
+        # As few shares as there are threads: each costs a sync of the file system.
+        shares = [closing[start::BLOCKING_THREADS] for start in range(BLOCKING_THREADS)]
+        await asyncio.gather(*(self._close(share, clean=clean) for share in shares if share))
 
 
 def _unexpected(name: TopicPartition, error: Exception) -> LogError:
