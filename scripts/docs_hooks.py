@@ -10,6 +10,7 @@ import re
 import tempfile
 from html import escape
 from importlib import import_module
+from inspect import ismodule
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 CONFIGURATION = """# Configuration
 
-Keys are Kafka's own. A broker takes them from `--config FILE` (TOML or properties), from
-`--set key=value` and the environment (`OTTLA_LOG_SEGMENT_BYTES` for `log.segment.bytes`); an
-unknown key is an error that names the nearest known one. Topic and group keys are set with
-`ottla topic alter`, by `Admin.alter_configs` or by any Kafka client. *Live* keys may be changed
-while the broker runs.
+Keys have Kafka's names; those that begin with `ottla.` are our own. A broker reads them from
+`--config FILE` or `OTTLA_CONFIG` (TOML or properties), from the environment
+(`OTTLA_LOG_SEGMENT_BYTES` is `log.segment.bytes`) and from `--set key=value`; the later wins.
+An unknown key is an error that names the nearest known one. Topic and group keys are set with
+`ottla topic alter`, `Admin.alter_configs` or any Kafka client. *Live* keys can be changed while the
+broker runs. This page is generated from the tables that the broker uses.
 """
 METRICS = """# Metrics
 
@@ -47,33 +49,71 @@ METRICS = """# Metrics
 | metric | kind | labels | what |
 |---|---|---|---|
 """
-# page: its title, the module whose `__all__` it shows, what to know first
-PYTHON = {
+# page: its title, what to know first, and modules (all of `__all__`) or single names
+PYTHON: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "python": (
-        "Clients and testing",
-        "ottla",
-        """The package's own names. `ottla.sync` has `Admin`, `Producer`, `Reader` and
-`ShareConsumer` without `await`; the fixtures are on [the page on tests](../how-to/testing.md).""",
+        "Python: ottla",
+        """Clients, the types they take and return, and the broker for tests. `ottla.sync` has the
+clients [without `await`](python-sync.md). How to use them: [clients](../how-to/clients.md),
+[tests](../how-to/testing.md), [work queues](../how-to/work-queue.md).""",
+        ("ottla",),
     ),
-    "python-offsets": (
-        "Offsets",
-        "ottla.offsets",
-        "Where a consumer is, kept by itself. How and why: [offsets](../how-to/offsets.md).",
+    "python-sync": (
+        "Python: ottla.sync",
+        """Blocking twins of the async classes, with the same names, arguments and results. How to
+use them: [clients](../how-to/clients.md#without-async).""",
+        ("ottla.sync",),
     ),
     "python-streams": (
-        "Streams",
-        "ottla.streams",
-        "One consumer and producer; the URL decides the store: [streams](../how-to/streams.md).",
+        "Python: ottla.streams",
+        """One consumer and one producer for Kafka, Redis, files and pipes; the URL picks the store.
+How to use them: [streams](../how-to/streams.md).""",
+        ("ottla.streams",),
     ),
-    "python-pipelines": (
-        "Pipelines",
-        "ottla.spark.pipelines",
-        "What a file declares: [pipelines](../how-to/pipelines.md).",
+    "python-offsets": (
+        "Python: ottla.offsets",
+        """Stores for positions that a consumer keeps by itself: files, SQLite, PostgreSQL, memory.
+How to use them: [offsets in your database](../how-to/offsets.md).""",
+        ("ottla.offsets",),
+    ),
+    "python-tier": (
+        "Python: ottla.tier",
+        """Read tiered segments from the object store, without a broker. How to use it:
+[tier to object storage](../how-to/tier.md#reading-without-a-broker). What the broker does with the
+rest of `ottla.tier` is on the page about [tiered storage](../explanation/tiered-storage.md).""",
+        (
+            "ottla.tier.reader",
+            "ottla.tier.store.storage_manager.RemoteStorageManager",
+            "ottla.objects.location.StoreLocation",
+            "ottla.objects.location.parse_location",
+            "ottla.objects.location.open_store",
+            "ottla.objects.errors.RemoteStorageError",
+            "ottla.objects.errors.RetriableRemoteError",
+            "ottla.objects.errors.RemoteNotFound",
+            "ottla.tier.errors.NotReady",
+            "ottla.tier.errors.OffsetNotRemote",
+            "ottla.tier.errors.CorruptRemoteData",
+        ),
+    ),
+    "python-spark": (
+        "Python: ottla.spark",
+        """Sessions, the helper for exactly-once writes, and what a pipeline file declares. How to
+use them: [Spark](../how-to/spark.md), [pipelines](../how-to/pipelines.md); the options of the
+format: [Spark options](spark-options.md).""",
+        (
+            "ottla.spark.session.local_session",
+            "ottla.spark.session.profile",
+            "ottla.spark.session.register",
+            "ottla.spark.session.prepare_environment",
+            "ottla.spark.sink.owners.by_partition",
+            "ottla.spark.pipelines",
+        ),
     ),
     "python-errors": (
-        "Errors",
-        "ottla.errors",
-        "All that Ottla raises; `OttlaError` is above all of it.",
+        "Python: ottla.errors",
+        """Every exception that Ottla raises. `OttlaError` is the root; `ClientError`,
+`OffsetError`, `StreamError` and `SparkError` are the roots of the four parts.""",
+        ("ottla.errors",),
     ),
 }
 
@@ -140,10 +180,20 @@ def _code(text: str) -> str:
 
 
 def python_api(page: str) -> str:
-    title, module, introduction = PYTHON[page]
-    names: Sequence[str] = import_module(module).__all__
-    entries = "\n".join(f"::: {module}.{name}\n" for name in names)
+    title, introduction, sources = PYTHON[page]
+    names = [name for source in sources for name in _public(source)]
+    entries = "\n".join(f"::: {name}\n" for name in names)
     return f"# {title}\n\n{introduction}\n\n{entries}"
+
+
+def _public(source: str) -> list[str]:
+    """The name itself, or those that a module has in `__all__`; modules have their own pages."""
+    try:
+        module = import_module(source)
+    except ModuleNotFoundError:
+        return [source]
+    names: Sequence[str] = module.__all__
+    return [f"{source}.{name}" for name in names if not ismodule(getattr(module, name))]
 
 
 async def metrics() -> str:

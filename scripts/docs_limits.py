@@ -1,0 +1,411 @@
+"""The page of limits: what each bounds, its number, and why. The numbers are read from the code.
+
+    python scripts/docs_limits.py     prints the page
+
+mkdocs calls `on_files`, so the page exists in the site only and cannot be out of date.
+
+A limit is a constant (`module:NAME`) or a configuration key, whose default is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.metadata.config.broker_keys import BROKER_CONFIGS
+from ottla.metadata.config.keys import GROUP_CONFIGS, TOPIC_CONFIGS
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+INTRODUCTION: Final = """# Limits
+
+Everything that a client, a disk or a peer could make grow has a limit. The numbers below are read
+from the code when this page is built; where a configuration key is named, the number is its
+default and you can change it.
+"""
+
+
+class Limit(NamedTuple):
+    """One row; `source` is `module:CONSTANT`, or a configuration key."""
+
+    what: str
+    source: str
+    unit: str
+    reason: str
+
+
+LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
+    "Memory and threads of a broker": (
+        Limit(
+            "requests read and not answered yet, all connections",
+            "queued.max.request.bytes",
+            "bytes",
+            "above it no connection is read, so clients cannot fill the memory with requests",
+        ),
+        Limit(
+            "answers that clients have not read yet, all connections",
+            "ottla.queued.max.response.bytes",
+            "bytes",
+            "above it fetches carry one batch; at twice it the slowest client is disconnected",
+        ),
+        Limit(
+            "a client that reads nothing while that budget is used up",
+            "ottla.broker.serving.answer_memory:STALL_SECONDS",
+            "seconds",
+            "then it is disconnected: it would hold memory that others need",
+        ),
+        Limit(
+            "requests of one connection behind one that waits",
+            "ottla.broker.serving.connection:MAX_WAITING_BYTES",
+            "bytes",
+            "then the connection is not read until the first is answered",
+        ),
+        Limit(
+            "produce requests of one connection that wait for a sync",
+            "ottla.broker.serving.connection:MAX_PIPELINED",
+            "count",
+            "a client that is further ahead gains nothing more",
+        ),
+        Limit(
+            "tail cache: newest batches of all logs",
+            "ottla.log.tail:DEFAULT_TAIL_BYTES",
+            "bytes",
+            "consumers at the end are served from memory; the cost must not grow with partitions",
+        ),
+        Limit(
+            "tail cache: share of one log",
+            "ottla.log.tail:LOG_TAIL_BYTES",
+            "bytes",
+            "one busy partition must not push all others out",
+        ),
+        Limit(
+            "threads for syncs, opening, recovery and file reads",
+            "ottla.broker.workers:BLOCKING_THREADS",
+            "count",
+            "the event loop never waits for a disk; more threads only contend for it",
+        ),
+        Limit(
+            "keys that one pass of compaction remembers",
+            "ottla.log.compaction:MAX_KEYS",
+            "count",
+            "about 128 MiB, the size of Kafka's buffer; larger logs take several passes",
+        ),
+        Limit(
+            "tiered reads kept for a retry, and once more for read-ahead",
+            "remote.result.cache.bytes",
+            "bytes",
+            "cold reads must not grow with the number of consumers",
+        ),
+    ),
+    "Requests and connections": (
+        Limit(
+            "size of a request",
+            "socket.request.max.bytes",
+            "bytes",
+            "Kafka's; a longer one closes the connection before memory is spent on it",
+        ),
+        Limit(
+            "connections", "max.connections", "count", "Kafka's default: as many as there can be"
+        ),
+        Limit(
+            "connections from one address",
+            "max.connections.per.ip",
+            "count",
+            "Kafka's default: as many as there can be",
+        ),
+        Limit(
+            "idle connection",
+            "connections.max.idle.ms",
+            "ms",
+            "Kafka's; a client that is gone holds a descriptor until then",
+        ),
+        Limit(
+            "a request that arrives in parts",
+            "ottla.broker.running.jobs:HALF_FRAME_SECONDS",
+            "seconds",
+            "slower than 1 KiB/s after that time: a client that trickles bytes is disconnected",
+        ),
+        Limit(
+            "fetch sessions",
+            "max.incremental.fetch.session.cache.slots",
+            "count",
+            "Kafka's; the oldest idle session is evicted and its client sends full requests",
+        ),
+        Limit(
+            "subscription by pattern, length",
+            "ottla.broker.coordinators.regex:MAX_PATTERN_LENGTH",
+            "count",
+            "patterns run in linear time (RE2), and their length bounds that time",
+        ),
+        Limit(
+            "a proposed change of metadata",
+            "ottla.metadata.metadata:CHANGE_WAIT_SECONDS",
+            "seconds",
+            "then it fails with REQUEST_TIMED_OUT and has changed nothing",
+        ),
+    ),
+    "Records": (
+        Limit(
+            "size of a batch",
+            "message.max.bytes",
+            "bytes",
+            "Kafka's; also `max.message.bytes` of a topic",
+        ),
+        Limit(
+            "a batch after decompression",
+            "ottla.wire.compression:DECOMPRESSION_HARD_LIMIT",
+            "bytes",
+            "and 64 times its compressed size, at least 16 MiB: stops compression bombs",
+        ),
+        Limit(
+            "batch that the event loop checks itself",
+            "ottla.log.validate:QUICK_RECORDS",
+            "count",
+            "of records; larger ones, or ones of more than 1 MiB, are checked in a thread",
+        ),
+        Limit(
+            "idempotent producers remembered by a partition",
+            "ottla.log.producer_state:MAX_PRODUCERS",
+            "count",
+            "a client can invent ids for ever; the oldest is forgotten",
+        ),
+        Limit(
+            "batches remembered of one producer",
+            "ottla.log.producer_state:REMEMBERED_BATCHES",
+            "count",
+            "Kafka's: `max.in.flight.requests.per.connection` of an idempotent producer",
+        ),
+        Limit(
+            "offsets of one segment",
+            "ottla.log.segment:MAX_RELATIVE_OFFSET",
+            "count",
+            "offsets in an index are 32 bits from the base; a segment rolls before that",
+        ),
+    ),
+    "Names and topics": (
+        Limit(
+            "length of a topic's name",
+            "ottla.metadata.names:MAX_TOPIC_NAME_LENGTH",
+            "count",
+            "Kafka's: name, partition and suffix must fit a file name",
+        ),
+        Limit(
+            "partitions of a topic",
+            "ottla.metadata.changes.topics:MAX_PARTITIONS_PER_TOPIC",
+            "count",
+            "bounds what one request can make a broker hold; far above what one node can serve",
+        ),
+        Limit(
+            "length of a configuration value",
+            "ottla.metadata.config.types:MAX_VALUE_LENGTH",
+            "count",
+            "values are kept in every node's memory",
+        ),
+        Limit(
+            "configuration file",
+            "ottla.metadata.config.broker:MAX_FILE_BYTES",
+            "bytes",
+            "a larger one is not a configuration file",
+        ),
+    ),
+    "Share groups": (
+        Limit(
+            "records in flight of a partition and a group",
+            "share.partition.max.record.locks",
+            "count",
+            "Kafka's; each costs memory and durable state. See the next row",
+        ),
+        Limit(
+            "the most a group may ask for",
+            "group.share.max.partition.max.record.locks",
+            "count",
+            "a broker setting that can be raised to 1,000,000",
+        ),
+        Limit(
+            "deliveries of a record", "share.delivery.count.limit", "count", "then it is given up"
+        ),
+        Limit(
+            "lock of a record", "share.record.lock.duration.ms", "ms", "then it is delivered again"
+        ),
+        Limit("members of a group", "group.share.max.size", "count", "Kafka's"),
+        Limit(
+            "partitions in one session",
+            "ottla.sharing.sessions:MAX_SESSION_PARTITIONS",
+            "count",
+            "a client could name partitions for ever",
+        ),
+        Limit(
+            "share groups on one connection",
+            "ottla.sharing.sessions:MAX_CONNECTION_GROUPS",
+            "count",
+            "a connection is one member of one group; more is a mistake or an attack",
+        ),
+        Limit(
+            "attempts to write a dead letter",
+            "ottla.broker.shares.dead_letters:ATTEMPTS",
+            "count",
+            "then the record is given up without a letter, and logged",
+        ),
+    ),
+    "Tiered storage": (
+        Limit(
+            "size of a tiered segment",
+            "ottla.tier.catalogue.segments:MAX_SEGMENT_SIZE",
+            "bytes",
+            "Kafka's event has 32 bits for it",
+        ),
+        Limit(
+            "slowest pace of copies",
+            "ottla.tier.store.pacing:FLOOR",
+            "bytes/s",
+            "copies give way to clients, but never stop",
+        ),
+        Limit(
+            "read ahead of one consumer",
+            "ottla.tier.reading.read_ahead:CHUNKS_AHEAD",
+            "count",
+            "chunks of about 4 MiB: one arrives while one is sent",
+        ),
+    ),
+    "Clients": (
+        Limit(
+            "size of a response",
+            "ottla.client.cluster.exchange:MAX_RESPONSE_BYTES",
+            "bytes",
+            "a wrong length must not make a client allocate gigabytes",
+        ),
+        Limit(
+            "one call, with all retries",
+            "ottla.client.cluster.cluster:API_TIMEOUT",
+            "seconds",
+            "`api_timeout`; nothing waits for ever",
+        ),
+        Limit(
+            "one request",
+            "ottla.client.cluster.connection:REQUEST_TIMEOUT",
+            "seconds",
+            "`request_timeout`; then the connection is closed and the call is retried",
+        ),
+        Limit(
+            "Reader: bytes fetched ahead",
+            "ottla.client.reader.reader:PREFETCH",
+            "bytes",
+            "`prefetch`: enough to keep a decoder busy",
+        ),
+        Limit(
+            "Consumer: between two calls",
+            "ottla.client.consumer.consumer:MAX_POLL_INTERVAL",
+            "seconds",
+            "`max_poll_interval`; then the group gives its partitions to others",
+        ),
+        Limit(
+            "Producer: batches in flight of a partition",
+            "ottla.client.producer.accumulator:MAX_IN_FLIGHT",
+            "count",
+            "brokers remember that many batches of a producer",
+        ),
+        Limit(
+            "share_worker: records waiting for a retry",
+            "ottla.client.share.worker:MAX_WAITING",
+            "count",
+            "each keeps a lock that has to be renewed",
+        ),
+        Limit(
+            "streams: messages of a file read ahead of a group's slowest consumer",
+            "ottla.streams.dispatch:MAX_QUEUED",
+            "count",
+            "also 16 MiB of payloads; then reading waits for it",
+        ),
+    ),
+    "Offset stores": (
+        Limit(
+            "a position",
+            "ottla.offsets.types:MAX_POSITION",
+            "power",
+            "ids of Redis have 128 bits; all other sequences are narrower",
+        ),
+        Limit(
+            "name of a consumer or stream, in UTF-8",
+            "ottla.offsets.types:MAX_NAME_BYTES",
+            "bytes",
+            "names become parts of index keys and file lines",
+        ),
+        Limit(
+            "wait for another process's lock",
+            "ottla.offsets.lockfile:DEFAULT_LOCK_TIMEOUT",
+            "seconds",
+            "`lock_timeout`; then `OffsetLockTimeout`",
+        ),
+        Limit(
+            "a hook",
+            "ottla.offsets.hooks:DEFAULT_HOOK_TIMEOUT",
+            "seconds",
+            "`timeout`; a slow hook does not hold up the saver",
+        ),
+    ),
+}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the page."""
+    from mkdocs.structure.files import File
+
+    files.append(File.generated(config, "reference/limits.md", content=limits_page()))
+    return files
+
+
+def limits_page() -> str:
+    """The page, with numbers of the code as it is."""
+    parts = [INTRODUCTION]
+    for title, limits in LIMITS.items():
+        rows = "\n".join(
+            f"| {each.what} | {shown(value(each.source), each.unit)} | {_where(each.source)} "
+            f"| {each.reason} |"
+            for each in limits
+        )
+        parts.append(f"## {title}\n\n| what | limit | set by | why |\n|---|---|---|---|\n{rows}\n")
+    return "\n".join(parts)
+
+
+def value(source: str) -> float:
+    """What the code says."""
+    module, _, name = source.partition(":")
+    return float(getattr(import_module(module), name)) if name else _default(module)
+
+
+def _default(key: str) -> float:
+    for table in (GROUP_CONFIGS, TOPIC_CONFIGS, BROKER_CONFIGS):
+        if key in table:
+            return float(table[key].default or "nan")
+    raise LookupError(f"{key} is no configuration key")
+
+
+def shown(number: float, unit: str) -> str:
+    """The number as people write it."""
+    if unit == "power":  # a float has fewer bits than the number
+        return f"2^{math.frexp(number)[1] - 1} - 1"
+    if unit in ("bytes", "bytes/s"):
+        per = unit.removeprefix("bytes")
+        for size, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+            if number >= size and (number % size == 0 or number + 1 == 2 * GIB):
+                return f"{(number + (number + 1 == 2 * GIB)) / size:g} {name}{per}"
+        return f"{number:,.0f} bytes{per}"
+    if unit == "seconds":
+        return f"{number:g} s"
+    if unit == "ms":
+        return f"{number / 60_000:g} min" if number >= 60_000 else f"{number / 1000:g} s"
+    return f"{number:,.0f}"
+
+
+def _where(source: str) -> str:
+    return f"`{source}`" if ":" not in source else ""
+
+
+if __name__ == "__main__":
+    print(limits_page())
