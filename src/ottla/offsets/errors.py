@@ -53,7 +53,7 @@ class OffsetRegression(OffsetError):
 
 
 class OffsetConflict(OffsetError):
-    """Somebody else has saved this key: whoever gets this no longer owns it and must stop."""
+    """Another worker saved this key and took over: stop, or load the position again."""
 
     def __init__(self, key: OffsetKey, expected: object, found: object) -> None:
         super().__init__(key, expected, found)
@@ -69,7 +69,7 @@ class OffsetConflict(OffsetError):
 
 
 class StaleOffset(OffsetError):
-    """The stored position belongs to an earlier life of the stream."""
+    """The stream was recreated after this position was saved: the epochs differ."""
 
     def __init__(self, key: OffsetKey, stored: str, epoch: str) -> None:
         super().__init__(key, stored, epoch)
@@ -85,7 +85,7 @@ class StaleOffset(OffsetError):
 
 
 class OffsetCorrupt(OffsetError):
-    """What is stored cannot be a position; it is never taken for "no position"."""
+    """The stored data is damaged. It is reported, and never treated as "no position"."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(path, reason)

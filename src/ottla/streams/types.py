@@ -44,7 +44,13 @@ class Backend(Enum):
 
 
 class Mode(Enum):
-    """How a consumer shares its streams with others and with its own past."""
+    """Who gets a message, and where a consumer starts.
+
+    - `REAL_TIME` (default): every consumer gets every message; no position is kept.
+    - `RESUMABLE`: this program continues where it stopped.
+    - `LOAD_BALANCED`: the members of a group divide the shards or messages.
+    - `SHARED`: a share group of a Kafka-compatible broker, message by message.
+    """
 
     REAL_TIME = "real_time"
     RESUMABLE = "resumable"
@@ -53,7 +59,14 @@ class Mode(Enum):
 
 
 class AutoCommit(Enum):
-    """When a message counts as done and when that is made durable (docs/how-to/streams.md)."""
+    """When a message counts as done, and when that is saved.
+
+    - `NEXT` (default): done when the next message is asked for.
+    - `ROLLING`: done by `ack`; saved in the background.
+    - `DISABLED`: done by `ack`; saved by `commit` only.
+    - `DELAYED`: done `auto_commit_delay` seconds after delivery.
+    - `IMMEDIATE`: done, and saved, before it is delivered: at most once.
+    """
 
     IMMEDIATE = "immediate"
     DELAYED = "delayed"
@@ -63,7 +76,7 @@ class AutoCommit(Enum):
 
 
 class Reset(Enum):
-    """Where to begin when there is no prior state."""
+    """Where to start without a stored position; `NONE` refuses to start."""
 
     LATEST = "latest"
     EARLIEST = "earliest"
@@ -90,7 +103,7 @@ class MessageId(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What a producer learns about a message that was taken in."""
+    """Where the store put a message that was sent."""
 
     stream: str
     shard: int
@@ -204,7 +217,7 @@ class Outgoing(NamedTuple):
 
 
 class Create(Enum):
-    """What opening a file for writing does when it is not there, or is."""
+    """Whether opening a file for writing creates it; `EXCLUSIVE` refuses an existing file."""
 
     NEVER = "never"
     IF_MISSING = "if_missing"
