@@ -221,9 +221,12 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
                     await self._log.append(self.index, batches, self._clock.wall_ms())
                     self._let_go([b.transaction.producer_id for b in batches if b.transaction])
                 self._answer(replies, effects)
-        except Exception:
-            logger.exception("append to coordinator partition %d failed", self.index)
-            if not self._closed:
+        except Exception as error:
+            if self._closed:
+                # Nobody waits for it: the partition moved, or its topic was deleted.
+                logger.info("coordinator partition %d was given up: %r", self.index, error)
+            else:
+                logger.exception("append to coordinator partition %d failed", self.index)
                 self._on_lost(self.index)
         finally:
             self._writer = None
@@ -370,8 +373,11 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
             raise
 
     async def _drained(self, index: int) -> None:
-        if (writer := self._draining.pop(index, None)) is not None:
-            await asyncio.wait([writer])
+        """Returns when nothing is written any more for an earlier hosting of the partition."""
+        while (writer := self._draining.get(index)) is not None:
+            await asyncio.wait([writer])  # who is cancelled here leaves it to the next
+            if self._draining.get(index) is writer:
+                del self._draining[index]
 
     def _reload(self, index: int) -> None:
         self.unload(index)

@@ -197,7 +197,12 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         return self._runtime.is_hosted(index)
 
     def _load_ended(self, index: int, load: asyncio.Task[None]) -> None:
-        if not load.cancelled() and (error := load.exception()) is not None:
+        if load.cancelled() or (error := load.exception()) is None:
+            return
+        if self._loads.get(index) is not load:
+            # Given up meanwhile: the partition moved, or its topic was deleted.
+            logger.info("%s-%d is not loaded any more: %r", self.topic_name, index, error)
+        else:
             logger.error(
                 "%s-%d cannot be read; its keys have no coordinator until that is mended",
                 self.topic_name,

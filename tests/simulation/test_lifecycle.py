@@ -1,0 +1,51 @@
+"""Topics live and die while workers stand anywhere: see `tests.simulation.lifecycle`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import settings
+
+from tests.conftest import SOAK
+from tests.simulation.lifecycle import Lifecycle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TestLifecycle = Lifecycle.TestCase
+TestLifecycle.settings = settings(
+    max_examples=20_000 if SOAK else 100, stateful_step_count=80 if SOAK else 40
+)
+
+
+def live(*steps: Callable[[Lifecycle], None]) -> None:
+    """Steps that the machine found to fail, in their order."""
+    machine = Lifecycle()
+    try:
+        machine.start()
+        for step in steps:
+            step(machine)
+    finally:
+        machine.teardown()
+
+
+def test_a_coordinators_topic_is_deleted_while_it_writes() -> None:
+    """No error is logged: nobody waits for what was decided."""
+    live(Lifecycle.commit, Lifecycle.delete_the_coordinators_topic)
+
+
+def test_a_coordinators_topic_is_deleted_while_it_is_loaded() -> None:
+    live(
+        Lifecycle.commit,
+        lambda machine: machine.stop_and_start(order=0),
+        Lifecycle.delete_the_coordinators_topic,
+    )
+
+
+def test_a_broker_stops_while_a_coordinator_waits_for_its_predecessor_to_write() -> None:
+    """The stop waits for that, too: nothing is appended to a log that is being closed."""
+    live(
+        Lifecycle.commit,
+        Lifecycle.load_the_coordinator_anew,
+        lambda machine: machine.stop_and_start(order=0),
+    )
