@@ -404,7 +404,8 @@ def shown(number: float, unit: str) -> str:
 
 
 def _where(source: str) -> str:
-    return f"`{source}`" if ":" not in source else ""
+    """A key, which may break after its dots on a narrow screen."""
+    return "" if ":" in source else f"<code>{source.replace('.', '.<wbr>')}</code>"
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ A node starts without a catalogue: until it has read the metadata topic, through
 every question is refused (`NotReadyRlmm`), so that nothing is copied and no offset is called
 missing. If that takes long it says so, and goes on trying. From then on one task follows the
 cluster's image: it says which metadata partitions to read and which partitions to work for. Another
-one starts rounds of work (`tiering_partition`, `tiering_sweeps`) at the interval of
-remote.log.manager.task.interval.ms. Store and files are never waited for by the event loop.
+one starts rounds of work (`partition`, `sweeps`) at the interval of
+remote.log.manager.task.interval.ms.
 """
 
 from __future__ import annotations
