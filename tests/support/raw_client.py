@@ -64,6 +64,10 @@ class RawClient:
     def close(self) -> None:
         self._socket.close()
 
+    def keep_waiting(self) -> None:
+        """Let the kernel take little of an answer before it is read."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 19)
+
     # -- frames -----------------------------------------------------------------------------------
 
     def send_bytes(self, data: bytes) -> None:

@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from ottla.broker.handlers.fetch import fetch
 from ottla.broker.running.node import Node
+from ottla.broker.serving.answer_memory import MAX_READ_BYTES
 from ottla.broker.serving.context import Peer, RequestContext
 from ottla.broker.topics import create_topic
 from ottla.log.producer_state import Origin
@@ -71,6 +72,23 @@ async def test_what_is_written_before_the_wait_begins_is_not_waited_for(node: No
     found = await asyncio.wait_for(waiting, PATIENCE)
     assert found.responses[0].partitions[0].high_watermark == 1
     assert found.responses[0].partitions[0].records
+
+
+async def test_an_answer_holds_what_one_turn_may_read_and_does_not_wait_for_more(
+    node: Node,
+) -> None:
+    partition = await node.partitions.open("orders", 0, write=True)
+    size = 900_000
+    for number in range(12):
+        write(partition, bytes([number]) * size)
+    wanted = FetchTopic("orders", partitions=[FetchPartition(partition_max_bytes=12 * size)])
+    most = 12 * size
+    request = FetchRequest(max_wait_ms=LONG_MS, min_bytes=most, max_bytes=most, topics=[wanted])
+    answer = ask(node, request)
+    assert isinstance(answer, FetchResponse)
+    records = answer.responses[0].partitions[0].records
+    assert isinstance(records, list)
+    assert MAX_READ_BYTES - 2 * size < sum(map(len, records)) <= MAX_READ_BYTES
 
 
 # -- aborted transactions ----------------------------------------------------------------------

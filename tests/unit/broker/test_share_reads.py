@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.shares.reads import MAX_KEPT, KeptReads, ReadAhead, _hidden, deliver, joined
+from ottla.broker.shares.reads import MAX_KEPT, KeptReads, UnusedReads, _hidden, deliver, joined
 from ottla.log.errors import OffsetOutOfRange
 from ottla.log.index import AbortedTransaction
 from ottla.sharing.partition import SharePartition
@@ -54,8 +54,8 @@ class FakeLog:
         return found, 0
 
 
-def ahead_of(log: FakeLog) -> ReadAhead:
-    return ReadAhead(cast("HostedPartition", SimpleNamespace(log=log)))
+def ahead_of(log: FakeLog) -> UnusedReads:
+    return UnusedReads(cast("HostedPartition", SimpleNamespace(log=log)))
 
 
 @st.composite

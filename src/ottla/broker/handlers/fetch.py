@@ -9,7 +9,8 @@
   as long as remote.fetch.max.wait.ms; a read that takes longer gives nothing yet, and no error.
 - The answer waits until min_bytes are there, an error has to be told, or max_wait_ms is over.
   While it waits it looks at the partitions that have news, not at all of them.
-- An answer holds no more than there is memory for answers (`answer_memory`), but one batch.
+- An answer holds no more than there is memory for answers, and no more than one turn of the event
+  loop can read (`answer_memory`), but one batch. More than `MAX_MIN_BYTES` is not waited for.
 - Topics are named up to v12 and identified by id from v13. Sessions: see `fetch_sessions`.
 """
 
@@ -17,11 +18,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.errors import ApiError
 from ottla.broker.hosting.partitions import NotOpen
 from ottla.broker.hosting.waiting import woken
+from ottla.broker.serving.answer_memory import MAX_READ_BYTES
 from ottla.broker.serving.fetch_sessions import NO_SESSION, Session
 from ottla.log.errors import LogError, OffsetMovedToTieredStorage
 from ottla.wire.error_codes import ErrorCode
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_IDS = 13
 READ_COMMITTED = 1
+# With more, an answer that is full but for a batch that does not fit would wait in vain.
+MAX_MIN_BYTES: Final = MAX_READ_BYTES // 2
 
 
 class Logs(NamedTuple):
@@ -133,7 +137,7 @@ def _answer(
         return _wait_for_store(logs, plan, answer)
     if (
         answer.complete
-        or answer.size >= request.min_bytes
+        or answer.size >= min(request.min_bytes, MAX_MIN_BYTES)
         or request.max_wait_ms <= 0
         or plan.is_empty
     ):
@@ -171,7 +175,11 @@ async def _wait(
         answer = _look(logs, request, plan, session.begin_look(), _known(plan, answer))
         if answer.remote:
             return await _wait_for_store(logs, plan, answer)
-        if answer.complete or answer.size >= request.min_bytes or loop.time() >= deadline:
+        if (
+            answer.complete
+            or answer.size >= min(request.min_bytes, MAX_MIN_BYTES)
+            or loop.time() >= deadline
+        ):
             return _response(plan, answer)
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STALL_SECONDS: Final = 10.0  # kernels let several MiB go before they ask for more
+# Of records in one answer. They may have to come from files, which has been seen to take 4 ms for a
+# MiB: with more, one client would hold up all others for longer than 50 ms. It asks again.
+MAX_READ_BYTES: Final = 8 * 1024 * 1024
 MAX_LOOKS: Final = 64  # at waiting connections in one go; the next go begins where this one ended
 
 logger = logging.getLogger(__name__)
@@ -59,7 +62,7 @@ class AnswerMemory:
     @property
     def room(self) -> int:
         """How many bytes an answer may have."""
-        return max(0, self._limit - self.held)
+        return min(MAX_READ_BYTES, max(0, self._limit - self.held))
 
     def hold(self, holder: Holder) -> None:
         """The socket of `holder` did not take all: what is left counts."""

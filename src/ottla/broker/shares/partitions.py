@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.broker.errors import ApiError
 from ottla.broker.hosting.partitions import NotOpen, topic_uuid
 from ottla.broker.shares.cold import ColdReads
-from ottla.broker.shares.reads import NOTHING, KeptReads, ReadAhead, deliver
+from ottla.broker.shares.reads import NOTHING, KeptReads, UnusedReads, deliver
 from ottla.broker.shares.settings import resolve_start
 from ottla.coordination.share_state import messages as m
 from ottla.coordination.share_state.batches import StateBatch
@@ -79,7 +79,7 @@ class LedSharePartition:
         """Whether somebody who waits found the window full."""
         self._shares = shares
         self._services = services
-        self._ahead = ReadAhead(hosted)
+        self._ahead = UnusedReads(hosted)
         self._cold = ColdReads(services.tiering, hosted, self.wake)
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0

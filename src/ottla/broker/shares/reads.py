@@ -45,8 +45,8 @@ class Piece(NamedTuple):
     start: int
 
 
-class ReadAhead:
-    """What was read of one log and not been passed yet."""
+class UnusedReads:
+    """What was read of one log and no turn has passed yet."""
 
     def __init__(self, hosted: HostedPartition) -> None:
         self._hosted = hosted
@@ -97,9 +97,9 @@ class KeptReads:
     """Which share-partitions have reads: those that were read last."""
 
     def __init__(self) -> None:
-        self._order: OrderedDict[ReadAhead, None] = OrderedDict()
+        self._order: OrderedDict[UnusedReads, None] = OrderedDict()
 
-    def use(self, ahead: ReadAhead) -> ReadAhead:
+    def use(self, ahead: UnusedReads) -> UnusedReads:
         """One that is about to read."""
         self._order[ahead] = None
         self._order.move_to_end(ahead)
@@ -107,7 +107,7 @@ class KeptReads:
             self._order.popitem(last=False)[0].clear()
         return ahead
 
-    def drop(self, ahead: ReadAhead) -> None:
+    def drop(self, ahead: UnusedReads) -> None:
         """One that reads no more."""
         self._order.pop(ahead, None)
         ahead.clear()
@@ -127,7 +127,7 @@ NOTHING: Final = Delivered([], [], 0, 0)
 
 def deliver(
     log: PartitionLog,
-    ahead: ReadAhead,
+    ahead: UnusedReads,
     cold: ColdReads,
     machine: SharePartition,
     turn: FetchTurn,
@@ -167,7 +167,7 @@ def deliver(
 
 def _look(
     log: PartitionLog,
-    ahead: ReadAhead,
+    ahead: UnusedReads,
     cold: ColdReads,
     machine: SharePartition,
     turn: FetchTurn,
