@@ -130,9 +130,23 @@ def test_an_incremental_answer_lists_what_changed() -> None:
     assert session.changed(("t", 0), quiet._replace(high_watermark=6))
     assert session.changed(("t", 0), quiet._replace(high_watermark=6, log_start_offset=2))
     assert session.changed(("t", 0), quiet._replace(error_code=3))
-    assert list(session.wanted) == [("t", 0), ("t", 1)]
+    assert [want.key for want in session.begin_look()] == [("t", 0), ("t", 1)]
     assert session.changed(("t", 0), quiet._replace(records=[b"data"]))
-    assert list(session.wanted) == [("t", 1), ("t", 0)], "a partition with records goes last"
+    looks = [want.key for want in session.begin_look()]
+    assert looks == [("t", 1), ("t", 0)], "a partition with records goes last"
+
+
+def test_looks_keep_the_order_of_the_session_whoever_has_news_first() -> None:
+    """kafka-python loses track of a partition when answers come in another order than Kafka's."""
+    sessions = new_sessions()
+    session = sessions.begin(
+        request(0, 0, {"t": {0: 0, 1: 0}}), by_id=False, view=0, now_ms=0
+    ).session
+    assert session is not None
+    session.due.clear()
+    session.want(session.wanted["t", 1])
+    session.want(session.wanted["t", 0])
+    assert [want.key for want in session.begin_look()] == [("t", 0), ("t", 1)]
 
 
 def test_what_is_forgotten_while_it_is_answered_is_told_again() -> None:

@@ -11,6 +11,8 @@
   too much waits unserved, here or in the whole process (`request_memory`).
 - A connection that breaks the protocol is closed, after the answers to what came before; nothing
   it sent costs more than its limit.
+- A client that has sent its last and closed is not waited for, but a produce request that is being
+  served, and what came behind it, still has its effect: with acks=0 nothing else tells the client.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from ottla.broker.serving.dispatch import Dispatcher
     from ottla.wire.writers import Parts
 
+PRODUCE: Final = 0
 MAX_WAITING_BYTES: Final = 4 * 1024 * 1024  # requests behind a parked one; then reading stops
 MAX_PIPELINED: Final = 1024  # answers waiting for one sync; a client far ahead gains nothing more
 MAX_ANSWER_BYTES: Final = 1024 * 1024  # of several answers that leave together
@@ -63,6 +66,8 @@ class Connection(asyncio.BufferedProtocol):
         # What was asked and not answered yet, in order; the gate is the one that holds the rest.
         self._pending: deque[Parts | asyncio.Future[Parked]] = deque()
         self._gate: asyncio.Future[Parked] | None = None
+        self._gate_writes = False  # it is a produce request
+        self._ended = False  # the client sends nothing more
         self._error: WireError | None = None  # why the connection closes when all is answered
         self._writable = True
         self._transport: asyncio.Transport | None = None
@@ -78,10 +83,18 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = self._loop.time()
         self._dispatcher.connections.opened(self)
 
+    def eof_received(self) -> bool:
+        self._ended = True
+        return self._goes_on()
+
+    def _goes_on(self) -> bool:
+        """Whether what was asked still has to have its effect, though nobody waits for answers."""
+        return (self._gate is not None and self._gate_writes) or self._turn_comes
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         for pending in self._pending:
-            if not isinstance(pending, list):
+            if not isinstance(pending, list) and not (pending is self._gate and self._gate_writes):
                 pending.cancel()
         self._pending.clear()
         self._waiting.clear()
@@ -167,6 +180,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             left -= 1
             frame = self._waiting.popleft()
+            self._gate_writes = int.from_bytes(frame[:2], "big") == PRODUCE
             self._waiting_bytes -= len(frame)
             try:
                 answer = self._dispatcher.dispatch(frame, self.peer)
@@ -189,7 +203,9 @@ class Connection(asyncio.BufferedProtocol):
             self._turn_comes = True
             self._loop.call_soon(self._next_turn)
         self._send()
-        if not self.busy and (self._error is not None or self.leaves):
+        if self._ended and not self._goes_on():
+            self.close()
+        elif not self.busy and (self._error is not None or self.leaves):
             if self._error is not None:
                 logger.info("closing the connection of %s: %s", self.peer.host, self._error)
             self.close()
@@ -218,9 +234,13 @@ class Connection(asyncio.BufferedProtocol):
     def _unpark(self, parked: asyncio.Future[Parked]) -> None:
         if parked is self._gate:
             self._gate = None
-        if self._transport is None or parked.cancelled():
+        if parked.cancelled():
             return
         error = parked.exception()
+        if self._transport is None:
+            if error is None and isinstance(left := parked.result(), Pipelined):
+                asyncio.ensure_future(left.answer).cancel()
+            return
         if error is not None:
             if not isinstance(error, WireError):
                 logger.error("request failed; closing the connection", exc_info=error)

@@ -93,6 +93,8 @@ class Session:
         "epoch",
         "fresh",
         "last_used_ms",
+        "next_rank",
+        "ranks",
         "rechecked_ms",
         "session_id",
         "told",
@@ -110,7 +112,9 @@ class Session:
         self.view: Hashable = None
         self.wanted: dict[Key, Wanted] = {want.key: want for want in wanted}
         self.told: dict[Key, tuple[int, int]] = {}
-        self.due: dict[Key, None] = dict.fromkeys(self.wanted)  # in the order of the looks
+        self.ranks: dict[Key, int] = {key: rank for rank, key in enumerate(self.wanted)}
+        self.next_rank = len(self.ranks)
+        self.due: dict[Key, None] = dict.fromkeys(self.wanted)
         self.watched: dict[Key, Watched] = {}
         self.fresh = False  # whether there was news since the last look
         self.waiters: set[Callable[[], None]] = set()
@@ -130,10 +134,10 @@ class Session:
                 waiter()
 
     def begin_look(self) -> list[Wanted]:
-        """What to look at now."""
+        """What to look at now, in the session's order whoever had news first."""
         self.fresh = False
         wanted = self.wanted
-        return [wanted[key] for key in self.due]
+        return [wanted[key] for key in sorted(self.due, key=self.ranks.__getitem__)]
 
     def looked(self, key: Key, data: PartitionData, *, caught_up: bool, tells_all: bool) -> None:
         """Take note of a look. `tells_all`: the answer lists the partition in any case."""
@@ -143,11 +147,19 @@ class Session:
     # -- what is wanted -------------------------------------------------------------------------
 
     def want(self, want: Wanted) -> None:
-        self.wanted[want.key] = want
-        self.due[want.key] = None
+        key = want.key
+        self.wanted[key] = want
+        self.due[key] = None
+        if key not in self.ranks:
+            self._to_the_end(key)
+
+    def _to_the_end(self, key: Key) -> None:
+        self.ranks[key] = self.next_rank
+        self.next_rank += 1
 
     def forget(self, key: Key) -> None:
         self.wanted.pop(key, None)
+        self.ranks.pop(key, None)
         self.told.pop(key, None)
         self.due.pop(key, None)
         self._unwatch(key)
@@ -177,9 +189,8 @@ class Session:
         marks = _marks(data)
         has_records = bool(data.records)
         listed = has_records or data.error_code != 0 or self.told.get(key) != marks
-        if has_records and (wanted := self.wanted.pop(key, None)) is not None:
-            self.wanted[key] = wanted
-            self.due.pop(key, None)
+        if has_records and key in self.wanted:
+            self._to_the_end(key)
             self.due[key] = None
         if listed and key in self.wanted:
             self.told[key] = marks
