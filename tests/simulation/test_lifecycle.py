@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
 
 from tests.conftest import SOAK
@@ -47,5 +48,24 @@ def test_a_broker_stops_while_a_coordinator_waits_for_its_predecessor_to_write()
     live(
         Lifecycle.commit,
         Lifecycle.load_the_coordinator_anew,
+        lambda machine: machine.stop_and_start(order=0),
+    )
+
+
+@pytest.mark.parametrize("calls", [0, 4, 10, 20])
+def test_a_broker_stops_while_a_worker_compacts(calls: int) -> None:
+    """Who waits for the worker is cancelled; the worker keeps its files until it is done."""
+
+    def go_on(machine: Lifecycle) -> None:
+        (job,) = [job for job in machine.world.jobs if "compaction" in job.kind]
+        machine.let_go(which=machine.world.jobs.index(job), calls=calls)
+
+    live(
+        lambda machine: machine.create(name="a", compacts=True),
+        lambda machine: machine.write(
+            name="a", sizes=[5], key=0, later=2000, batches=3, waits=True
+        ),
+        Lifecycle.compact,
+        go_on,
         lambda machine: machine.stop_and_start(order=0),
     )

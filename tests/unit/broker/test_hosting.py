@@ -388,7 +388,7 @@ async def test_fault_1_a_compaction_that_ends_after_its_topic_was_made_anew(
         for number in range(60):
             await write(node, b"old %d" % number)
         node.partitions.find(*ORDERS).log.roll(NOW_MS)
-        with workers_of(node).held("run_compaction", done=True) as hold:
+        with workers_of(node).held("_compaction", done=True) as hold:
             compaction = asyncio.ensure_future(node.services.cleaner().compact_dirtiest())
             await asyncio.wait_for(hold.reached.wait(), PATIENCE)
             await delete(node)

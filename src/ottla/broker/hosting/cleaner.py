@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ottla.broker.hosting.partitions import HostedPartition, Partitions
     from ottla.broker.workers import Workers
     from ottla.clock import Clock
+    from ottla.log.compaction import CompactionPlan, CompactionResult
+    from ottla.log.partition import PartitionLog
 
 FIRST_RETRY_SECONDS: Final = 60.0  # of a log that failed: a full disk may have room by then
 LAST_RETRY_SECONDS: Final = 3600.0  # damage stays; each try reads the log up to it
@@ -106,7 +108,7 @@ class Cleaner:
         plan = plan_compaction(log, self._first_dirty(partition), now_ms)
         if plan is None:
             return  # retention was quicker
-        result = await self._workers.run(partial(run_compaction, plan))
+        result = await self._workers.run(partial(_compaction, log, plan))
         for group in result.groups:
             if log.life is not Life.OPEN:
                 break
@@ -133,3 +135,9 @@ class Cleaner:
                 error,
                 exc_info=error,
             )
+
+
+def _compaction(log: PartitionLog, plan: CompactionPlan) -> CompactionResult:
+    """In a worker, under a lease of its own: a stop cancels who waits for it, not the work."""
+    with log.lease():
+        return run_compaction(plan)
