@@ -5,7 +5,8 @@
 - `jvm`: runs somebody else's JVM (Apache Kafka, its tools, Spark). Set here, by fixture, parameter
   or folder. Such a test gets one second try, because a JVM on a busy machine misses time limits of
   its own; nothing else gets one.
-- `long`: takes many seconds (kill runs, exhaustive searches, whole programs). Set by the test.
+- `long`: takes many seconds (kill runs, exhaustive searches, whole programs, many members of other
+  people's clients). Set by the test, or here for whole files (`LONG`).
 - Property tests draw the same examples in each run, except in `make soak`: a seed that fails there
   becomes an `@example`.
 - `watch_loop` watches an event loop and fails the test if it stands still. With
@@ -34,6 +35,27 @@ SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 HERE = Path(__file__).parent
 NODES: list[LoopMonitor] = []
 JVM_FOLDERS = (HERE / "spark",)
+LONG = tuple(
+    HERE / name
+    for name in (
+        "conformance/test_foreign_codecs.py",
+        "conformance/test_python_clients_many_topics.py",
+        "conformance/test_python_clients_rebalances.py",
+        "e2e",
+        "examples",
+        "faults/test_hostile_bytes.py",
+        "faults/test_kill.py",
+        "faults/test_offsets_kills.py",
+        "faults/test_share_kills.py",
+        "faults/test_streams_kills.py",
+        "faults/test_tier.py",
+        "faults/test_transaction_histories.py",
+        "faults/test_transaction_kills.py",
+        "unit/coordination/test_reconcile_search.py",
+        "unit/coordination/test_share_books_search.py",
+        "unit/sharing/test_partition_search.py",
+    )
+)
 JVM_FIXTURES = frozenset({"apache", "apache_bootstrap", "java", "jvm", "spark", "tools"})
 JVM_PARAMETERS = frozenset({"apache", "apache-kafka"})
 
@@ -96,6 +118,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _runs_a_jvm(item):
             item.add_marker(pytest.mark.jvm)
+        if any(path == item.path or path in item.path.parents for path in LONG):
+            item.add_marker(pytest.mark.long)
         if item.get_closest_marker("jvm"):
             item.add_marker(pytest.mark.flaky(reruns=1))
 

@@ -98,6 +98,7 @@ async def test_a_group_reads_everything_and_goes_on_where_it_was(
         assert values(await take(consumer, 50)) == list(range(100, 150))
 
 
+@pytest.mark.long
 async def test_members_share_partitions_as_they_come_and_go(bootstrap: str, protocol: Any) -> None:
     """Every record once, in order, whoever joins and leaves: nobody is killed here."""
     topic = await new_topic(bootstrap, 6)
@@ -144,6 +145,7 @@ async def test_members_share_partitions_as_they_come_and_go(bootstrap: str, prot
     assert dict(seen.items()) == {number: list(range(150)) for number in range(6)}
 
 
+@pytest.mark.long
 async def test_members_of_librdkafka_are_in_the_same_group(bootstrap: str, protocol: Any) -> None:
     topic = await new_topic(bootstrap)
     foreign = confluent_kafka.Consumer(
@@ -418,6 +420,7 @@ async def _polled_and_placed(consumer: Consumer) -> bool:
     return bool(consumer.positions)
 
 
+@pytest.mark.long
 async def test_random_comings_and_goings(own: str, protocol: Any) -> None:
     """Members join, close and vanish at random; every record is read, in order between repeats."""
     rng = random.Random(f"consumer {protocol}")
