@@ -399,6 +399,26 @@ async def test_topics_by_pattern_and_another_subscription(own: str) -> None:
             assert consumer.assignment == frozenset()
 
 
+@pytest.mark.parametrize("polls", [True, False])
+async def test_what_was_read_is_committed_before_an_unsubscribed_member_leaves(
+    own: str, protocol: Any, caplog: pytest.LogCaptureFixture, *, polls: bool
+) -> None:
+    topic = await new_topic(own, 1)
+    await fill(own, topic, range(3), 1)
+    async with ottla.Admin(own) as admin:
+        async with Consumer(own, group=topic, topics=[topic], protocol=protocol) as consumer:
+            await take(consumer, 3)
+            consumer.unsubscribe()
+            if polls:
+                await asyncio.sleep(0)  # the member's task has heard of it
+                assert await consumer.poll(0.3) == []
+        found = await admin.list_group_offsets(topic)
+        assert [(one.partition, one.offset) for one in found] == [(0, 3)]
+        [group] = await admin.describe_groups([topic])
+        assert list(group.members) == []
+    assert "last commit failed" not in caplog.text
+
+
 async def test_a_group_without_offsets_starts_where_it_is_told(own: str) -> None:
     topic = await new_topic(own, 1)
     await fill(own, topic, range(3), 1)

@@ -95,6 +95,21 @@ async def test_a_call_that_raises(
     assert await left_over(own) == []
 
 
+async def test_a_bare_next_in_a_plain_function_is_a_failed_call(
+    own: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    await own.produce(0)
+    nothing: list[int] = []
+
+    def handle(_: ShareRecord) -> None:
+        next(iter(nothing))
+
+    async with asyncio.timeout(PATIENCE):
+        counts = await worker_of(own, handle, on_error="reject").run()
+    assert (counts.failed, counts.rejected) == (1, 1)
+    assert "the handler raised StopIteration" in caplog.text
+
+
 async def test_a_call_can_decide(own: Place) -> None:
     await own.produce(*range(4))
 

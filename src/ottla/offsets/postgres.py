@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 SERIALIZATION_FAILURE: Final = "40001"
 _SCHEMES: Final = ("postgresql://", "postgres://")
 UNDEFINED_TABLE: Final = "42P01"
+IN_FAILED_TRANSACTION: Final = "25P02"
 
 
 @runtime_checkable
@@ -171,6 +172,7 @@ class SyncPostgresOffsetStore(SyncSqlOffsetStore):
         bound = self.bind(connection, hooks=hooks)
         with connection.transaction():
             yield bound
+            _check_unbroken(connection)
         bound.committed()
 
     @contextlib.asynccontextmanager
@@ -180,6 +182,11 @@ class SyncPostgresOffsetStore(SyncSqlOffsetStore):
         bound = self.bind(connection, hooks=hooks)
         async with connection.transaction():
             yield bound
+            if isinstance(connection, AsyncpgConnection):
+                # It does not say how its transaction fares, so the server is asked.
+                await _check_unbroken_asyncpg(connection)
+            else:
+                _check_unbroken(connection)
         await bound.committed()
 
     @contextlib.contextmanager
@@ -294,6 +301,31 @@ def _check_psycopg(
     """Is a transaction open, or will this connection open one before it writes?"""
     if statement.writes and connection.autocommit and _is_idle(connection):
         raise _not_in_transaction()
+
+
+def _check_unbroken(connection: Connection | psycopg.AsyncConnection[Any]) -> None:
+    """After an error in SQL the server answers COMMIT with a rollback, and drivers keep quiet."""
+    from psycopg.pq import TransactionStatus
+
+    if connection.info.transaction_status == TransactionStatus.INERROR:
+        raise _broken()
+
+
+async def _check_unbroken_asyncpg(connection: AsyncpgConnection) -> None:
+    try:
+        await connection.fetch("SELECT 1")
+    except Exception as error:
+        if getattr(error, "sqlstate", None) == IN_FAILED_TRANSACTION:
+            raise _broken() from error
+        raise
+
+
+def _broken() -> OffsetError:
+    return OffsetError(
+        "an error in SQL within this transaction was caught, and the server has rolled all of it "
+        "back: let the error out of the block, or put the statement into a savepoint "
+        "(a nested connection.transaction())"
+    )
 
 
 def _not_in_transaction() -> NotInTransaction:

@@ -107,6 +107,10 @@ class SqliteTransaction(SqliteBoundOffsets):
             self._connection.execute("BEGIN IMMEDIATE")
         return self
 
+    def _execute(self, statement: Statement) -> Sequence[Row]:
+        _check_goes_on(self._connection, statement)
+        return super()._execute(statement)
+
     def __exit__(self, raised: type[BaseException] | None, *_exc: object) -> None:
         if raised is not None:
             self._roll_back()
@@ -147,6 +151,14 @@ class AsyncSqliteBoundOffsets(AsyncBoundOffsets):
         except sqlite3.OperationalError as error:
             _explain(error)
             raise
+
+
+class AsyncSqliteTransaction(AsyncSqliteBoundOffsets):
+    """The same within the block that is the transaction."""
+
+    async def _execute(self, statement: Statement) -> Sequence[Row]:
+        _check_goes_on(self._connection, statement)
+        return await super()._execute(statement)
 
 
 class SyncSqliteOffsetStore(SyncSqlOffsetStore):
@@ -224,7 +236,7 @@ class SyncSqliteOffsetStore(SyncSqlOffsetStore):
     ) -> AsyncIterator[AsyncBoundOffsets]:
         if _may_begin(connection):
             await connection.execute("BEGIN IMMEDIATE")
-        bound = self.bind(connection, hooks=hooks)
+        bound = AsyncSqliteTransaction(self._dialect, connection, hooks)
         try:
             yield bound
             await connection.execute("COMMIT")
@@ -328,6 +340,17 @@ def _may_begin(connection: sqlite3.Connection | AsyncSqliteConnection) -> bool:
         "this connection is in a transaction already: commit it first, or use bind in it "
         "(one of aiosqlite with autocommit=False always is: use bind, and commit it yourself)"
     )
+
+
+def _check_goes_on(
+    connection: sqlite3.Connection | AsyncSqliteConnection, statement: Statement
+) -> None:
+    """Is the transaction of the block still open? The driver would begin another by itself."""
+    if statement.writes and not connection.in_transaction and not _begins_by_itself(connection):
+        raise NotInTransaction(
+            "the transaction of this block has ended: raise an exception in the block to roll it "
+            "back, instead of commit or rollback, and save before the block ends"
+        )
 
 
 def _check_transaction(

@@ -149,6 +149,8 @@ def test_modern_leaves_and_comes_back() -> None:
     member = modern(0)
     member.subscribe(())
     assert member.wish() == Own(frozenset())
+    assert member.next(1e9) is None, "the caller commits first"
+    assert isinstance(member.farewell(), ConsumerGroupHeartbeatRequest)
     member.settled(frozenset())
     request = sent(member)
     assert isinstance(request, ConsumerGroupHeartbeatRequest)
@@ -163,7 +165,7 @@ def test_modern_leaves_and_comes_back() -> None:
 
 def test_modern_that_comes_back_before_its_caller_has_heard_has_lost_its_partitions() -> None:
     member = modern(0, 1)
-    member.subscribe(())
+    member.expire()
     leaving = sent(member)
     member.subscribe(["t"])
     member.answered(leaving, ConsumerGroupHeartbeatResponse(), 0.0, 0.5)  # type: ignore[arg-type]

@@ -127,6 +127,57 @@ async def test_t74_postgres_with_an_asynchronous_connection(postgres: Postgres) 
         assert await bound.load(KEY) == 2
 
 
+@pytest.mark.parametrize("how", ["commit", "rollback"])
+def test_after_the_end_of_its_transaction_a_block_saves_nothing(
+    lite: sqlite3.Connection, how: str
+) -> None:
+    store = SyncSqliteOffsetStore()
+    with (  # noqa: PT012 - the block sees the error
+        pytest.raises(NotInTransaction, match="has ended"),
+        store.transaction(lite) as bound,
+    ):
+        lite.execute("INSERT INTO business VALUES (1)")
+        getattr(lite, how)()
+        bound.save(KEY, 1)
+    assert lite_state(lite) == (int(how == "commit"), None)
+    with store.transaction(lite) as bound:
+        bound.save(KEY, 2)
+    with pytest.raises(NotInTransaction, match="before the block ends"):
+        bound.save(KEY, 3)
+    assert not lite.in_transaction
+
+
+def test_an_error_in_sql_that_was_caught_leaves_the_block_as_an_error(postgres: Postgres) -> None:
+    hook = CollectingCommitHook()
+    store = HookedOffsetStore(postgres.store, hook)
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        with (  # noqa: PT012 - the end of the block raises
+            pytest.raises(OffsetError, match="rolled all of it back"),
+            store.transaction(connection) as bound,
+        ):
+            connection.execute(postgres.insert(1))
+            bound.save(KEY, 1)
+            with contextlib.suppress(psycopg.Error):
+                connection.execute(b"SELECT 1 / 0")
+        assert (postgres.state(), list(hook.commits())) == ((0, None), [])
+        with store.transaction(connection) as bound:  # a savepoint keeps the rest
+            connection.execute(postgres.insert(1))
+            bound.save(KEY, 1)
+            with contextlib.suppress(psycopg.Error), connection.transaction():
+                connection.execute(b"SELECT 1 / 0")
+    assert postgres.state() == (1, 1)
+
+
+async def test_the_same_on_an_asynchronous_connection(postgres: Postgres) -> None:
+    async with await psycopg.AsyncConnection.connect(postgres.url, autocommit=True) as connection:
+        with pytest.raises(OffsetError, match="rolled all of it back"):  # noqa: PT012 - as above
+            async with postgres.store.transaction(connection) as bound:
+                await bound.save(KEY, 1)
+                with contextlib.suppress(psycopg.Error):
+                    await connection.execute(b"SELECT 1 / 0")
+    assert postgres.state() == (0, None)
+
+
 def test_t74_sqlite_that_commits_by_itself_is_refused(lite: sqlite3.Connection) -> None:
     lite.isolation_level = None
     bound = SyncSqliteOffsetStore().bind(lite)

@@ -124,6 +124,30 @@ async def test_t74_outside_a_transaction_a_save_is_refused(
         assert await bound.load(KEY) is None
 
 
+async def test_after_a_rollback_in_its_block_aiosqlite_saves_nothing(tmp_path: Path) -> None:
+    store = SqliteOffsetStore()
+    async with aiosqlite.connect(tmp_path / "business.db") as connection:
+        await store.create_table(connection)
+        with pytest.raises(NotInTransaction, match="has ended"):  # noqa: PT012 - the block sees it
+            async with store.transaction(connection) as bound:
+                await bound.save(KEY, 1)
+                await connection.rollback()
+                await bound.save(KEY, 2)
+        assert await store.bind(connection).load(KEY) is None
+
+
+async def test_an_error_in_sql_that_was_caught_leaves_the_block_as_an_error(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    async with opened("asyncpg", tmp_path, request) as database:
+        with pytest.raises(OffsetError, match="rolled all of it back"):  # noqa: PT012 - at its end
+            async with database.store.transaction(database.connection) as bound:
+                await bound.save(KEY, 1)
+                with contextlib.suppress(asyncpg.PostgresError):
+                    await database.connection.execute("SELECT 1 / 0")
+        assert await database.state() == (0, None)
+
+
 @pytest.mark.parametrize("driver", DATABASES)
 async def test_t74_a_zombie_gets_a_conflict_and_its_data_go_too(
     tmp_path: Path, request: pytest.FixtureRequest, driver: str

@@ -233,7 +233,7 @@ class ClassicMember(Member):
             self._prepare()
 
     def farewell(self) -> Any | None:
-        known = self.phase not in (Phase.OUT, Phase.LEAVING) and self.member_id
+        known = self.phase is not Phase.OUT and self.member_id
         return self._leave_request() if known and self.instance_id is None else None
 
     def _wanted_topics(self) -> frozenset[str]:

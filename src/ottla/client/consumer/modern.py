@@ -96,6 +96,8 @@ class ModernMember(Member):
         if self.is_lost:  # the caller hears of it before anything else; an expired member leaves
             leaving = self.phase is Phase.LEAVING and now >= self.due
             return Send(self._leave_request()) if leaving else None
+        if self.phase is Phase.LEAVING and self.wish() is not None:
+            return None  # the caller gives up its partitions first: only a member may commit
         if self._unnamed and now >= self._learn_at:
             return Learn(None if self.pattern else frozenset(self.topics))
         return Send(self._heartbeat()) if now >= self.due else None
@@ -145,6 +147,7 @@ class ModernMember(Member):
                 self._be_out()
             return
         if self.phase is Phase.LEAVING:
+            self.epoch = answer.member_epoch  # for the last commit
             self.due = NOW
             return
         self.phase = Phase.STEADY
@@ -195,7 +198,8 @@ class ModernMember(Member):
         self._learn_at = now + RETRY.delay(max(self._learn_failures, 1), 1.0)
 
     def farewell(self) -> Any | None:
-        return self._leave_request() if self.phase is Phase.STEADY else None
+        known = self.phase in (Phase.STEADY, Phase.LEAVING)
+        return self._leave_request() if known else None
 
     @property
     def _unnamed(self) -> bool:

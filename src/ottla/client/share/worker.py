@@ -410,8 +410,9 @@ def _set_result(outcome: asyncio.Future[object], result: object) -> None:
 def _set_error(outcome: asyncio.Future[object], error: BaseException) -> None:
     if outcome.done():
         return
-    if not isinstance(error, Exception):
-        # SystemExit and the like in a handler: a failed call, not the end of the worker.
+    if not isinstance(error, Exception) or isinstance(error, StopIteration):
+        # SystemExit and the like in a handler: a failed call, not the end of the worker. A future
+        # refuses a StopIteration, as of a bare next().
         cause, error = error, RuntimeError(f"the handler raised {error!r}")
         error.__cause__ = cause
     outcome.set_exception(error)
