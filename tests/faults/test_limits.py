@@ -97,10 +97,22 @@ def test_one_connection_too_many_is_closed_and_the_others_stay(key: str) -> None
 
 
 def alter(client: PlainClient, key: str, value: str) -> None:
+    assert altered(client, key, value) == ErrorCode.NONE
+
+
+def altered(client: PlainClient, key: str, value: str) -> int:
+    """The error code, if it is refused."""
     config = AlterableConfig(key, 0, value)
     request = IncrementalAlterConfigsRequest([AlterConfigsResource(BROKER, "", [config])])
-    answer = client.ask(ALTER_CONFIGS, 1, request)
-    assert answer.responses[0].error_code == ErrorCode.NONE
+    return int(client.ask(ALTER_CONFIGS, 1, request).responses[0].error_code)
+
+
+@pytest.mark.parametrize("key", ["max.connections", "max.connections.per.ip"])
+def test_a_limit_that_locks_out_whoever_could_undo_it_is_refused(key: str) -> None:
+    with EmbeddedBroker() as broker, clients(port_of(broker), 1) as (admin,):
+        assert altered(admin, key, "0") == ErrorCode.INVALID_CONFIG
+        with PlainClient(port_of(broker)) as another:
+            assert served(another)
 
 
 def test_a_lowered_limit_closes_those_that_were_used_least_recently() -> None:
@@ -117,11 +129,11 @@ def test_a_lowered_limit_closes_those_that_were_used_least_recently() -> None:
         assert served(admin)
         with PlainClient(port_of(broker)) as extra:
             assert not served(extra)
-        alter(admin, "max.connections", "0")
+        alter(admin, "max.connections", "1")
         assert closed(some[4].socket)
-        assert closed(admin.socket)
         assert waiting.read_frame(), "what was asked is answered"
         assert closed(waiting.socket)
+        assert served(admin)
 
 
 def test_a_lowered_limit_of_an_address_holds_for_new_connections() -> None:

@@ -20,7 +20,8 @@ from ottla.metadata.config.broker import load_broker_config
 from ottla.metadata.config.broker_keys import BROKER_CONFIGS
 from ottla.metadata.config.types import Between, ConfigType, EachOf, OneOf
 from ottla.metadata.config.values import TOPIC_CONFIGS, resolve_topic_config
-from ottla.metadata.image import ResourceType
+from ottla.metadata.errors import InvalidConfig
+from ottla.metadata.image import MetadataImage, ResourceType
 from tests.support.log_batches import batch_of
 
 if TYPE_CHECKING:
@@ -119,6 +120,21 @@ async def test_altered_settings_count_from_the_start_of_the_next_run(tmp_path: P
     again = await Node.start(config, tmp_path)
     await again.stop()
     assert again.settings.max_connections == 17
+
+
+LIMITS: Final = ["max.connections", "max.connections.per.ip"]
+
+
+@pytest.mark.parametrize("key", LIMITS)
+def test_a_broker_that_nobody_could_reach_does_not_start(key: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"{key}: expected 1 or above"):
+        load_broker_config(sets=[f"{key}=0"])
+
+
+def test_a_zero_stored_before_it_was_refused_leaves_room_for_one() -> None:
+    settings = Settings(load_broker_config())
+    settings.adopt(MetadataImage(broker_configs={"": dict.fromkeys(LIMITS, "0")}))
+    assert (settings.max_connections, settings.max_connections_per_ip) == (1, 1)
 
 
 async def test_the_compactor_is_woken_by_a_shorter_pause(

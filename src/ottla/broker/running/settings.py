@@ -7,6 +7,7 @@ follows those) or the remote tier's (`Tiering` does).
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.metadata.config.values import resolve_broker_config
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ottla.metadata.config.broker import BrokerConfig
     from ottla.metadata.config.types import TypedConfig
     from ottla.metadata.image import MetadataImage
+
+logger = logging.getLogger(__name__)
 
 LIVE: Final = frozenset(
     {
@@ -68,8 +71,8 @@ class Settings:
         self._read_live(config)
 
     def _read_live(self, config: TypedConfig) -> None:
-        self.max_connections = config.get_int("max.connections")
-        self.max_connections_per_ip = config.get_int("max.connections.per.ip")
+        self.max_connections = _at_least_one(config, "max.connections")
+        self.max_connections_per_ip = _at_least_one(config, "max.connections.per.ip")
         self.producer_expiration_ms = config.get_int("producer.id.expiration.ms")
         self.cleaner_backoff = config.get_int("log.cleaner.backoff.ms") / 1000
 
@@ -86,6 +89,15 @@ class Settings:
         self._read_live(resolve_broker_config(image, self._config))
         for changed in self._watchers:
             changed()
+
+
+def _at_least_one(config: TypedConfig, key: str) -> int:
+    """A 0 that was stored before it was refused is 1: else nobody could connect to set it back."""
+    try:
+        return config.get_int(key)
+    except InvalidConfig as error:
+        logger.warning("%s; counts as 1 until it is altered", error)
+        return 1
 
 
 def _listeners(config: BrokerConfig) -> tuple[Listener, ...]:

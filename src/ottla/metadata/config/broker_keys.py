@@ -114,8 +114,10 @@ _SOCKETS: Final = [
     _fixed("socket.listen.backlog.size", _INT, 1024, "Connections waiting to be accepted.",
            AtLeast(1)),
     _fixed("connections.max.idle.ms", _LONG, 10 * MINUTE_MS, "Idle time that closes."),
-    _live("max.connections", _INT, INT_MAX, "Connections in all.", AtLeast(0)),
-    _live("max.connections.per.ip", _INT, INT_MAX, "Connections of one address.", AtLeast(0)),
+    # Kafka takes 0 too: with exceptions for some listeners or addresses, which there are none of
+    # here. It would lock out whoever wants to set it back.
+    _live("max.connections", _INT, INT_MAX, "Connections in all.", AtLeast(1)),
+    _live("max.connections.per.ip", _INT, INT_MAX, "Connections of one address.", AtLeast(1)),
     _fixed("queued.max.request.bytes", _LONG, 256 * MIB,
            "Bytes of requests waiting before reading stops; -1 = no limit.", AtLeast(-1)),
     _fixed("ottla.queued.max.response.bytes", _LONG, 128 * MIB,
