@@ -26,11 +26,16 @@ _PLACES: Final = ("file", "env", "location", "path", "id", "type")
 _NAME: Final = re.compile(_WORDS, re.IGNORECASE)
 # A password may hold any character but white space and quotes, even an unescaped @ or /.
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*://[^\s/?#@:'\"]*:)[^\s'\"]*(?=@)", re.IGNORECASE)
+# With spaces in it, too: what follows a name and a colon and is no port.
+_SPACED: Final = re.compile(
+    r"([a-z][a-z0-9+.-]*://[^\s/?#@:'\"]*:)(?!\d+(?:[\s/,?#:]|$)|\*\*\*@)[^'\"\n@]*(?=@)",
+    re.IGNORECASE,
+)
 # The same without a scheme, as in a list of brokers that somebody put credentials into.
 _NODE: Final = re.compile(r"(?<![\w/])([\w.-]+:)[^\s'\"/@]+(?=@[\w.\[-])")
 _VALUE: Final = (
-    r"'(?:[^'\\]|\\.)*'"  # quoted, as in a dict's repr or libpq's syntax
-    r'|"(?:[^"\\]|\\.)*"'
+    r"'(?:[^'\\]|\\.)*(?:'|$)"  # quoted, as in a dict's repr or libpq's syntax; perhaps not closed
+    r'|"(?:[^"\\]|\\.)*(?:"|$)'
     r"|[^\s'\",;&)}\]]+"
 )
 # What a JAAS configuration holds is full of spaces and quotes of its own: it goes up to its end.
@@ -48,6 +53,7 @@ def is_secret(name: str) -> bool:
 def redact(text: object) -> str:
     """The text without passwords and keys."""
     shown = _URL.sub(rf"\1{HIDDEN}", str(text))
+    shown = _SPACED.sub(rf"\1{HIDDEN}", shown)
     shown = _NODE.sub(rf"\1{HIDDEN}", shown)
     shown = _JAAS.sub(rf"\1{HIDDEN}", shown)
     return _PAIR.sub(_hide, shown)

@@ -7,6 +7,7 @@ of groups, transactions and producers is what both brokers have to agree on.
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import ExitStack
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -431,6 +432,7 @@ async def test_case_55_a_hanging_transaction_is_found_and_aborted(
                 4711,
             )
             assert await admin.find_hanging_transactions([topic]) == []
+            assert await admin.find_hanging_transactions([topic], longer_than=math.inf) == []
             start = hanging.producer.transaction_start_offset
             assert start == 0
             await admin.abort_transaction(topic, 0, start)

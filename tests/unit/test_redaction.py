@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ottla.cli.whole import app
+from ottla.client.cluster.bootstrap import BadBootstrap, parse_bootstrap
 from ottla.client.cluster.view import TopicPartition
 from ottla.client.security import Security
 from ottla.offsets import OffsetKey, OffsetStoreError, SyncPostgresOffsetStore
+from ottla.offsets.urls import store_from_url
 from ottla.redaction import is_secret, redact
 from ottla.spark.log.mirror import Mirror
 from ottla.spark.options import parse_source
 from ottla.streams import ConnectOptions, KafkaOptions, RedisOptions, connect
-from ottla.streams.errors import StreamError
+from ottla.streams.errors import StreamError, UrlError
 from ottla.streams.url import parse
 
 if TYPE_CHECKING:
@@ -48,7 +50,11 @@ run = CliRunner()
             "?access_key_id=AK&secret_access_key=***&x=1",
         ),
         ("ssl.key.password: S", "ssl.key.password: ***"),
+        ("redis://u:S S@host/a is down", "redis://u:***@host/a is down"),
+        ("redis://u:S/S?S@host/a is down", "redis://u:***@host/a is down"),
+        ("host=h password='S", "host=h password=***"),
         # What is no secret stays readable.
+        ("redis://host:6379 is down, ask me@host", "redis://host:6379 is down, ask me@host"),
         ("kafka://host:9092/topic", "kafka://host:9092/topic"),
         ("the password is wrong for user 'me'", "the password is wrong for user 'me'"),
         ("at 12:30 write to me@host.example", "at 12:30 write to me@host.example"),
@@ -156,3 +162,41 @@ def test_a_run_prints_no_secret(
     out, err = capfd.readouterr()
     for text in (*printed, caplog.text, out, err):
         assert PLANTED not in text
+
+
+@pytest.mark.parametrize("mark", ["/", "?", "#", "@", " "])
+def test_a_password_with_a_character_of_urls_is_not_printed(mark: str) -> None:
+    raw = f"{PLANTED[:6]}{mark}{PLANTED[6:]}"
+    with pytest.raises(ValueError, match="conninfo") as refused:
+        SyncPostgresOffsetStore(f"postgresql://me:{raw}@127.0.0.1:1/x")
+    told = str(refused.value)
+    with pytest.raises(ValueError, match=r"characters|NAME=VALUE") as refused:
+        store_from_url(f"postgresql://me:{raw}@127.0.0.1:1/x")
+    told += str(refused.value)
+    for url in (f"redis://me:{raw}@127.0.0.1:1/x", f"redis://me:{raw}@127.0.0.1:x/x"):
+        try:
+            connect(url)
+        except StreamError as error:
+            told += str(error)
+    for bootstrap in (
+        f"me:{raw}@127.0.0.1:1",
+        f"me:{raw}@127.0.0.1",
+        [f"{raw}@h:1"],
+        f"me:,{raw}@h",
+    ):
+        with pytest.raises(BadBootstrap) as bad:
+            parse_bootstrap(bootstrap)
+        told += str(bad.value)
+    assert PLANTED[6:] not in told, told
+
+
+@pytest.mark.parametrize("port", ["x", "0", "65536", "99999"])
+def test_a_port_that_is_none_is_told(port: str) -> None:
+    with pytest.raises(UrlError, match="port of a Redis URL"):
+        connect(f"redis://me:{PLANTED}@127.0.0.1:{port}/x")
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 300, "x\0y", "a\ud800"])
+def test_a_host_that_cannot_be_is_told(host: str) -> None:
+    with pytest.raises(BadBootstrap, match="no host can have this name"):
+        parse_bootstrap(f"{host}:9")

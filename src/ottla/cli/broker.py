@@ -57,7 +57,7 @@ def broker(
         list[str] | None, typer.Option("--set", help="One setting as key=value; may be repeated.")
     ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(help="Show Prometheus metrics on this port.")
+        int | None, typer.Option(min=0, max=65535, help="Show Prometheus metrics on this port.")
     ] = None,
     log_format: Annotated[str, typer.Option(help="text or json, on stderr.")] = "text",
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
@@ -83,6 +83,8 @@ def _load(file: Path | None, sets: list[str], listen: str | None) -> BrokerConfi
         host, colon, port = listen.rpartition(":")
         if not colon or not port.isdecimal():
             _fail(f"--listen takes HOST:PORT, not {listen!r}")
+        if int(port) > 65535:
+            _fail(f"--listen takes a port up to 65535, not {port}")
         sets.append(f"listeners=PLAINTEXT://{host}:{port}")
     try:
         return load_broker_config(file, sets, os.environ)

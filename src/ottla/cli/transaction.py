@@ -168,6 +168,7 @@ def abort(
     async def command(admin: Admin) -> str:
         match transactional_id, topic, partition, start_offset:
             case str(name), None, None, None:
+                await admin.describe_transactions([name])  # an unknown id is an error
                 await admin.fence_producer(name)
                 return f"what {name} had open; its producer is fenced"
             case None, str(where), int(number), int(start):

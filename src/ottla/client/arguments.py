@@ -137,6 +137,11 @@ def seconds(name: str, given: object, least: float = 0.0) -> float:
     return real(name, given, least, LONGEST_WAIT, "a number of seconds")
 
 
+def carried_seconds(name: str, given: object, least: float = 0.0) -> float:
+    """A time in seconds that a request carries, in milliseconds as an int32: 24 days at most."""
+    return real(name, given, least, INT32 // 1000, "a number of seconds")
+
+
 def optional_seconds(name: str, given: object) -> float | None:
     """As `seconds`, or None."""
     return None if given is None else seconds(name, given)

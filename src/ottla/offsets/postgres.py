@@ -9,6 +9,7 @@ where `expected` says so.
 from __future__ import annotations
 
 import contextlib
+import re
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, overload, runtime_checkable
 
@@ -93,6 +94,11 @@ class SyncPostgresOffsetStore(SyncSqlOffsetStore):
             # libpq would quote it in its error, with the password.
             raise ValueError(
                 "conninfo is neither postgresql://USER:PASSWORD@HOST/DATABASE nor NAME=VALUE ..."
+            )
+        if conninfo and conninfo.startswith(_SCHEMES) and _has_raw_password(conninfo):
+            raise ValueError(
+                "the password in conninfo has characters that a URL keeps for itself: "
+                "write a space as %20, / as %2F, ? as %3F, # as %23 and @ as %40"
             )
         self._conninfo = conninfo
         self._connection: Connection | None = None
@@ -265,6 +271,17 @@ async def _fetch(connection: AsyncpgConnection, statement: Statement) -> Sequenc
         if getattr(error, "sqlstate", None) == SERIALIZATION_FAILURE:
             raise LostRace from error
         raise
+
+
+def _has_raw_password(url: str) -> bool:
+    """Whether libpq would take a part of the password for something else, and print it."""
+    rest = url.partition("://")[2]
+    before, *_ = re.split(r"[/?#]", rest, maxsplit=1)
+    if re.search(r"\s", before) or before.count("@") > 1:
+        return True
+    # user:pass/word@host: what looks like a port is none.
+    port = before.partition(":")[2]
+    return "@" in rest and "@" not in before and bool(port) and not port[0].isdigit()
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ def store_from_url(url: str) -> AnyOffsetStore:
     if not separator:
         return LockFileOffsetStore(url)
     place, _, query = rest.partition("?")
-    options = dict(parse_qsl(query, strict_parsing=True)) if query else {}
+    options = _options(url, query) if query else {}
     if scheme == "file":
         lance = options.pop("lance", None)
         _refuse(url, options)
@@ -49,6 +49,14 @@ def store_from_url(url: str) -> AnyOffsetStore:
     raise ValueError(
         f"{scheme!r} names no offset store: use a directory, sqlite:///FILE or postgresql://..."
     )
+
+
+def _options(url: str, query: str) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(query, strict_parsing=True))
+    except ValueError:
+        # Its message would quote what may be a part of a password.
+        raise ValueError(f"{redact(url)!r} has a query that is not NAME=VALUE&...") from None
 
 
 def _path(url: str, place: str) -> str:

@@ -126,6 +126,8 @@ def _cut_query(url: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     rest, _, text = url.partition("?")
     query = tuple(parse_qsl(text, keep_blank_values=True))
     for name, _ in query:
+        if "@" in name:
+            raise UrlError("a ? in the password of a URL is written %3F")
         if name not in QUERY_NAMES:
             raise UrlError(f"unknown name {name!r} in a URL's query; known: {QUERY_NAMES}")
     return rest, query
@@ -167,6 +169,8 @@ def _build(
 
 def _redis_parts(nodes: str) -> tuple[str, str | None, str | None, int | None]:
     nodes, slash, segment = nodes.partition("/")
+    if "@" in segment:
+        raise UrlError("a / in the password of a URL is written %2F")
     if slash and not segment.isdecimal():
         raise UrlError(f"{segment!r} is not a Redis database number")
     credentials, at, hosts = nodes.rpartition("@")

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import AcknowledgeType, Producer, ShareConsumer
+from typer.testing import CliRunner
 
 from ottla import Admin
+from ottla.cli.whole import app
 from tests.support.share_workers import set_group
 
 if TYPE_CHECKING:
@@ -110,6 +112,7 @@ def test_a_locked_directory_is_said_in_one_line(tmp_path: Path) -> None:
         (("--set", "num.partitions=none"), "num.partitions"),
         (("--set", "nonsense"), "key=value"),
         (("--listen", "9092"), "HOST:PORT"),
+        (("--listen", "127.0.0.1:65536"), "up to 65535"),
         (("--config", "missing.toml"), "missing.toml"),
         (("--ephemeral", "--data-dir", "x"), "--data-dir"),
         (("--log-format", "xml"), "text or json"),
@@ -117,6 +120,13 @@ def test_a_locked_directory_is_said_in_one_line(tmp_path: Path) -> None:
 )
 def test_a_bad_option_is_said_in_one_line(arguments: tuple[str, ...], said: str) -> None:
     assert said in refused(*arguments)
+
+
+@pytest.mark.parametrize("option", ["--port", "--metrics-port"])
+def test_a_port_that_is_none_is_refused(option: str) -> None:
+    result = CliRunner().invoke(app, ["broker", option, "65536"])
+    assert result.exit_code == 2
+    assert "0<=x<=65535" in result.stderr
 
 
 def test_metrics_are_served(tmp_path: Path) -> None:

@@ -74,6 +74,12 @@ def test_an_open_transaction_is_shown_and_aborted(broker: EmbeddedBroker, name: 
     assert name in ok(broker, "list")
 
 
+def test_an_id_that_never_was_is_not_aborted(broker: EmbeddedBroker, name: str) -> None:
+    result = run(broker, "abort", name)
+    assert result.exit_code == 1
+    assert f"transactional id '{name}'" in result.stderr
+
+
 def test_a_hanging_transaction_is_found_and_aborted(broker: EmbeddedBroker, name: str) -> None:
     data = batch(b"v", producer_id=4711, producer_epoch=3, base_sequence=0, transactional=True)
     with RawClient(broker.bootstrap) as raw:

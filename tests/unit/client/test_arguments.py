@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -99,3 +100,17 @@ def test_settings_are_strings_on_the_wire() -> None:
     for wrong in empty:
         with pytest.raises(WrongType, match=r"configs\['x'\]: expected a string or number"):
             arguments.settings("configs", {"x": wrong}, nullable=False)
+
+
+@pytest.mark.parametrize("seconds", [math.inf, 3e6])
+@pytest.mark.parametrize("name", ["max_poll_interval", "session_timeout", "max_wait"])
+def test_times_that_a_request_cannot_carry_are_refused(name: str, seconds: float) -> None:
+    options: Any = {"group": "g", "topics": ["t"], "protocol": "classic", name: seconds}
+    with pytest.raises(BadArgument, match=f"{name}: expected at most"):
+        ottla.Consumer("127.0.0.1:9", **options)
+
+
+def test_a_source_of_randomness_is_a_function() -> None:
+    nothing: Any = None
+    with pytest.raises(WrongType, match="random: expected a function"):
+        ottla.Producer("127.0.0.1:9", random=nothing)

@@ -142,7 +142,7 @@ class TransactionCalls(OffsetCalls):
         `longer_than`, in seconds, is to be more than any transaction may take, see
         transaction.max.timeout.ms of the brokers: a younger one may just be on its way.
         """
-        arguments.seconds("longer_than", longer_than)
+        longer_than = arguments.seconds("longer_than", longer_than)
         if of is None:
             view = await self._client.retry(lambda: self._client.refresh(None))
             of = list(view.topics)

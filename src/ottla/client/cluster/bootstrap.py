@@ -21,6 +21,11 @@ class BadBootstrap(BadArgument):
 def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Address]:
     """The addresses in their order, each once. The port may be left out; IPv6 goes in brackets."""
     entries = bootstrap.split(",") if isinstance(bootstrap, str) else _entries(bootstrap)
+    if any("@" in entry for entry in entries):
+        # What stands before the @ is secret, and may hold commas and colons: nothing is quoted.
+        raise BadBootstrap(
+            "bootstrap has an @, and HOST:PORT has none: a user and a password go into security="
+        )
     found = dict.fromkeys(_address(entry.strip()) for entry in entries if entry.strip())
     if not found:
         raise BadBootstrap(f"bootstrap {bootstrap!r} names no broker; give HOST:PORT")
@@ -43,6 +48,16 @@ def _address(entry: str) -> Address:
         host = host[1:-1]
     elif ":" in host:
         raise BadBootstrap(f"bootstrap {entry!r} is no HOST:PORT; write IPv6 as [HOST]:PORT")
+    if not _may_be_host(host):
+        raise BadBootstrap(f"bootstrap {entry!r:.80} is no HOST:PORT: no host can have this name")
     if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
         raise BadBootstrap(f"bootstrap {entry!r} is no HOST:PORT with a port from 1 to 65535")
     return Address(host, int(port))
+
+
+def _may_be_host(host: str) -> bool:
+    """Whether the system can be asked for it: it would raise something that says nothing."""
+    try:
+        return b"\0" not in host.encode("idna")
+    except UnicodeError:
+        return False

@@ -132,10 +132,10 @@ class Consumer:
         arguments.flag("auto_commit", auto_commit)
         arguments.seconds("auto_commit_interval", auto_commit_interval, 0.001)
         arguments.whole("max_poll_records", max_poll_records, 1)
-        arguments.seconds("max_poll_interval", max_poll_interval, 0.001)
-        arguments.seconds("session_timeout", session_timeout, 0.001)
+        arguments.carried_seconds("max_poll_interval", max_poll_interval, 0.001)
+        arguments.carried_seconds("session_timeout", session_timeout, 0.001)
         arguments.whole("prefetch", prefetch, 1, arguments.INT64)
-        arguments.seconds("max_wait", max_wait)
+        arguments.carried_seconds("max_wait", max_wait)
         arguments.flag("verify_crc", verify_crc)
         for name, listener in (
             ("on_assigned", on_assigned),
@@ -502,6 +502,7 @@ class Consumer:
 
     def pause(self, partitions: Collection[TopicPartition] | None = None) -> None:
         """Give no more records of these partitions (None: of all) until `resume`."""
+        self._running()
         chosen = self._check_owned(partitions)
         self._planner.paused.update(chosen)
         for key in chosen:

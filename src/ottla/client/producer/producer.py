@@ -124,7 +124,7 @@ class Producer:
             api_timeout=max_block_ms / 1000,
             max_versions=max_versions,
         )
-        self._random = random
+        self._random = arguments.function("random", random)
         self._turns: dict[str, Turns] = {}
         self._sticky = StickyPartitioner(batch_size, random)
         self._sender = Sender(self._client, self._settings, random)

@@ -16,7 +16,7 @@ from ottla.streams.backends.redis_shards import Shards
 from ottla.streams.backends.redis_sink import RedisSink
 from ottla.streams.backends.redis_source import RedisSource
 from ottla.streams.base import Driver, Operation
-from ottla.streams.errors import ConfigError, Unsupported
+from ottla.streams.errors import ConfigError, Unsupported, UrlError
 from ottla.streams.modes import consumer_name, has_wildcard, member_id
 from ottla.streams.types import Backend, Mode, RedisOptions, to_ns
 
@@ -57,9 +57,13 @@ class RedisDriver(Driver):
         host, _, port = (
             url.nodes[0].rpartition(":") if ":" in url.nodes[0] else (url.nodes[0], "", "")
         )
+        port = port or str(DEFAULT_PORT)
+        if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            # Not quoted: without an @ it may be a password.
+            raise UrlError("the port of a Redis URL is a number from 1 to 65535")
         settings: dict[str, Any] = {
             "host": host,
-            "port": int(port or DEFAULT_PORT),
+            "port": int(port),
             "db": url.db or 0,
             "username": url.username,
             "password": url.password,
