@@ -549,7 +549,7 @@ class Lifecycle(RuleBasedStateMachine):
         """What dead letters, replays and copies to the tier do in a worker."""
         with self.step():
             topic = self.topics.get(name)
-            if topic is None or not self.world.node.partitions.is_open(name, 0):
+            if topic is None or (name, 0) not in self.world.node.partitions.open_names:
                 return
             log = self.world.node.partitions.find(name, 0).log
             read = partial(

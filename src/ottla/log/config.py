@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -41,18 +41,26 @@ class LogConfig:
     local_retention_ms: int = LIKE_RETENTION
     local_retention_bytes: int = LIKE_RETENTION
     ottla_validate_records: str = "sampled"
+    # What produce asks of every batch, worked out once.
+    compacts: bool = field(init=False, repr=False, compare=False)
+    log_append_time: bool = field(init=False, repr=False, compare=False)
+    # Whether batches may be stored without a look at their records, whatever their codec.
+    leaves_records: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def compacts(self) -> bool:
-        return "compact" in self.cleanup_policy
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "compacts", "compact" in self.cleanup_policy)
+        append_time = self.message_timestamp_type == "LogAppendTime"
+        object.__setattr__(self, "log_append_time", append_time)
+        leaves_records = (
+            not self.compacts
+            and self.compression_type == "producer"
+            and self.ottla_validate_records != "all"
+        )
+        object.__setattr__(self, "leaves_records", leaves_records)
 
     @property
     def deletes(self) -> bool:
         return "delete" in self.cleanup_policy
-
-    @property
-    def log_append_time(self) -> bool:
-        return self.message_timestamp_type == "LogAppendTime"
 
     @property
     def local_retention(self) -> tuple[int, int]:
@@ -67,9 +75,9 @@ class LogConfig:
     def from_topic_configs(cls, configs: Mapping[str, str]) -> LogConfig:
         """From settings that were validated before; those that are not the log's are ignored."""
         given = {
-            field.name: _PARSERS[str(field.type)](configs[kafka_name])
-            for field in fields(cls)
-            if (kafka_name := field.name.replace("_", ".")) in configs
+            one.name: _PARSERS[str(one.type)](configs[kafka_name])
+            for one in fields(cls)
+            if one.init and (kafka_name := one.name.replace("_", ".")) in configs
         }
         return cls(**given)  # type: ignore[arg-type]  # each value was parsed by its field's type
 

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from ottla.log.storage import Buffer, Entry, Storage
 
 _PATCHED = struct.Struct(">qii")  # base offset, length, leader epoch: what precedes the magic
+_PATCHED_BYTES: Final = _PATCHED.size
 DELETE_TO_HIGH_WATERMARK: Final = -1
 # Up to this size a last segment of which no producer is known is closed as it is: opening it scans
 # its batches for indexes and leader epochs, which takes less than reading the files. A broker with
@@ -306,9 +307,9 @@ class PartitionLog:
                 if size > LOG_TAIL_BYTES:
                     self._write(staged)
                     staged, staged_bytes = [], 0
-                    self._write_large([patched, batch.data[_PATCHED.size :]], last, timestamp)
+                    self._write_large([patched, batch.data[_PATCHED_BYTES:]], last, timestamp)
                 else:
-                    chunk = patched + batch.data[_PATCHED.size :]
+                    chunk = patched + batch.data[_PATCHED_BYTES:]
                     staged.append(_Staged(chunk, end, last, timestamp))
                     staged_bytes += size
                 stamp = now_ms if config.log_append_time else NO_TIMESTAMP

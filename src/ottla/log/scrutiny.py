@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import Final
 
-BATCH_CREDIT_NS: Final = 1_000
-BYTES_PER_CREDIT_NS: Final = 8
-"""A twentieth of the CPU of a produce request: 37 us, which partitions share, and 2 ns a byte."""
-MAX_CREDIT_NS: Final = 1_000_000
-"""What a quiet time may save up."""
+BATCH_CREDIT_NS: Final = 300
+BYTES_PER_CREDIT_NS: Final = 64
+"""Below a hundredth of the CPU of a produce request: 38 us, and 1 ns a byte."""
+MIN_SKIPPED: Final = 63
+"""Code that runs once in many requests runs cold, and costs more than its own time shows."""
+MAX_SKIPPED: Final = 4095
+"""However long a look took: it may have been the first one, which loads the codec."""
 
 
 class Scrutiny:
     """How many batches of one connection are looked into.
 
-    Looking may take a twentieth of the CPU that serving takes: each batch earns credit, a look is
-    paid for with the time it took, and a batch is looked into whenever the credit is not below
-    zero. So the first batch of a connection always is, and a client with a wrong encoder is
-    refused at once.
-    A connection that was refused once has no credit to spare: all of its batches are looked into.
+    The first one is, so a client with a wrong encoder is refused at once. A look is paid for by
+    the batches after it: as many are skipped as it takes until looking is about a hundredth of the
+    CPU of serving. A connection that was refused once is not trusted again: all of its batches are
+    looked into.
     """
 
-    __slots__ = ("_credit_ns",)
+    __slots__ = ("_skip", "_trusted")
 
     def __init__(self) -> None:
-        self._credit_ns: float = 0
+        self._skip = 0
+        self._trusted = True
 
-    def wants(self, size: int) -> bool:
-        """Whether to look into a batch of `size` bytes, which earns its credit here."""
-        wanted = self._credit_ns >= 0
-        earned = BATCH_CREDIT_NS + size // BYTES_PER_CREDIT_NS
-        if self._credit_ns < MAX_CREDIT_NS:
-            self._credit_ns = min(self._credit_ns + earned, MAX_CREDIT_NS)
-        return wanted
+    def wants(self) -> bool:
+        """Whether to look into the next batch."""
+        if self._skip:
+            self._skip -= 1
+            return False
+        return True
 
-    def took(self, nanoseconds: int) -> None:
-        self._credit_ns -= nanoseconds
+    def took(self, nanoseconds: int, size: int) -> None:
+        """What a look into a batch of `size` bytes cost."""
+        if self._trusted:
+            credit = BATCH_CREDIT_NS + size // BYTES_PER_CREDIT_NS
+            self._skip = min(max(nanoseconds // credit, MIN_SKIPPED), MAX_SKIPPED)
 
     def distrust(self) -> None:
-        self._credit_ns = inf
+        self._trusted = False
+        self._skip = 0

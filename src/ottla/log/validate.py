@@ -3,17 +3,17 @@
 Two steps:
 
 - `open_batch` looks at the 61 bytes of the header and at the CRC, whatever the number of records.
-- `check_records` looks into the records. Whole: as Kafka's LogValidator does, every length, varint,
-  offset delta, timestamp and (on compacted topics) key; what passes can be read by every client.
-  Otherwise `glance` looks at the first record, unless the batch is compressed.
+- `check_records` looks into the records, as Kafka's LogValidator does: every length, varint, offset
+  delta, timestamp and (on compacted topics) key; what passes can be read by every client.
 
 A CRC only says that the bytes are those the client sent. A client that sends garbage under a right
 CRC would otherwise stop every consumer of the partition: librdkafka delivers nothing behind it.
 
 To look into every batch in plain Python takes 0.6 microseconds a record, a third of the CPU of a
-produce request of 32 records, so the topic's `ottla.validate.records` says how many are:
+produce request of 32 records, and a fifth of that of one: code that a request runs once costs more
+than a loop over it shows. So the topic's `ottla.validate.records` says how many are:
 
-- `sampled`, the default: one or two records always, more as `Scrutiny` lets a connection.
+- `sampled`, the default: the first batch of a connection, then one of 64 or fewer (`Scrutiny`).
 - `all`: every batch. With the `arrow` extra by compiled code, for a twentieth of the CPU and
   130 MB of memory (`use_compiled`).
 - `none`: no batch, except on compacted topics, which must know their keys.
@@ -46,13 +46,12 @@ from ottla.wire.batch import (
 from ottla.wire.compression import DECOMPRESSION_HARD_LIMIT, Codec, decompress
 from ottla.wire.errors import BatchError, DecompressedTooLarge, UnsupportedMagic
 from ottla.wire.records import NO_TIMESTAMP, iter_records
-from ottla.wire.walk import walk_first_record, walk_records
+from ottla.wire.walk import walk_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.log.config import LogConfig
-    from ottla.log.scrutiny import Scrutiny
     from ottla.wire.walk import RecordsSummary
 
 SAMPLED: Final = "sampled"
@@ -60,9 +59,7 @@ ALL: Final = "all"
 NONE: Final = "none"
 
 FEW_RECORDS: Final = 2
-"""Looked into always: about a microsecond, of the 37 that the smallest request takes."""
-GLANCE_BYTES: Final = 1024
-"""Of the first record of a larger batch; a longer record is left at its length."""
+"""Walked in less time than it takes to call compiled code."""
 
 COPIED_BYTES: Final = 2048
 """A record's size up to which a batch is copied to be walked."""
@@ -124,14 +121,13 @@ def open_batch(
     `zstd_allowed` is false for Produce versions before 7.
     """
     batch = _the_batch(records)
-    if batch.size > config.max_message_bytes:
+    size = len(records)
+    if size > config.max_message_bytes:
         raise RecordTooLarge(
-            f"batch of {batch.size} bytes, max.message.bytes is {config.max_message_bytes}"
+            f"batch of {size} bytes, max.message.bytes is {config.max_message_bytes}"
         )
-    if batch.size > config.segment_bytes:
-        raise RecordListTooLarge(
-            f"batch of {batch.size} bytes, segment.bytes is {config.segment_bytes}"
-        )
+    if size > config.segment_bytes:
+        raise RecordListTooLarge(f"batch of {size} bytes, segment.bytes is {config.segment_bytes}")
     try:
         batch.verify_crc()
     except BatchError as error:
@@ -145,27 +141,13 @@ def open_batch(
     return batch
 
 
-def looks_into(batch: RecordBatch, config: LogConfig, scrutiny: Scrutiny) -> bool:
-    """Whether the records of an opened batch are to be checked whole."""
-    if config.compacts or (
-        config.compression_type != "producer" and _target_codec(config) != batch.codec
-    ):
-        return True
-    if config.ottla_validate_records == SAMPLED:
-        few = batch.record_count <= FEW_RECORDS and not batch.codec
-        return few or scrutiny.wants(batch.size)
-    return config.ottla_validate_records == ALL
-
-
-def glance(batch: RecordBatch) -> None:
-    """The look at a batch that is not looked into: at its first record, unless it is compressed."""
-    if batch.codec:
-        return
-    head = bytes(batch.data[HEADER_SIZE : HEADER_SIZE + GLANCE_BYTES])
-    try:
-        walk_first_record(head, batch.size - HEADER_SIZE, batch.record_count, where=_WHERE)
-    except BatchError as error:
-        raise InvalidRecordError(str(error)) from error
+def must_look(batch: RecordBatch, config: LogConfig) -> bool:
+    """Whether the records of an opened batch are to be checked, whatever was sampled before."""
+    return (
+        config.ottla_validate_records == ALL
+        or config.compacts
+        or (config.compression_type != "producer" and _target_codec(config) != batch.codec)
+    )
 
 
 def check_records(

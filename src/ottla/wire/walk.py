@@ -60,25 +60,6 @@ def walk_records(block: Block, count: int, *, where: str = "records") -> Records
     return summary
 
 
-def walk_first_record(head: bytes, size: int, count: int, *, where: str = "records") -> None:
-    """Check the first of the `count` records in `size` bytes, of which `head` is the beginning.
-
-    Of a record that is longer than `head`, the length alone.
-    """
-    try:
-        _walk(head, 1, where)
-    except RecordError:
-        length, start = _varint(head, 0, len(head), VARINT_BITS, where)
-        if start + length <= len(head):
-            raise
-        if length > size - start:
-            raise LengthPastEnd(
-                f"a record of at most {size - start} bytes", length, where
-            ) from None
-    if count * MIN_RECORD_SIZE > size:
-        check_record_count(count, size, where)
-
-
 def _walk(data: Block, count: int, where: str) -> tuple[int, RecordsSummary]:
     """Most records are plain: numbers in one or two bytes, no headers, no time before the base.
 

@@ -153,6 +153,6 @@ async def test_logs_that_nobody_opened_stay_closed(tmp_path: Path) -> None:
     try:
         cleaner = Cleaner(again.data, again.partitions, again.workers, again.clock)
         assert not await cleaner.compact_dirtiest()
-        assert not again.partitions.is_open("t", 0)
+        assert ("t", 0) not in again.partitions.open_names
     finally:
         await again.stop()

@@ -41,7 +41,7 @@ async def describe_log_dirs(
         names = [name for name in names if name in wanted]
     # A closed log stays closed: the sizes of its files say it all.
     sizes = await workers.run(
-        partial(data.sizes, [name for name in names if not partitions.is_open(*name)])
+        partial(data.sizes, [name for name in names if name not in partitions.open_names])
     )
     usage = await workers.run(partial(shutil.disk_usage, data.path))
     topics: dict[str, list[DescribeLogDirsPartition]] = {}

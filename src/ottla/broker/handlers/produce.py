@@ -31,8 +31,7 @@ from ottla.log.validate import (
     SAMPLED,
     TakesLong,
     check_records,
-    glance,
-    looks_into,
+    must_look,
     open_batch,
     use_compiled,
 )
@@ -86,10 +85,23 @@ class Long(NamedTuple):
     batch: RecordBatch
     responses: list[PartitionProduceResponse]
     place: int
+    sampled: bool
 
 
 class Produced:
     """Collects the answers of one request and the partitions it wrote to."""
+
+    __slots__ = (
+        "acks",
+        "admission",
+        "failed",
+        "long",
+        "now_ms",
+        "partitions",
+        "scrutiny",
+        "version",
+        "written",
+    )
 
     def __init__(
         self,
@@ -142,27 +154,28 @@ class Produced:
             now_ms=self.now_ms,
             zstd_allowed=self.version >= FIRST_VERSION_WITH_ZSTD,
         )
-        if config.ottla_validate_records == ALL:
-            use_compiled()
-        if looks_into(batch, config, self.scrutiny):
+        always = not config.leaves_records and must_look(batch, config)
+        if always or (config.ottla_validate_records == SAMPLED and self.scrutiny.wants()):
+            if config.ottla_validate_records == ALL:
+                use_compiled()
             start = perf_counter_ns()
             try:
                 batch = check_records(batch, config, now_ms=self.now_ms, quick=True)
             except TakesLong:
-                self.long.append(Long(partition, batch, responses, len(responses)))
+                self.long.append(Long(partition, batch, responses, len(responses), not always))
                 return PartitionProduceResponse(data.index_)  # until the worker is done
-            self.scrutiny.took(perf_counter_ns() - start)
-        elif config.ottla_validate_records == SAMPLED:
-            glance(batch)
+            if not always:
+                self.scrutiny.took(perf_counter_ns() - start, batch.size)
         return self.append(partition, data.index_, batch)
 
     async def look_into_long(self, workers: Workers) -> None:
         """Let workers look into the batches that take long, and append those."""
-        for partition, batch, responses, place in self.long:
+        for partition, batch, responses, place, sampled in self.long:
             look = partial(_look_into, batch, partition.log.config, self.now_ms)
             try:
                 checked, nanoseconds = await workers.run(look)
-                self.scrutiny.took(nanoseconds)
+                if sampled:
+                    self.scrutiny.took(nanoseconds, batch.size)
                 responses[place] = self.append(partition, responses[place].index_, checked)
             except (ApiError, LogError) as error:
                 responses[place] = self.refuse(responses[place].index_, error)
@@ -208,30 +221,45 @@ def produce(
     transactions: Lazy[TransactionService],
     settings: Settings,
 ) -> ProduceResponse | Awaitable[Answer] | Pipelined[ProduceResponse] | None:
-    closed = _closed(request, partitions, by_id=context.version >= FIRST_VERSION_WITH_IDS)
-    services = partitions, durability, workers, clock, transactions, settings
+    closed, transactional = _survey(request, partitions, context.version)
     if closed and (opening := partitions.opening(closed, write=True)) is not None:
-        return _when_open(opening, partial(_serve, context, request, *services))
-    return _serve(context, request, *services)
+        services = partitions, durability, workers, clock
+        serve = partial(_append, context, request, *services, None)
+        if transactional:
+            serve = partial(_serve_transaction, context, request, *services, transactions, settings)
+        return _when_open(opening, serve)
+    if transactional:
+        return _serve_transaction(
+            context, request, partitions, durability, workers, clock, transactions, settings
+        )
+    return _append(context, request, partitions, durability, workers, clock, None)
 
 
-def _closed(
-    request: ProduceRequest, partitions: Partitions, *, by_id: bool
-) -> list[tuple[str, int]]:
-    """The partitions whose logs have to be opened or made first."""
-    is_open = partitions.is_open
+def _survey(
+    request: ProduceRequest, partitions: Partitions, version: int
+) -> tuple[list[tuple[str, int]], bool]:
+    """Which logs have to be opened or made first, and whether any batch is of a transaction.
+
+    What cannot be found, or is no batch, is refused in its place later.
+    """
+    open_names = partitions.open_names
     closed: list[tuple[str, int]] = []
+    transactional = False
     for topic in request.topic_data:
-        name = topic.name
-        if by_id:
+        name: str | None = topic.name
+        if version >= FIRST_VERSION_WITH_IDS:
             try:
                 name = partitions.name_of(topic.topic_id)
             except ApiError:
-                continue  # refused in its place
-        closed += [
-            (name, data.index_) for data in topic.partition_data if not is_open(name, data.index_)
-        ]
-    return closed
+                name = None
+        for index, records in topic.partition_data:
+            if name is not None and (name, index) not in open_names:
+                closed.append((name, index))
+            if records and len(records) > ATTRIBUTES_BYTE:
+                assert isinstance(records, memoryview)
+                if records[ATTRIBUTES_BYTE] & TRANSACTIONAL:
+                    transactional = True
+    return closed, transactional
 
 
 async def _when_open(
@@ -244,7 +272,7 @@ async def _when_open(
     return await answer if isinstance(answer, Coroutine) else answer
 
 
-def _serve(
+def _serve_transaction(
     context: RequestContext,
     request: ProduceRequest,
     partitions: Partitions,
@@ -254,31 +282,15 @@ def _serve(
     transactions: Lazy[TransactionService],
     settings: Settings,
 ) -> Answer | Coroutine[None, None, Answer]:
-    admission = None
-    if _is_transactional(request):
-        from ottla.broker.coordinators.admission import Admission
+    from ottla.broker.coordinators.admission import Admission
 
-        try:
-            admission = Admission(context.version, request, partitions, transactions, settings)
-        except ApiError as error:
-            return _refuse_all(request, error)
-        if admission.must_wait:
-            return _append_verified(
-                context, request, partitions, durability, workers, clock, admission
-            )
+    try:
+        admission = Admission(context.version, request, partitions, transactions, settings)
+    except ApiError as error:
+        return _refuse_all(request, error)
+    if admission.must_wait:
+        return _append_verified(context, request, partitions, durability, workers, clock, admission)
     return _append(context, request, partitions, durability, workers, clock, admission)
-
-
-def _is_transactional(request: ProduceRequest) -> bool:
-    """Whether any batch is part of a transaction; what is no batch is refused later."""
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            records = data.records
-            if records and len(records) > ATTRIBUTES_BYTE:
-                assert isinstance(records, memoryview)
-                if records[ATTRIBUTES_BYTE] & TRANSACTIONAL:
-                    return True
-    return False
 
 
 async def _append_verified(

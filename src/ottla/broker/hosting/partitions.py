@@ -143,8 +143,9 @@ class HostedPartition:
         waiters, self.waiters = self.waiters, set()
         for waiter in waiters:
             waiter()
-        for watcher in tuple(self.watchers):
-            watcher.news(self)
+        if self.watchers:
+            for watcher in tuple(self.watchers):
+                watcher.news(self)
 
 
 @dataclass(slots=True)
@@ -166,6 +167,7 @@ class Partitions:
         self._workers = workers
         # What is open; its keys are plain tuples, equal to names, because that is the hot path.
         self._open: dict[tuple[str, int], HostedPartition] = {}
+        self.open_names = self._open.keys()
         self._unwritten: dict[tuple[str, int], HostedPartition] = {}
         self._opening: dict[TopicPartition, _Opening] = {}
         self._queue: list[_Opening] = []
@@ -195,9 +197,6 @@ class Partitions:
         if name is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         return name
-
-    def is_open(self, topic: str, index: int) -> bool:
-        return (topic, index) in self._open
 
     def _look(self, topic: str, index: int) -> HostedPartition:
         """Of what is not open: the view of an unwritten partition, or why it cannot be served."""

@@ -173,7 +173,7 @@ class Retention:
         names = [
             name
             for name in self._data.all_on_disk()
-            if not self._partitions.is_open(*name) and self._data.is_trusted(name)
+            if name not in self._partitions.open_names and self._data.is_trusted(name)
         ]
         closed = set(names)
         self._closed = {name: known for name, known in self._closed.items() if name in closed}

@@ -205,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
         self._send()
         if self._ended and not self._goes_on():
             self.close()
-        elif not self.busy and (self._error is not None or self.leaves):
+        elif (self._error is not None or self.leaves) and not self.busy:
             if self._error is not None:
                 logger.info("closing the connection of %s: %s", self.peer.host, self._error)
             self.close()

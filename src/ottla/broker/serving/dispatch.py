@@ -70,24 +70,20 @@ class Dispatcher:
         served = SERVED.get(api_key)
         if served is None:
             raise UnknownApiKey("an API this broker serves", api_key, "request header")
-        self.requests[api_key] = self.requests.get(api_key, 0) + 1
         if not served.min_version <= version <= served.max_version:
+            self.requests[api_key] = self.requests.get(api_key, 0) + 1
             if api_key == API_VERSIONS:
                 return self._unsupported_api_versions(correlation_id)
             expected = f"{served.min_version} to {served.max_version}"
             raise UnsupportedVersion(expected, version, f"API {api_key}")
-        if api_key not in self._handlers:
-            return self._first(frame, peer, api_key, version, correlation_id)
-        return self._answer(frame, peer, api_key, version, correlation_id)
-
-    def _answer(
-        self, frame: memoryview, peer: Peer, api_key: int, version: int, correlation_id: int
-    ) -> Parts | Awaitable[Parked] | Pipelined[Parked] | None:
-        """The same for a good version of an API that is loaded."""
+        loaded = self._handlers.get(api_key)
+        if loaded is None:
+            return self._first(frame, peer, api_key)
+        self.requests[api_key] = self.requests.get(api_key, 0) + 1
         header = read_request_header(frame)
         request = read_request(header, frame)
         context = RequestContext(peer, api_key, version, header.client_id)
-        handler, services = self._handlers[api_key]
+        handler, services = loaded
         response = handler(context, request, *services)
         if response is None:
             return None
@@ -97,15 +93,13 @@ class Dispatcher:
             return response_parts(api_key, version, correlation_id, response)
         return self._later(api_key, version, correlation_id, response)
 
-    async def _first(
-        self, frame: memoryview, peer: Peer, api_key: int, version: int, correlation_id: int
-    ) -> Parked:
+    async def _first(self, frame: memoryview, peer: Peer, api_key: int) -> Parked:
         """A request of an API that has not been asked for yet: others are served meanwhile."""
         await self._services.workers.run(partial(self._load, api_key))
         handler = handler_of(api_key)
         services = tuple(getattr(self._services, name) for name in services_of(handler))
         self._handlers[api_key] = handler, services
-        answer = self._answer(frame, peer, api_key, version, correlation_id)
+        answer = self.dispatch(frame, peer)
         if answer is None or isinstance(answer, list | Pipelined):
             return answer
         return await answer
