@@ -15,7 +15,7 @@ import pytest
 
 import ottla
 from ottla import Consumer
-from ottla.errors import BadArgument, ClientClosed, CommitFailed, NoOffset
+from ottla.errors import BadArgument, ClientClosed, ClientError, CommitFailed, NoOffset
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -417,6 +417,20 @@ async def test_what_was_read_is_committed_before_an_unsubscribed_member_leaves(
         [group] = await admin.describe_groups([topic])
         assert list(group.members) == []
     assert "last commit failed" not in caplog.text
+
+
+async def test_a_callback_does_not_poll(own: str) -> None:
+    topic = await new_topic(own, 1)
+    await fill(own, topic, range(3), 1)
+
+    async def assigned(_: object) -> None:
+        with pytest.raises(ClientError, match="do not poll inside a callback"):
+            await consumer.poll()
+
+    async with Consumer(own, group=topic, topics=[topic], on_assigned=assigned) as consumer:
+        assert values(await take(consumer, 3)) == [0, 1, 2]
+    with pytest.raises(ClientClosed):
+        consumer.pause()
 
 
 async def test_a_group_without_offsets_starts_where_it_is_told(own: str) -> None:

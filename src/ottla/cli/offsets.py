@@ -148,6 +148,8 @@ def _with_store(
 
     if "://" not in url and Path(url).is_file():
         fail(f"{url} is a file: write sqlite:///{url} if it is a database of SQLite")
+    if "://" not in url and not may_create and not Path(url).exists():
+        fail(f"there is no directory {url}, and only `ottla offsets set` makes one")
     try:
         store = store_from_url(url).sync
     except ValueError as error:

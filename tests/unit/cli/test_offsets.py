@@ -42,6 +42,7 @@ def failure(*args: str) -> str:
 @pytest.fixture(params=["directory", "file", "sqlite", "postgresql"])
 def store(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     if request.param == "directory":
+        (tmp_path / "offsets").mkdir()
         return str(tmp_path / "offsets")
     if request.param == "file":
         return f"file://{tmp_path}/my%20offsets"
@@ -112,6 +113,12 @@ def test_a_wrong_store_is_wrong_use(url: str) -> None:
     assert run("list", url).exit_code == 2
     with pytest.raises(ValueError, match=r"names|options"):
         store_from_url(url)
+
+
+def test_a_directory_that_is_not_there_has_no_positions_to_list(tmp_path: Path) -> None:
+    assert "there is no directory" in failure("list", str(tmp_path / "typo"))
+    assert "password=***" in failure("list", "host=127.0.0.1 password=secret")
+    ok("set", str(tmp_path / "new"), "a", "b", "1")
 
 
 def test_asking_makes_no_database(tmp_path: Path) -> None:

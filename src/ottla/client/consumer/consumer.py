@@ -196,6 +196,8 @@ class Consumer:
         self._in_hand: dict[TopicPartition, int] = {}
         """Where the records begin that the caller works on, by partition."""
         self._committed: dict[TopicPartition, int] = {}
+        self._teller: asyncio.Task[object] | None = None
+        """The task that is in a listener of the caller's."""
 
     # -- from the beginning to the end ------------------------------------------------------------
 
@@ -342,6 +344,11 @@ class Consumer:
         self, columns: Sequence[str], within: float | None = None
     ) -> Rows[TopicPartition] | None:
         """The next rows, None if none come in time. Rebalances happen here."""
+        if self._teller is not None and self._teller is asyncio.current_task():
+            raise ClientError(
+                "do not poll inside a callback such as on_assigned: it is called by a poll, which "
+                "gives the records when the callback has returned"
+            )
         self._in_hand.clear()
         group = self._joined()
         group.polled()
@@ -437,9 +444,13 @@ class Consumer:
         listener = self._listeners[what]
         if listener is None or not partitions:
             return
-        told = listener(partitions)
-        if inspect.isawaitable(told):
-            await told
+        self._teller = asyncio.current_task()
+        try:
+            told = listener(partitions)
+            if inspect.isawaitable(told):
+                await told
+        finally:
+            self._teller = None
 
     # -- offsets ----------------------------------------------------------------------------------
 
