@@ -27,7 +27,7 @@ from ottla.log.checkpoints import (
 from ottla.log.storage import TMP_SUFFIX, OsStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
     from uuid import UUID
@@ -177,15 +177,20 @@ class DataDirectory:
             self.storage.fsync_dir(self.path)
         return retired
 
-    def purge(self) -> list[str]:
+    def purge(self, keep: Container[str] = ()) -> list[str]:
         """Remove what `retire` marked for deletion, also before a restart; the names.
 
+        Directories in `keep` stay: their time has not come.
         What cannot be removed now, for instance because a worker of the deleted log is still
         writing to it, is left to the next purge.
         """
         from shutil import rmtree
 
-        names = [name for name in self.storage.listdir(self.path) if _GOING.fullmatch(name)]
+        names = [
+            name
+            for name in self.storage.listdir(self.path)
+            if _GOING.fullmatch(name) and name not in keep
+        ]
         for name in names:
             try:
                 rmtree(self.path / name)

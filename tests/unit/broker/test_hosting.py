@@ -356,6 +356,32 @@ async def test_a_new_topic_waits_until_the_old_one_has_left_its_path(tmp_path: P
         assert await values(node) == [b"new"]
 
 
+async def test_files_of_deleted_topics_go_after_their_own_delay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only with retention, which looks every five minutes, nor earlier with that of others."""
+    monkeypatch.setattr("ottla.broker.running.jobs.PURGE_CHECK_SECONDS", 0.01)
+
+    def going() -> list[str]:
+        return sorted(path.name.partition(".")[0] for path in tmp_path.glob("*-delete"))
+
+    async with started(tmp_path) as node:
+        await create_topic(node.cluster, "later")  # after a minute
+        await write(node, b"later", TopicPartition("later", 0))
+        await delete_topic(node.cluster, lambda image: existing(image, "later"))
+        await create(node, configs={"file.delete.delay.ms": "0"})
+        await write(node, b"now")
+        await delete(node)
+        async with asyncio.timeout(PATIENCE):
+            while (tmp_path / "orders-0").exists() or going() != ["later-0"]:
+                await asyncio.sleep(0.01)
+        await node.partitions.purge()
+        assert going() == ["later-0"]
+    async with started(tmp_path), asyncio.timeout(PATIENCE):
+        while going():  # what a stop left goes at the next start
+            await asyncio.sleep(0.01)
+
+
 async def test_a_directory_that_cannot_be_taken_away_is_not_the_new_topics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

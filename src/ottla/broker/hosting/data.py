@@ -39,7 +39,7 @@ from ottla.log.storage import OsStorage
 from ottla.log.tail import TailCache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
     from pathlib import Path
     from uuid import UUID
 
@@ -303,28 +303,32 @@ class Data:
         self._on_disk.discard(name)
         return was_there
 
-    def retire(self, names: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Take directories out of sight; those that are still in the way. Blocks.
+    def retire(self, names: Sequence[TopicPartition]) -> dict[TopicPartition, str | None]:
+        """Take directories out of sight; their new names, None if still in the way. Blocks.
 
-        The files go with the next `purge`.
+        The files go with a later `purge`.
         """
         try:
             answer = self._directory.retire(names)
         except OSError:
             logger.exception("directories of deleted topics are not taken out of sight durably")
-            return []  # renamed they are; a crash may bring them back as strays
-        left = [name for name, target in answer.items() if isinstance(target, OSError)]
-        for name in left:
-            logger.error("the log of %s-%d cannot be deleted: %s", *name, answer[name])
-        return left
+            return {}  # renamed they are; a crash may bring them back as strays
+        retired: dict[TopicPartition, str | None] = {}
+        for name, target in answer.items():
+            if isinstance(target, OSError):
+                logger.error("the log of %s-%d cannot be deleted: %s", *name, target)
+                retired[name] = None
+            else:
+                retired[name] = target.name
+        return retired
 
     def was_not_retired(self, name: TopicPartition) -> None:
         """It is in the way still: opened for another topic, it will be found to be a stray."""
         self._on_disk.add(name)
 
-    def purge(self) -> None:
-        """Remove the files of deleted logs. Blocks."""
-        self._directory.purge()
+    def purge(self, keep: Container[str]) -> None:
+        """Remove the files of deleted logs, but not those of the directories in `keep`. Blocks."""
+        self._directory.purge(keep)
 
     def close(self, *, clean: bool) -> None:
         """Give the directory back, marked if no log needs recovery at the next start. Blocks."""

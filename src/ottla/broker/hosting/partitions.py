@@ -31,13 +31,21 @@ from ottla.broker.workers import BLOCKING_THREADS
 from ottla.log.checkpoints import TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.errors import LogError, StorageFailure
-from ottla.metadata.config.values import resolve_topic_config
+from ottla.metadata.config.values import resolve_topic_config, resolve_topic_overrides
 from ottla.metadata.delta import delta
 from ottla.metadata.image import ResourceType
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import (
+        Awaitable,
+        Callable,
+        Coroutine,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
     from typing import Any
 
     from ottla.broker.cluster import Cluster
@@ -46,6 +54,7 @@ if TYPE_CHECKING:
     from ottla.broker.serving.fetch_sessions import Watcher
     from ottla.broker.workers import Workers
     from ottla.log.partition import PartitionLog
+    from ottla.metadata.config.broker import BrokerConfig
     from ottla.metadata.image import MetadataImage, Topic
 
 # Logs that one worker opens at a time: enough to share a sync of the data directory, few enough
@@ -55,6 +64,7 @@ REPAIRS_AT_ONCE: Final = 128  # nobody waits for these, and each batch costs a s
 OPENERS: Final = 2  # of the worker threads; the others are left for syncs
 # A log that could not be opened is not tried again by lookers before that: each try costs a walk.
 RETRY_SECONDS: Final = 1.0
+FILE_DELETE_DELAY: Final = "file.delete.delay.ms"
 RECOVERY_PAUSE: Final = 1.0  # of the time a batch of repairs took, left to those who are served
 
 logger = logging.getLogger(__name__)
@@ -176,6 +186,9 @@ class Partitions:
         self._busy: dict[TopicPartition, asyncio.Future[None]] = {}
         self._failed: dict[TopicPartition, tuple[LogError, float]] = {}
         self._configs: dict[str, LogConfig] = {}
+        # Directories of deleted topics, by name, and when by the loop's clock each may go.
+        self._going: dict[str, float] = {}
+        self._purging = asyncio.Lock()
         self._recovery: asyncio.Task[None] | None = None
 
     def __iter__(self) -> Iterator[HostedPartition]:
@@ -408,7 +421,7 @@ class Partitions:
         self._recovery = asyncio.create_task(self._recover())
 
     async def _recover(self) -> None:
-        await self._workers.run(self._data.purge)
+        await self.purge()
         loop = asyncio.get_running_loop()
         left = self._data.untrusted()
         while left:
@@ -455,7 +468,7 @@ class Partitions:
         if changes.deleted or changes.configs:
             self._configs.clear()
         if changes.deleted:
-            self._delete(changes.deleted)
+            self._delete(changes.deleted, before)
         moved = []
         for _, topic in changes.changed:
             for index, partition in enumerate(topic.partitions):
@@ -497,12 +510,13 @@ class Partitions:
                 self._data.checkpoints.note(hosted)
             self._data.was_closed(hosted.name, trusted=trusted)
 
-    def _delete(self, topics: Sequence[Topic]) -> None:
-        """Out of sight at once; files are closed and renamed by a worker."""
+    def _delete(self, topics: Sequence[Topic], before: MetadataImage) -> None:
+        """Out of sight at once; files are closed and renamed by a worker, and removed later."""
         gone: list[HostedPartition] = []
         logs: list[PartitionLog] = []
         openings: list[_Opening] = []
         names: list[TopicPartition] = []
+        delays = _delete_delays(before, [topic.name for topic in topics], self._cluster.config)
         for topic in topics:
             for index in range(len(topic.partitions)):
                 name = TopicPartition(topic.name, index)
@@ -521,7 +535,7 @@ class Partitions:
                 if self._data.forget(name, topic.topic_id.bytes) or opening is not None:
                     names.append(name)
         if names:
-            self._in_background(self._retire(logs, openings, names), names)
+            self._in_background(self._retire(logs, openings, names, delays), names)
         for hosted in gone:
             hosted.wake()
 
@@ -530,13 +544,31 @@ class Partitions:
         logs: Sequence[PartitionLog],
         openings: Sequence[_Opening],
         names: Sequence[TopicPartition],
+        delays: Mapping[str, float],
     ) -> None:
         if openings:
             # They find out by themselves that nobody wants them any more, and close.
             await asyncio.wait([one.done for one in openings])
         await self._workers.run(partial(self._data.close_logs, logs, clean=False))
-        for name in await self._workers.run(partial(self._data.retire, names)):
-            self._data.was_not_retired(name)
+        retired = await self._workers.run(partial(self._data.retire, names))
+        now = asyncio.get_running_loop().time()
+        for name, directory in retired.items():
+            if directory is None:
+                self._data.was_not_retired(name)
+            else:
+                self._going[directory] = now + delays[name.topic]
+
+    async def purge(self) -> None:
+        """Remove the files of topics that were deleted long enough ago, or before the start."""
+        async with self._purging:
+            now = asyncio.get_running_loop().time()
+            self._going = {name: at for name, at in self._going.items() if at > now}
+            await self._workers.run(partial(self._data.purge, frozenset(self._going)))
+
+    def purge_is_due(self) -> bool:
+        """Whether file.delete.delay.ms of a deleted topic has passed since the last purge."""
+        now = asyncio.get_running_loop().time()
+        return any(at <= now for at in self._going.values())
 
     def _in_background(
         self, work: Coroutine[Any, Any, None], names: Sequence[TopicPartition]
@@ -586,3 +618,12 @@ class Partitions:
 
 def _unexpected(name: TopicPartition, error: Exception) -> LogError:
     return StorageFailure(f"no log for {name.topic}-{name.partition}: {error!r}")
+
+
+def _delete_delays(
+    image: MetadataImage, topics: Iterable[str], config: BrokerConfig
+) -> dict[str, float]:
+    """file.delete.delay.ms of these topics, in seconds; what they share is resolved once."""
+    default = resolve_topic_overrides(image, {}, config).get_int(FILE_DELETE_DELAY)
+    own = ((topic, image.topic_configs.get(topic, {})) for topic in topics)
+    return {topic: int(values.get(FILE_DELETE_DELAY, default)) / 1000 for topic, values in own}

@@ -150,7 +150,7 @@ class Retention:
         except LogError as error:
             logger.warning("log starts after retention: %s", error)
         await self._workers.run(partial(_purge, logs, now_ms))
-        await self._workers.run(self._data.purge)
+        await self._partitions.purge()
 
     async def _retain(self, hosted: HostedPartition, now_ms: int) -> bool:
         """Whether the log starts later now."""

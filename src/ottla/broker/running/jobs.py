@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SWEEP_SECONDS: Final = 5.0
 METADATA_POLL_SECONDS: Final = 0.25  # how late a node hears of what another one changed
+PURGE_CHECK_SECONDS: Final = 1.0  # the grain of file.delete.delay.ms of deleted topics
 FLUSH_CHECK_SECONDS: Final = 1.0  # the grain of flush.ms
 PARTITIONS_A_TURN: Final = 1000  # a few milliseconds of the event loop
 # A frame that has begun must make progress; a client that sends a byte now and then does not
@@ -70,6 +71,7 @@ class Jobs:
             self._expire_producers: config.get_int("producer.id.expiration.check.interval.ms")
             / 1000,
             self._flush: FLUSH_CHECK_SECONDS,
+            self._purge: PURGE_CHECK_SECONDS,
             self._sweep: SWEEP_SECONDS,
             self._report: SWEEP_SECONDS,
             self._prune_share_state: config.get_int(
@@ -104,6 +106,11 @@ class Jobs:
 
     async def _retain(self) -> None:
         await self._retention().run()
+
+    async def _purge(self) -> None:
+        """Files of deleted topics; what could not be removed is tried again with retention."""
+        if self._partitions.purge_is_due():
+            await self._partitions.purge()
 
     async def _compact(self) -> None:
         while await self._cleaner().compact_dirtiest():
