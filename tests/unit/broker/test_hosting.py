@@ -22,7 +22,7 @@ from ottla.broker.serving.context import Peer, RequestContext
 from ottla.broker.shares.settings import resolve_start
 from ottla.broker.topics import create_topic, delete_topic, existing
 from ottla.log.checkpoints import CLEAN_SHUTDOWN, Checkpoint, TopicPartition
-from ottla.log.errors import StorageFailure
+from ottla.log.errors import LogError, StorageFailure
 from ottla.log.partition import PartitionLog
 from ottla.metadata.config.broker import load_broker_config
 from ottla.wire.batch import iter_batches, read_batch
@@ -333,6 +333,25 @@ async def test_times_are_looked_up_by_workers(
     assert threading.current_thread() not in threads
 
 
+async def test_a_log_that_cannot_be_opened_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with started(tmp_path) as node:
+        await create(node)
+        await write(node, b"v")
+    (log,) = (tmp_path / "orders-0").glob("*.log")
+    log.unlink()
+    log.mkdir()
+    async with started(tmp_path) as node:
+        for _ in range(3):
+            with pytest.raises(LogError):
+                await node.partitions.open(*ORDERS, write=True)
+    told = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    assert len(told) == 1, told
+    assert told[0].startswith("orders-0 cannot be used: ")
+    assert log.name in told[0]
+
+
 # -- deleting -------------------------------------------------------------------------------------
 
 
@@ -373,12 +392,13 @@ async def test_files_of_deleted_topics_go_after_their_own_delay(
         await write(node, b"now")
         await delete(node)
         async with asyncio.timeout(PATIENCE):
-            while (tmp_path / "orders-0").exists() or going() != ["later-0"]:
+            while (tmp_path / "orders-0").exists() or going() != ["later-0"]:  # noqa: ASYNC110 - files
                 await asyncio.sleep(0.01)
         await node.partitions.purge()
         assert going() == ["later-0"]
     async with started(tmp_path), asyncio.timeout(PATIENCE):
-        while going():  # what a stop left goes at the next start
+        # What a stop left goes at the next start.
+        while going():  # noqa: ASYNC110 - a worker's doing
             await asyncio.sleep(0.01)
 
 

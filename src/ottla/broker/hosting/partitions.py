@@ -185,6 +185,8 @@ class Partitions:
         # Paths on which a worker closes, renames or repairs something.
         self._busy: dict[TopicPartition, asyncio.Future[None]] = {}
         self._failed: dict[TopicPartition, tuple[LogError, float]] = {}
+        # Of logs that cannot be opened: what was logged, once for all who try again.
+        self._told: dict[TopicPartition, str] = {}
         self._configs: dict[str, LogConfig] = {}
         # Directories of deleted topics, by name, and when by the loop's clock each may go.
         self._going: dict[str, float] = {}
@@ -404,6 +406,7 @@ class Partitions:
             hosted = HostedPartition(topic, name.partition, log)
         hosted.log = log
         self._open[name] = hosted
+        self._told.pop(name, None)
 
     async def _drop(self, log: PartitionLog, *, clean: bool) -> bool:
         log.begin_close()
@@ -413,6 +416,12 @@ class Partitions:
     def _fail(self, one: _Opening, error: LogError) -> None:
         until = asyncio.get_running_loop().time() + RETRY_SECONDS
         self._failed[one.name] = error, until
+        self._tell(one.name, error)
+
+    def _tell(self, name: TopicPartition, error: LogError) -> None:
+        if self._told.get(name) != str(error):
+            self._told[name] = str(error)
+            logger.error("%s-%d cannot be used: %s", *name, error)
 
     # -- recovery ---------------------------------------------------------------------------------
 
@@ -458,7 +467,7 @@ class Partitions:
             self._data.was_opened(request, opened)
             self._data.was_closed(request.name, trusted=trusted)
             if opened.error is not None:
-                logger.error("recovery: %s", opened.error)
+                self._tell(request.name, opened.error)
 
     # -- following the image ----------------------------------------------------------------------
 
@@ -532,6 +541,7 @@ class Partitions:
                 if opening is not None:
                     openings.append(opening)
                 self._failed.pop(name, None)
+                self._told.pop(name, None)
                 if self._data.forget(name, topic.topic_id.bytes) or opening is not None:
                     names.append(name)
         if names:
