@@ -154,9 +154,10 @@ async def test_looking_at_partitions_that_were_never_written_makes_nothing(tmp_p
         answer = await describe_producers(CONTEXT, producers, partitions)
         assert {row.error_code for row in answer.topics[0].partitions} == {ErrorCode.NONE}
         answer = await describe_log_dirs(
-            CONTEXT, DescribeLogDirsRequest(None), node.data, partitions, node.workers
+            CONTEXT, DescribeLogDirsRequest(None), node.cluster, node.data, partitions, node.workers
         )
-        assert answer.results[0].topics == []
+        (found,) = answer.results[0].topics
+        assert {row.partition_size for row in found.partitions} == {0}
         await node.jobs._retention().run()
         assert not await node.services.cleaner().compact_dirtiest()
         assert directories(tmp_path) == []
@@ -198,7 +199,12 @@ async def test_a_closed_log_stays_closed_until_it_is_asked_for(tmp_path: Path) -
         size = node.partitions.find(*ORDERS).log.size_bytes
     async with started(tmp_path) as node:
         answer = await describe_log_dirs(
-            CONTEXT, DescribeLogDirsRequest(None), node.data, node.partitions, node.workers
+            CONTEXT,
+            DescribeLogDirsRequest(None),
+            node.cluster,
+            node.data,
+            node.partitions,
+            node.workers,
         )
         assert answer.results[0].topics[0].partitions[0].partition_size == size
         assert not list(node.partitions)
