@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 20.0
 
 
+@pytest.mark.parametrize("version", [8, 11])
 @pytest.mark.parametrize("requests", [1, 20, 600])
 def test_what_was_sent_without_acknowledgement_before_a_close_is_written(
-    ottla_broker: ottla.EmbeddedBroker, new_topic: Callable[..., str], requests: int
+    ottla_broker: ottla.EmbeddedBroker, new_topic: Callable[..., str], requests: int, version: int
 ) -> None:
     """The log of a new partition is opened by a worker while the client goes away."""
     topic = new_topic(2)
     with RawClient(ottla_broker.bootstrap) as client:
         for number in range(requests):
             records = {0: batch(b"%d" % number), 1: batch(b"%d" % number)}
-            client.send("produce", 11, produce_request(topic, records, acks=0))
+            client.send("produce", version, produce_request(topic, records, acks=0))
     deadline = time.monotonic() + PATIENCE_SECONDS
     with RawClient(ottla_broker.bootstrap) as client:
         for partition in (0, 1):

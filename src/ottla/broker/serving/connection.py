@@ -11,8 +11,8 @@
   too much waits unserved, here or in the whole process (`request_memory`).
 - A connection that breaks the protocol is closed, after the answers to what came before; nothing
   it sent costs more than its limit.
-- A client that has sent its last and closed is not waited for, but a produce request that is being
-  served, and what came behind it, still has its effect: with acks=0 nothing else tells the client.
+- A client that has closed is not waited for. But where it produces with acks=0, what it sent before
+  it closed still has its effect: such a client closes as soon as it has sent.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ottla.wire.writers import Parts
 
 PRODUCE: Final = 0
+FIRST_FLEXIBLE_PRODUCE: Final = 9
 MAX_WAITING_BYTES: Final = 4 * 1024 * 1024  # requests behind a parked one; then reading stops
 MAX_PIPELINED: Final = 1024  # answers waiting for one sync; a client far ahead gains nothing more
 MAX_ANSWER_BYTES: Final = 1024 * 1024  # of several answers that leave together
@@ -66,7 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         # What was asked and not answered yet, in order; the gate is the one that holds the rest.
         self._pending: deque[Parts | asyncio.Future[Parked]] = deque()
         self._gate: asyncio.Future[Parked] | None = None
-        self._gate_writes = False  # it is a produce request
+        self._gate_writes = False  # it is a produce request with acks=0
         self._ended = False  # the client sends nothing more
         self._error: WireError | None = None  # why the connection closes when all is answered
         self._writable = True
@@ -94,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         for pending in self._pending:
-            if not isinstance(pending, list) and not (pending is self._gate and self._gate_writes):
+            if not isinstance(pending, list) and not (pending is self._gate and self._goes_on()):
                 pending.cancel()
         self._pending.clear()
         self._waiting.clear()
@@ -180,7 +181,6 @@ class Connection(asyncio.BufferedProtocol):
                 return
             left -= 1
             frame = self._waiting.popleft()
-            self._gate_writes = int.from_bytes(frame[:2], "big") == PRODUCE
             self._waiting_bytes -= len(frame)
             try:
                 answer = self._dispatcher.dispatch(frame, self.peer)
@@ -197,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._pending.append(answer or [])
                 self._collect()
             else:
-                self._park(answer)
+                self._park(answer, frame)
         self._in_turn = False
         if not left and not self._turn_comes:
             self._turn_comes = True
@@ -223,11 +223,12 @@ class Connection(asyncio.BufferedProtocol):
         self._turn_comes = False
         self._serve()
 
-    def _park(self, answer: Awaitable[Parked] | Pipelined[Parked]) -> None:
+    def _park(self, answer: Awaitable[Parked] | Pipelined[Parked], frame: memoryview) -> None:
         if isinstance(answer, Pipelined):
             parked = asyncio.ensure_future(answer.answer)
         else:
             parked = self._gate = asyncio.ensure_future(answer)
+            self._gate_writes = _is_unacknowledged(frame)
         self._pending.append(parked)
         parked.add_done_callback(self._unpark)
 
@@ -324,3 +325,15 @@ class Connection(asyncio.BufferedProtocol):
     def _room(self) -> None:
         self._has_room = True
         self._update_reading()
+
+
+def _is_unacknowledged(frame: memoryview) -> bool:
+    """Whether a frame is a produce request with acks=0: asked before any handler has read it."""
+    if int.from_bytes(frame[:2], "big") != PRODUCE:
+        return False
+    flexible = int.from_bytes(frame[2:4], "big") >= FIRST_FLEXIBLE_PRODUCE
+    client_id = int.from_bytes(frame[8:10], "big", signed=True)
+    at = 10 + max(client_id, 0)
+    # No tags and no transactional id come before acks; with either it is no such request.
+    nothing = b"\0\0" if flexible else b"\xff\xff"
+    return bytes(frame[at : at + 4]) == nothing + b"\0\0"
