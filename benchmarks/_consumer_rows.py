@@ -86,7 +86,7 @@ async def _records(bootstrap: str) -> float:
     async with _ours(bootstrap) as consumer:
         async for record in consumer:
             began = began or time.perf_counter()
-            _ = (record.key, record.value, record.offset, record.timestamp)
+            _ = (record.key, record.value, record.offset, record.timestamp_ms)
             rows += 1
             if rows == RECORDS:
                 break

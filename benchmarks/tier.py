@@ -225,7 +225,7 @@ def read_directly(place: Place, pool: ProcessPoolExecutor, count: int) -> None:
     async def plan() -> tuple[Split, ...]:
         storage = place.storage("broker")
         found = await RemoteReader(storage, ListingSource(storage)).plan(
-            COLD, 0, end_offset=count, isolation="read_uncommitted", split_bytes=SEGMENT_BYTES
+            COLD, 0, end_offset=count, isolation_level="read_uncommitted", split_bytes=SEGMENT_BYTES
         )
         return found.splits
 

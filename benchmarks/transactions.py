@@ -116,7 +116,7 @@ async def asyncio_peer(bootstrap: str) -> None:
 
 def check(bootstrap: str) -> None:
     """Raise unless whole transactions are there, and nothing else."""
-    with Reader(bootstrap, TOPIC, isolation="read_committed", stop="latest") as reader:
+    with Reader(bootstrap, TOPIC, isolation_level="read_committed", stop="latest") as reader:
         found = sum(len(table) for table in reader)
     assert found, "nothing is committed"
     assert found % (TRANSACTIONS * RECORDS) == 0, f"{found} records are committed"

@@ -71,7 +71,7 @@ async def order(bootstrap: str) -> None:
 async def read(
     bootstrap: str, isolation: Literal["read_committed", "read_uncommitted"]
 ) -> list[bytes]:
-    async with ottla.Reader(bootstrap, TARGET, stop="latest", isolation=isolation) as reader:
+    async with ottla.Reader(bootstrap, TARGET, stop="latest", isolation_level=isolation) as reader:
         return [key async for batch in reader for key in batch["key"].to_pylist()]
 
 

@@ -244,9 +244,9 @@ async def test_offsets_by_position_and_by_time(
     assert {key.partition: one.offset for key, one in earliest.items()} == {0: 0, 1: 0}
     assert {key.partition: one.offset for key, one in latest.items()} == {0: 0, 1: 10}
     timed = await admin.list_offsets([(topic, 1)], Timestamp(LONG_AGO + 4))
-    assert [(one.offset, one.timestamp) for one in timed.values()] == [(4, LONG_AGO + 4)]
+    assert [(one.offset, one.timestamp_ms) for one in timed.values()] == [(4, LONG_AGO + 4)]
     newest = await admin.list_offsets([(topic, 1)], "max-timestamp")
-    assert [(one.offset, one.timestamp) for one in newest.values()] == [(9, LONG_AGO + 9)]
+    assert [(one.offset, one.timestamp_ms) for one in newest.values()] == [(9, LONG_AGO + 9)]
     later = await admin.list_offsets([(topic, 1)], datetime.now(UTC))
     assert [one.offset for one in later.values()] == [-1]
 

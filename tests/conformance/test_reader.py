@@ -204,7 +204,9 @@ async def test_a_transaction_that_was_aborted(apache_bootstrap: str) -> None:
     async with ottla.Reader(apache_bootstrap, name, stop=66) as reader:
         assert await values(reader) == every
         assert reader.positions == {0: 66}
-    async with ottla.Reader(apache_bootstrap, name, stop=66, isolation="read_committed") as reader:
+    async with ottla.Reader(
+        apache_bootstrap, name, stop=66, isolation_level="read_committed"
+    ) as reader:
         assert await values(reader) == committed
         assert reader.positions == {0: 66}
 

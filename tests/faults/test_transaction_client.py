@@ -94,7 +94,9 @@ async def check(bootstrap: str) -> None:
     found: dict[int, list[bytes]] = {0: [], 1: []}
     while any(len(found[one]) < len(expected[one]) for one in found):
         found = {0: [], 1: []}
-        async with Reader(bootstrap, TOPIC, stop="latest", isolation="read_committed") as reader:
+        async with Reader(
+            bootstrap, TOPIC, stop="latest", isolation_level="read_committed"
+        ) as reader:
             async for record in reader.records():
                 found[record.partition].append(record.value or b"")
     assert found == expected

@@ -272,7 +272,7 @@ class Run:
         begun_at = time.monotonic_ns()
         found: dict[int, list[Seen]] = {index: [] for index in range(PARTITIONS)}
         async with Reader(
-            self.broker.bootstrap, TOPIC, stop="latest", isolation="read_committed"
+            self.broker.bootstrap, TOPIC, stop="latest", isolation_level="read_committed"
         ) as reader:
             async for record in reader.records():
                 seen = Seen(record.offset, (record.value or b"").decode())

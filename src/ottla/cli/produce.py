@@ -55,7 +55,7 @@ def produce(
         typer.Option(
             "--format",
             help="lines: each a value. json: each an object with value and, if wanted, key, "
-            "headers, partition, timestamp (ms); value_base64 and key_base64 for bytes.",
+            "headers, partition, timestamp_ms; value_base64 and key_base64 for bytes.",
         ),
     ] = "lines",
     key_separator: Annotated[
@@ -224,7 +224,7 @@ def parse_line(line: bytes, separator: bytes | None) -> ProducerRecord:
 
 # What `ottla consume --json` and `ottla share-consume --json` say beyond the record itself.
 _IGNORED = frozenset(("topic", "offset", "delivery_count"))
-_FIELDS = ("key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp")
+_FIELDS = ("key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp_ms")
 
 
 def parse_json(line: bytes) -> ProducerRecord | None:
@@ -248,7 +248,7 @@ def parse_json(line: bytes) -> ProducerRecord | None:
         _field(found, "value"),
         _field(found, "key"),
         _headers(found.get("headers")),
-        _number(found, "timestamp"),
+        _number(found, "timestamp_ms"),
         _number(found, "partition"),
     )
 

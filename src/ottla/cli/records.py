@@ -40,7 +40,7 @@ class Shown(Protocol):
     @property
     def offset(self) -> int: ...
     @property
-    def timestamp(self) -> int: ...
+    def timestamp_ms(self) -> int: ...
     @property
     def key(self) -> bytes | None: ...
     @property
@@ -98,7 +98,7 @@ class Printer(Generic[R]):
             "topic": record.topic,
             "partition": record.partition,
             "offset": record.offset,
-            "timestamp": record.timestamp,
+            "timestamp_ms": record.timestamp_ms,
             **{name: field(record) for name, field in self._extra.items()},
             **_field("key", record.key),
             **_field("value", record.value),
@@ -114,7 +114,7 @@ class Printer(Generic[R]):
 
     def _text(self, record: R) -> bytes:
         """A line for people: whatever would upset a terminal is escaped."""
-        cells = [f"{record.partition:9}", f"{record.offset:10}", _time(record.timestamp)]
+        cells = [f"{record.partition:9}", f"{record.offset:10}", _time(record.timestamp_ms)]
         cells += [f"{field(record):{len(name)}}" for name, field in self._extra.items()]
         if self._key:
             cells.append(_text(record.key))

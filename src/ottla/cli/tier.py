@@ -244,7 +244,7 @@ def plan(
 
     async def from_store(storage: RemoteStorageManager) -> list[dict[str, Cell]]:
         planned = await RemoteReader(storage, ListingSource(storage)).plan(
-            topic, partition, start_offset=start, end_offset=end, isolation="read_uncommitted"
+            topic, partition, start_offset=start, end_offset=end, isolation_level="read_uncommitted"
         )
         return [
             {

@@ -67,7 +67,7 @@ def test_json_lines(ottla_broker: EmbeddedBroker, filled: str) -> None:
         "topic": filled,
         "partition": 0,
         "offset": 3,
-        "timestamp": NOW + 3000,
+        "timestamp_ms": NOW + 3000,
         "key": "key",
         "value": "value 3",
         "headers": [{"key": "h", "value": "1"}],

@@ -96,7 +96,7 @@ def test_json_values_need_not_be_text() -> None:
         (b'{"value_base64": "?"}', "value_base64 is no base64"),
         (b'{"headers": ["h"]}', "headers: expected"),
         (b'{"partition": true}', "partition: expected a number"),
-        (b'{"timestamp": -1}', "timestamp: expected a number from 0 on, got -1"),
+        (b'{"timestamp_ms": -1}', "timestamp_ms: expected a number from 0 on, got -1"),
         (b'{"value": "\\ud800"}', "surrogates not allowed"),
     ],
 )

@@ -275,7 +275,10 @@ async def test_cancelling_at_any_moment_loses_nothing(brokers: dict[int, Scripte
         ({"partitions": []}, "partitions: expected at least one"),
         ({"prefetch": 0}, "prefetch: expected 1 or more"),
         ({"max_batch_rows": 0}, "max_batch_rows: expected 1 or more"),
-        ({"isolation": "serial"}, "isolation: expected one of read_uncommitted, read_committed"),
+        (
+            {"isolation_level": "serial"},
+            "isolation_level: expected one of read_uncommitted, read_committed",
+        ),
         ({"on_data_loss": "cry"}, "on_data_loss: expected one of"),
     ],
 )

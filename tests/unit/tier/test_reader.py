@@ -116,7 +116,7 @@ async def test_all_rows_are_those_of_the_files(
     monkeypatch.setattr(reading, "PART_BYTES", part_bytes)
     committed = isolation == "read_committed"
     reader = tiered.listing()
-    plan = await reader.plan(TIP.topic, TIP.partition, isolation=isolation, split_bytes=1000)  # type: ignore[arg-type]  # one of the two
+    plan = await reader.plan(TIP.topic, TIP.partition, isolation_level=isolation, split_bytes=1000)  # type: ignore[arg-type]  # one of the two
     end = tiered.segments[-1].end_offset + 1
     assert (plan.start_offset, plan.end_offset) == (0, end)
     assert len(plan.splits) > len(plan.segments)
@@ -147,7 +147,7 @@ async def test_times_stand_for_offsets(tiered: Tiered) -> None:
         at = NOW_MS + number * 1000 + 1
         expected = next(offset for offset, t in zip(offsets, times, strict=True) if t >= at)
         plan = await reader.plan(
-            TIP.topic, TIP.partition, start_timestamp_ms=at, isolation="read_uncommitted"
+            TIP.topic, TIP.partition, start_timestamp_ms=at, isolation_level="read_uncommitted"
         )
         assert plan.start_offset == expected
     late = await reader.plan(TIP.topic, TIP.partition, start_timestamp_ms=NOW_MS * 2)
@@ -159,7 +159,7 @@ async def test_times_stand_for_offsets(tiered: Tiered) -> None:
 async def test_case_55_a_log_without_meta_is_no_segment(tiered: Tiered) -> None:
     last = tiered.segments[-1]
     await tiered.storage.store.delete(tiered.storage.key(last, META_SUFFIX))
-    plan = await tiered.listing().plan(TIP.topic, TIP.partition, isolation="read_uncommitted")
+    plan = await tiered.listing().plan(TIP.topic, TIP.partition, isolation_level="read_uncommitted")
     assert plan.end_offset == last.start_offset
 
 
@@ -219,7 +219,7 @@ async def test_case_58_damaged_or_short_bytes_are_refused(
     tiered: Tiered, tmp_path: Path, part_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "PART_BYTES", part_bytes)
-    plan = await tiered.listing().plan(TIP.topic, TIP.partition, isolation="read_uncommitted")
+    plan = await tiered.listing().plan(TIP.topic, TIP.partition, isolation_level="read_uncommitted")
     split = plan.splits[1]._replace(etag=None)
     data = bytearray(await tiered.storage.store.get_tail(split.key, 1 << 20))
     other = tmp_path / "other"
@@ -245,7 +245,7 @@ async def test_bytes_that_come_damaged_once_are_asked_for_again(
 ) -> None:
     monkeypatch.setattr(reading, "PART_BYTES", part_bytes)
     monkeypatch.setattr(reading, "PARTS_IN_FLIGHT", 1)  # so that it is the first one
-    plan = await tiered.listing().plan(TIP.topic, TIP.partition, isolation="read_uncommitted")
+    plan = await tiered.listing().plan(TIP.topic, TIP.partition, isolation_level="read_uncommitted")
     split = plan.splits[1]
     expected = tiered.local(split.first_offset, split.last_offset + 1, committed=False)
     store = FaultyStore(tiered.storage.store)

@@ -98,7 +98,7 @@ class ListedOffset:
     """An offset in a log; both are -1 where no record is at or after the asked time."""
 
     offset: int
-    timestamp: int
+    timestamp_ms: int
     leader_epoch: int
 
 

@@ -78,7 +78,7 @@ class Reader:
         stop: Positions | None = None,
         partitions: Collection[int] | None = None,
         columns: Sequence[str] | None = None,
-        isolation: Isolation = "read_uncommitted",
+        isolation_level: Isolation = "read_uncommitted",
         on_data_loss: OnDataLoss = "error",
         prefetch: int = PREFETCH,
         max_batch_rows: int | None = None,
@@ -93,7 +93,7 @@ class Reader:
         api_timeout: float = API_TIMEOUT,
         max_versions: Mapping[int, int] | None = None,
     ) -> None:
-        arguments.choice("isolation", isolation, get_args(Isolation))
+        arguments.choice("isolation_level", isolation_level, get_args(Isolation))
         arguments.choice("on_data_loss", on_data_loss, get_args(OnDataLoss))
         arguments.whole("prefetch", prefetch, 1, INT64)
         arguments.optional_whole("max_batch_rows", max_batch_rows, 1, INT64)
@@ -145,7 +145,7 @@ class Reader:
             self._client,
             self._planner,
             self._buffer,
-            isolation=isolation,
+            isolation=isolation_level,
             max_wait=max_wait,
             verify_crc=verify_crc,
             columns=self.columns,

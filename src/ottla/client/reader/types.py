@@ -42,7 +42,7 @@ _ENDS: Final = {"latest": Place(None, LATEST), "earliest": Place(None, EARLIEST)
 
 
 class Record(NamedTuple):
-    """One record; its timestamp in milliseconds since 1970 is of type 0 (created) or 1 (appended).
+    """One record; its time, in milliseconds since 1970, is of type 0 (created) or 1 (appended).
 
     There may be several headers of one name.
     """
@@ -50,7 +50,7 @@ class Record(NamedTuple):
     topic: str
     partition: int
     offset: int
-    timestamp: int
+    timestamp_ms: int
     timestamp_type: int
     key: bytes | None
     value: bytes | None

@@ -31,7 +31,7 @@ class ShareRecord(NamedTuple):
     topic: str
     partition: int
     offset: int
-    timestamp: int
+    timestamp_ms: int
     timestamp_type: int
     key: bytes | None
     value: bytes | None

@@ -94,7 +94,7 @@ class _Reading:
             start={one.partition: one.first for one in ranges},
             stop=self._ends,
             columns=columns,
-            isolation=options.client.isolation,
+            isolation_level=options.client.isolation,
             prefetch=options.prefetch,
             max_batch_rows=options.read_rows,
             max_batch_bytes=options.read_bytes,

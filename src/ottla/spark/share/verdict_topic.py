@@ -93,7 +93,7 @@ class VerdictTopic:
             self._topic,
             start=start,
             stop=stop,
-            isolation="read_committed",
+            isolation_level="read_committed",
             on_data_loss="earliest",
             prefetch=PREFETCH,
         ) as reader:

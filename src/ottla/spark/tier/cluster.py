@@ -119,7 +119,7 @@ class TierCluster:
         if when in (EARLIEST, LATEST):
             return first if when == EARLIEST else end
         plan = await self._planner.reader.plan(
-            *place, start_timestamp_ms=when, topic_id=topic_id, isolation=self._isolation
+            *place, start_timestamp_ms=when, topic_id=topic_id, isolation_level=self._isolation
         )
         return plan.start_offset if plan.start_offset < end else -1
 
@@ -131,6 +131,6 @@ class TierCluster:
             *(tip.topic, tip.partition),
             start_offset=first,
             topic_id=tip.topic_id,
-            isolation=self._isolation,
+            isolation_level=self._isolation,
         )
         return plan.log_start, plan.end_offset

@@ -151,7 +151,7 @@ class TierPlanner:
                 start_offset=first,
                 end_offset=one.end,
                 topic_id=tip.topic_id,
-                isolation=self._isolation,
+                isolation_level=self._isolation,
                 split_bytes=MAX_SEGMENT_SIZE,  # one split for each object; cut below
             )
         except OffsetsExpired:

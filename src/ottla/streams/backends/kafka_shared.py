@@ -144,7 +144,7 @@ def _message(record: ShareRecord) -> Message:
         record.topic,
         record.partition,
         record.offset,
-        record.timestamp * NS_PER_MS,
+        record.timestamp_ms * NS_PER_MS,
         record.value or b"",
         record.key,
         tuple(record.headers),

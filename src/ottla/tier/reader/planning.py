@@ -73,7 +73,7 @@ class Request(NamedTuple):
     topic_id: UUID
     start_offset: int
     end_offset: int
-    isolation: Isolation
+    isolation_level: Isolation
     split_bytes: int
     tail_aborted: Sequence[AbortedTransaction] | None
 

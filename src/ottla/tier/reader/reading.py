@@ -75,7 +75,7 @@ class RemoteReader:
         start_timestamp_ms: int | None = None,
         end_timestamp_ms: int | None = None,
         topic_id: UUID | None = None,
-        isolation: Isolation = "read_committed",
+        isolation_level: Isolation = "read_committed",
         split_bytes: int = SPLIT_BYTES,
         tail_aborted: Sequence[AbortedTransaction] | None = None,
     ) -> Plan:
@@ -99,11 +99,11 @@ class RemoteReader:
         if serving and first < log_start:
             raise OffsetsExpired(f"{tip} starts at {log_start} in the remote tier, not at {first}")
         end = remote_end if end_offset is None else min(end_offset, remote_end)
-        if isolation == "read_committed" and tail_aborted is None and serving:
+        if isolation_level == "read_committed" and tail_aborted is None and serving:
             end = min(end, await self._decided_until(serving[-1]))
         end = max(first, end)
         request = Request(
-            topic, partition, tip.topic_id, first, end, isolation, split_bytes, tail_aborted
+            topic, partition, tip.topic_id, first, end, isolation_level, split_bytes, tail_aborted
         )
         wanted = rows(serving, self._storage.prefix, first, end - 1) if first < end else []
         aborted = await self._aborted(serving, request) if wanted else []
@@ -145,7 +145,7 @@ class RemoteReader:
             start_offset=gone.first_offset,
             end_offset=request.end_offset,
             topic_id=request.topic_id,
-            isolation=request.isolation,
+            isolation_level=request.isolation_level,
             split_bytes=request.split_bytes,
             tail_aborted=request.tail_aborted,
         )
@@ -185,7 +185,7 @@ class RemoteReader:
         self, serving: list[RemoteLogSegmentMetadata], request: Request
     ) -> list[AbortedTransaction]:
         """The aborts of these offsets; each is recorded where its marker is, which may be later."""
-        if request.isolation == "read_uncommitted":
+        if request.isolation_level == "read_uncommitted":
             return []
         found: list[AbortedTransaction] = []
         for one in serving:
