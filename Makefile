@@ -11,7 +11,7 @@ help:
 	@echo "make verify the rest of what CI runs: Apache Kafka, Spark, kill runs, long searches"
 	@echo "make check  lint, types and layers only"
 	@echo "make format rewrite the sources in the house style"
-	@echo "make coverage  how much of each module the unit tests reach"
+	@echo "make coverage  how much of each module the unit and integration tests reach"
 	@echo "make bench  run all benchmarks against their peers, write benchmarks/RESULTS.md"
 	@echo "make soak   the long fuzz, chaos and comparison runs"
 	@echo "make docs   build the documentation site"
@@ -54,7 +54,7 @@ verify: install
 	$(PYTEST) -m "(jvm or long) and not soak"
 
 coverage: install
-	$(BIN)/python -m pytest --cov --cov-report=term tests/unit
+	$(BIN)/python -m pytest --cov --cov-report=term -m "not (jvm or long or soak)" tests/unit tests/integration
 
 bench: install
 	$(BIN)/python -m benchmarks

@@ -76,8 +76,8 @@ turns.
 The behaviours of share groups are numbered from 1 to 67, and tests bear the numbers:
 `test_17_...` shows case 17, in `tests/unit/coordination` and `tests/unit/sharing` by the machine
 alone, in `tests/conformance` and `tests/faults` over the wire. Cases 61 to 66 are the client's, in
-`tests/unit/client` and `tests/conformance`. No case is without a test; these are shown in a smaller
-form than they could happen in:
+`tests/integration/client` and `tests/conformance`. No case is without a test; these are shown in a
+smaller form than they could happen in:
 
 - 45, a network that swallows everything: a member that falls silent, with its connection open, as a
   test has no network to cut.

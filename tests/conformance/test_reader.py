@@ -1,7 +1,7 @@
 """The Reader against real brokers: what confluent-kafka writes is read back, whatever happens.
 
 Most tests use Ottla's broker. Those of `bootstrap` run against Apache Kafka as well, where there is
-a JVM. Leaders that move and answers that are lost are in tests/unit/client/test_reader.py.
+a JVM. Leaders that move and answers that are lost are in tests/integration/client/test_reader.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Share groups as a client sees them, case by case of the specification, on either broker.
 
 A test has the number of its case. What no real broker can be made to do is in
-tests/unit/client/test_share_consumer.py under the same names; cases that only a raw protocol can
-show are in test_share_protocol.py and its neighbours.
+tests/integration/client/test_share_consumer.py under the same names; cases that only a raw
+protocol can show are in test_share_protocol.py and its neighbours.
 """
 
 from __future__ import annotations

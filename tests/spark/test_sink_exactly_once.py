@@ -2,7 +2,8 @@
 
 What counts is what readers of committed records see: each batch whole or not at all, and each row
 once when the query has come through. A process that ends costs seconds, a driver of its own half a
-minute: the short run has the points that tell most; tests/unit/spark takes all steps by hand.
+minute: the short run has the points that tell most; tests/integration/spark takes all steps
+by hand.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ LEFT_OUT: Final = re.compile(r"^\| (\d+)(?:-(\d+))? \| \S.*\|$", re.MULTILINE)
 
 
 def with_tests() -> set[int]:
-    places = ("tests/spark", "tests/unit/spark", "tests/unit/cli")
+    places = ("tests/spark", "tests/unit/spark", "tests/integration/spark", "tests/integration/cli")
     return {
         int(number)
         for place in places

@@ -15,8 +15,8 @@ TEST: Final = re.compile(r"^(?:async )?def test((?:_[tvd]\d+)+)_", re.MULTILINE)
 
 def test_no_case_is_without_a_test() -> None:
     found: set[str] = set()
-    for room in ("unit/offsets", "unit/streams", "faults"):
-        for path in (TESTS / room).glob("test_*.py"):
+    for room in ("*/offsets", "*/streams", "faults"):
+        for path in TESTS.glob(f"{room}/test_*.py"):
             for numbers in TEST.findall(path.read_text()):
                 found |= set(numbers.split("_"))
     missing = (CASES | VECTORS) - found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.cli.common import EXTRAS
-from tests.unit.cli.test_consume import filled
+from tests.integration.cli.test_consume import filled
 
 if TYPE_CHECKING:
     from pathlib import Path

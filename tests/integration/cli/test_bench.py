@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ottla.cli.whole import app
-from tests.unit.cli.test_base_install import run
+from tests.integration.cli.test_base_install import run
 
 if TYPE_CHECKING:
     from ottla.testing.embedded import EmbeddedBroker
