@@ -70,30 +70,6 @@ turns.
   when an acknowledgement moves the start of the window, which a release alone does not: there the
   record comes with the next fetch, at the latest after `max_wait` (half a second by default).
 - Share groups: see the page on [share groups](../explanation/share-groups.md).
-
-## Share groups, case by case
-
-The behaviours of share groups are numbered from 1 to 67, and tests bear the numbers:
-`test_17_...` shows case 17, in `tests/unit/coordination` and `tests/unit/sharing` by the machine
-alone, in `tests/conformance` and `tests/faults` over the wire. Cases 61 to 66 are the client's, in
-`tests/integration/client` and `tests/conformance`. No case is without a test; these are shown in a
-smaller form than they could happen in:
-
-- 45, a network that swallows everything: a member that falls silent, with its connection open, as a
-  test has no network to cut.
-- 53, a coordinator that is not there yet: the state topic is there in the answer that asks for it.
-- 54, five attempts to reach a coordinator: with pauses of a tenth of their length.
-- 55, the 501st write: in the machine; over the wire with a snapshot after every other write.
-
-## Transactions, case by case
-
-The behaviours of idempotent and transactional producers are numbered from 44 to 55, and tests bear
-the numbers. `tests/conformance/transactions` puts the same requests to Ottla and to Apache Kafka
-4.3 and expects the same answers; `test_transactions_clients.py` has the four clients and Kafka's
-tools; `test_transactions_nodes.py` crashes and a second node;
-`tests/faults/test_transaction_kills.py` kills. Cases 44 to 47 are in `test_protocol_idempotence.py`
-and in the tests of the log. Part of 54, a producer whose epochs are used up, is shown by the
-machine alone: the epoch would take 32,766 transactions.
 """
 
 
