@@ -18,7 +18,7 @@ from ottla.metadata.image import NO_LEADER
 from tests.support.share_member import SHARE_CONFIG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
     from pathlib import Path
     from uuid import UUID
 
@@ -55,10 +55,9 @@ class Nodes:
 
         return self.call(run())
 
-    def start(self, node_id: int) -> None:
-        config = load_broker_config(
-            sets=[f"{k}={v}" for k, v in CONFIG.items()] + [f"node.id={node_id}"]
-        )
+    def start(self, node_id: int, settings: Mapping[str, str] | None = None) -> None:
+        chosen = {**CONFIG, **(settings or {}), "node.id": str(node_id)}
+        config = load_broker_config(sets=[f"{k}={v}" for k, v in chosen.items()])
         directory = self.path / str(node_id)
         shared = self.path / "metadata.db"
         self.running[node_id] = self.call(Node.start(config, directory, metadata=shared))
@@ -81,12 +80,12 @@ class Nodes:
     def topic_id(self) -> UUID:
         return self.running[1].image.topics_by_name[TOPIC].topic_id
 
-    def new_group(self) -> str:
-        """One that node 1 coordinates and whose share state belongs on node 2."""
+    def new_group(self, state_partition: int = 1) -> str:
+        """One that node 1 coordinates; its share state belongs on node 2, or on 1 if that is 0."""
         while True:
             group = f"readers-{next(self._names)}"
             key = ShareKey(group, self.topic_id, 0)
-            if partition_for(group, 2) == 0 and key.state_partition(3) == 1:
+            if partition_for(group, 2) == 0 and key.state_partition(3) == state_partition:
                 return group
 
     def set_leader(self, topic: str, partition: int, leader: int, *, by: int) -> None:
