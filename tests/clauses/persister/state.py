@@ -37,7 +37,7 @@ class Batch(NamedTuple):
     first: int
     last: int
     state: int
-    count: int
+    delivery_count: int
 
 
 class ShareState:
