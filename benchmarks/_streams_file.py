@@ -26,7 +26,7 @@ PATIENCE: Final = 60.0  # seconds; a round takes a few
 PEER: Final = Path(__file__).parent / "streams_peer"
 CACHE_VARIABLE: Final = "BENCH_STREAMS_CACHE"
 SIZE: Final = 256
-AT_LEAST: Final = 0.3
+AT_LEAST: Final = {"write": 0.8, "read": 0.8}
 
 
 class Spent(NamedTuple):
@@ -73,7 +73,7 @@ def _row(name: str, ours: list[Spent], peer: list[Spent], messages: int) -> Row:
     mine, theirs = (Timing(tuple(s.seconds for s in spent)) for spent in (ours, peer))
     shown = {id(mine): show(ours), id(theirs): show(peer)}
     return faster(
-        f"File {name}, {SIZE} bytes", mine, theirs, AT_LEAST, lambda timing: shown[id(timing)]
+        f"File {name}, {SIZE} bytes", mine, theirs, AT_LEAST[name], lambda timing: shown[id(timing)]
     )
 
 
@@ -136,10 +136,12 @@ async def _read(path: str, messages: int) -> None:
 
 
 def main(words: list[str]) -> None:
-    """Our side of a round. The compiled loop is loaded before the clock starts, as is the peer."""
+    """Our side of a round. The compiled loops are loaded before the clock starts."""
     from ottla.streams.ss.crc import KERNEL_FROM, crc16_each
+    from ottla.streams.ss.frames import Framer
 
     crc16_each([bytes(KERNEL_FROM)])
+    Framer().run(b"", 0, 1, 0, [bytes(KERNEL_FROM)], 0)
     start, cpu = time.perf_counter(), time.process_time()
     if words[0] == "write":
         asyncio.run(_write(words[1], int(words[2]), int(words[3])))

@@ -2,7 +2,7 @@
 
 | rows | peer, same run | at least |
 |---|---|---|
-| file | the SeaStreamer crate's file backend | 0.3x write, 0.3x read |
+| file | the SeaStreamer crate's file backend | 0.8x write, 0.8x read |
 | kafka | a bare AIOConsumer poll loop of confluent-kafka | 2x |
 | redis | a redis-py XREADGROUP loop with batch 100 | 0.8x |
 """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from ottla.streams.ss.writer import SsWriter
+from ottla.streams.ss.writer import SsWriter, runs
 from ottla.streams.types import Create, FileOptions, Outgoing
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.spark import run
@@ -110,7 +110,7 @@ def test_redis_streams(spark: SparkSession, redis_server: RedisServer, tmp_path:
 def test_a_file_of_streams(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "events.ss")
     with closing(SsWriter(path, FileOptions(create=Create.IF_MISSING))) as writer:
-        writer.append([Outgoing("clicks", b"%d" % number, 0) for number in range(50)])
+        writer.append(runs([Outgoing("clicks", b"%d" % number, 0) for number in range(50)]))
         writer.sync()
     frame = spark.readStream.format("ottla").options(store="ss", startingOffsets="earliest")
     query = run(frame.load(path), tmp_path / "checkpoint", sink="noop", availableNow=True)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ottla.streams.base import Host
+    from ottla.streams.delivery import Batch
     from ottla.streams.positions import StoredPositions
-    from ottla.streams.producer import Delivery
 
 
 def messages(count: int, stream: str = "a", shard: int = 0, first: int = 1) -> list[Message]:
@@ -123,12 +123,11 @@ class ListSink(Sink):
     async def open(self) -> None:
         pass
 
-    async def write(self, batch: Sequence[Delivery]) -> None:
+    async def write(self, batch: Batch) -> None:
         await self.gate.wait()
         if self.refuse is not None:
             raise self.refuse
-        for delivery in batch:
-            message = delivery.message
+        for message, delivery in batch.deliveries():
             self.taken.append(message)
             delivery.resolve(Receipt(message.stream, 0, len(self.taken), 0))
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ottla.streams.consumer import Consumer
+from ottla.streams.delivery import Delivery
 from ottla.streams.errors import StreamError, Unsupported
 from ottla.streams.life import ConsumerState
-from ottla.streams.producer import Delivery, Producer
+from ottla.streams.producer import Producer
 from ottla.streams.streamer import Streamer, connect
 from ottla.streams.types import (
     BEGINNING,

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
+    from ottla.streams.delivery import Batch
     from ottla.streams.positions import StoredPositions
-    from ottla.streams.producer import Delivery
     from ottla.streams.types import (
         Backend,
         ConnectOptions,
@@ -155,7 +155,7 @@ class Sink(ABC):
         """Connect."""
 
     @abstractmethod
-    async def write(self, batch: Sequence[Delivery]) -> None:
+    async def write(self, batch: Batch) -> None:
         """Take messages in, in order.
 
         Every delivery is resolved or rejected exactly once, during this call or after it; one that

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from ottla.streams import arguments
 from ottla.streams.base import Operation
+from ottla.streams.delivery import Batch
 from ottla.streams.errors import (
     AlreadyAnchored,
     ConfigError,
@@ -26,17 +27,18 @@ from ottla.streams.errors import (
     StreamError,
 )
 from ottla.streams.modes import refuse
-from ottla.streams.types import AutoCommit, Outgoing, ProducerOptions, Receipts, to_ns
+from ottla.streams.types import AutoCommit, Outgoing, ProducerOptions, to_ns
 from ottla.streams.url import validate_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable
     from datetime import datetime
     from types import TracebackType
 
     from ottla.streams.base import Driver, Sink
     from ottla.streams.consumer import Consumer
-    from ottla.streams.types import Headers, Receipt
+    from ottla.streams.delivery import Delivery
+    from ottla.streams.types import Headers
 
 Payload = bytes | bytearray | memoryview | str
 
@@ -45,92 +47,17 @@ _ABSENT: Final = object()
 _log = logging.getLogger("ottla.streams")
 
 
-class Delivery:
-    """The fate of one message: await it for the receipt, or for the error."""
-
-    __slots__ = ("_error", "_nth", "_pipe", "_receipt", "_waiter", "message")
-
-    def __init__(self, pipe: Pipe, message: Outgoing):
-        self.message = message
-        self._pipe = pipe
-        self._receipt: Receipt | Receipts | None = None
-        self._nth = 0
-        self._error: StreamError | None = None
-        self._waiter: asyncio.Future[None] | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether the fate is known."""
-        return self._receipt is not None or self._error is not None
-
-    def resolve(self, receipt: Receipt) -> None:
-        """For sinks: the message was taken in."""
-        self._receipt = receipt
-        self._settle()
-
-    def reject(self, error: StreamError) -> None:
-        """For sinks: the message was not taken in."""
-        self._error = error
-        self._pipe.failures.append(self)
-        self._settle()
-
-    def _settle(self) -> None:
-        self._pipe.settled(1, len(self.message.payload))
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def result(self) -> Receipt:
-        """The receipt, or raises the error; only when `done`."""
-        if self._error is not None:
-            if self in self._pipe.failures:
-                self._pipe.failures.remove(self)
-            raise self._error
-        if self._receipt is None:
-            raise DeliveryError("the delivery is not done yet; await it")
-        if isinstance(self._receipt, Receipts):
-            self._receipt = self._receipt.nth(self._nth)
-        return self._receipt
-
-    def __await__(self) -> Generator[object, None, Receipt]:
-        if not self.done:
-            if self._waiter is None:
-                self._waiter = asyncio.get_running_loop().create_future()
-            # Shielded: two may wait for one delivery, and one of them may be cancelled.
-            yield from asyncio.shield(self._waiter).__await__()
-        return self.result()
-
-
-def settle_all(batch: Sequence[Delivery], results: Iterable[Receipts | StreamError]) -> None:
-    """For sinks: the fates of a whole batch in order, none of them known before."""
-    at = 0
-    for result in results:
-        if isinstance(result, StreamError):
-            batch[at].reject(result)
-            at += 1
-            continue
-        size = 0
-        for nth, delivery in enumerate(batch[at : at + result.messages]):
-            size += len(delivery.message.payload)
-            delivery._receipt = result
-            delivery._nth = nth
-            waiter = delivery._waiter
-            if waiter is not None and not waiter.done():
-                waiter.set_result(None)
-        at += result.messages
-        batch[0]._pipe.settled(result.messages, size)
-
-
 class Pipe:
     """What the clones of a producer share: the sink, its queue and the task that writes."""
 
     def __init__(self, sink: Sink, max_pending: int, max_pending_bytes: int):
         self.sink = sink
         self.users = 0
-        self.failures: list[Delivery] = []
+        self.failures: dict[tuple[Batch, int], StreamError] = {}
         self.full = False
         self._max_pending = max_pending
         self._max_pending_bytes = max_pending_bytes
-        self._queue: list[Delivery] = []
+        self._batch: Batch | None = None
         self._outstanding = 0
         self._outstanding_bytes = 0
         self._wake = asyncio.Event()
@@ -154,20 +81,28 @@ class Pipe:
             self._room.clear()
             await self._room.wait()
 
-    def put(self, message: Outgoing) -> Delivery:
-        """Queue one message."""
-        delivery = Delivery(self, message)
-        self._queue.append(delivery)
-        self._outstanding += 1
-        self._outstanding_bytes += len(message.payload)
-        self.full = (
-            self._outstanding >= self._max_pending
-            or self._outstanding_bytes >= self._max_pending_bytes
-        )
-        if len(self._queue) == 1:
+    def put(
+        self,
+        stream: str,
+        payload: bytes,
+        shard: int | None,
+        timestamp_ns: int | None,
+        whole: Outgoing | None = None,
+    ) -> Delivery:
+        """Queue one message; `whole` if it has more than this."""
+        batch = self._batch
+        if batch is None:
+            batch = self._batch = Batch(self, stream, shard, timestamp_ns)
             self._wake.set()
             self._empty.clear()
-        return delivery
+        self._outstanding += 1
+        self._outstanding_bytes += len(payload)
+        if (
+            self._outstanding >= self._max_pending
+            or self._outstanding_bytes >= self._max_pending_bytes
+        ):
+            self.full = True
+        return batch.add(stream, payload, shard, timestamp_ns, whole)
 
     def settled(self, count: int, size: int) -> None:
         """That many deliveries, with payloads of that size, have met their fate."""
@@ -193,8 +128,9 @@ class Pipe:
     def raise_unseen(self) -> None:
         """Raise the first failure that nobody awaited; all are considered seen then."""
         if self.failures:
-            first, self.failures = self.failures[0], []
-            first.result()
+            first = next(iter(self.failures.values()))
+            self.failures.clear()
+            raise first
 
     async def close(self, *, end: bool) -> None:
         """One user leaves; the last one waits for deliveries and closes the sink."""
@@ -215,23 +151,18 @@ class Pipe:
         while not self.closed:
             await self._wake.wait()
             self._wake.clear()
-            batch, self._queue = self._queue, []
-            if not batch:
+            batch, self._batch = self._batch, None
+            if batch is None:
                 continue
             try:
                 await self.sink.write(batch)
             except StreamError as error:
-                self._reject(batch, error)
+                batch.reject_rest(error)
             except OSError as error:
-                self._reject(batch, DeliveryError(f"the store failed: {error}"))
+                batch.reject_rest(DeliveryError(f"the store failed: {error}"))
             except Exception as error:  # noqa: BLE001  # fails its batch and nothing else
                 _log.exception("a batch of %d messages was not written", len(batch))
-                self._reject(batch, DeliveryError(f"the store failed: {error!r}"))
-
-    def _reject(self, batch: list[Delivery], error: StreamError) -> None:
-        for delivery in batch:
-            if not delivery.done:
-                delivery.reject(error)
+                batch.reject_rest(DeliveryError(f"the store failed: {error!r}"))
 
 
 class Producer:
@@ -278,8 +209,9 @@ class Producer:
                 raise NotAnchored("name a stream: send(..., stream=...) or producer(stream)")
         elif stream != self._stream:
             validate_key(stream)
-        is_null = payload is None and json is _ABSENT
+        is_null, at = False, None
         if type(payload) is not bytes:
+            is_null = payload is None and json is _ABSENT
             payload = _payload_bytes(payload, json)
         elif json is not _ABSENT:
             raise InvalidArgument("give a payload or json=, not both")
@@ -287,22 +219,26 @@ class Producer:
             arguments.whole("shard", shard, 0)
         if timestamp is not None:
             arguments.moment("timestamp", timestamp)
+            at = to_ns(timestamp)
         if key is not None or headers != ():
             arguments.key_and_headers(key, headers)
             headers = arguments.pairs(headers)
-        at = None if timestamp is None else to_ns(timestamp)
-        message = Outgoing(stream, payload, shard, key, headers, at, is_null)
+        whole = None
         if key is not None or headers or is_null:
-            self._check_extras(message)
+            whole = Outgoing(stream, payload, shard, key, headers, at, is_null)
+            self._check_extras(whole)
         pipe = self._pipe_
         if pipe is None or self._ended or pipe.full or pipe.closed:
             pipe = await self._with_room()
-        return pipe.put(message)
+        return pipe.put(stream, payload, shard, at, whole)
 
     async def post(self, message: Outgoing) -> Delivery:
         """Queue a message that is laid out already; see `send`."""
         self._check_extras(message)
-        return (await self._with_room()).put(message)
+        pipe = await self._with_room()
+        return pipe.put(
+            message.stream, message.payload, message.shard, message.timestamp_ns, message
+        )
 
     async def _with_room(self) -> Pipe:
         await self._pipe().room()

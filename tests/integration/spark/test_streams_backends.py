@@ -16,7 +16,7 @@ from ottla.spark.options import Mode, parse_source
 from ottla.spark.stores import redis as redis_backend
 from ottla.spark.stores import ss as ss_backend
 from ottla.spark.stores.redis import IDS
-from ottla.streams.ss.writer import SsWriter
+from ottla.streams.ss.writer import SsWriter, runs
 from ottla.streams.types import Create, FileOptions, Outgoing
 from ottla.wire.arrow import SCHEMA
 from ottla.wire.columns import COLUMNS
@@ -189,10 +189,12 @@ def append(path: Path, count: int, *, eos: bool = False, first: int = 0) -> None
     options = FileOptions(create=Create.IF_MISSING, beacon_interval=1024)
     with closing(SsWriter(str(path), options)) as writer:
         writer.append(
-            [
-                Outgoing("odd" if number % 2 else "even", b"%d" % number * 10, number % 3)
-                for number in range(first, first + count)
-            ]
+            runs(
+                [
+                    Outgoing("odd" if number % 2 else "even", b"%d" % number * 10, number % 3)
+                    for number in range(first, first + count)
+                ]
+            )
         )
         writer.sync(eos=eos)
 

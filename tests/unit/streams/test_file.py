@@ -40,6 +40,7 @@ from ottla.streams import (
 from ottla.streams.errors import (
     CommitNotAllowed,
     ConnectError,
+    DeliveryError,
     FileBusy,
     FileLimitExceeded,
     InvalidBeaconInterval,
@@ -56,7 +57,7 @@ from ottla.streams.ss.encoder import Encoder, Entry
 from ottla.streams.ss.format import HEADER_SIZE, Header
 from ottla.streams.ss.reader import SsReader
 from ottla.streams.ss.survey import find_end
-from ottla.streams.ss.writer import SsWriter
+from ottla.streams.ss.writer import SsWriter, runs
 from ottla.streams.types import Message, Outgoing, Receipts
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ async def test_d9_a_reopened_file_is_what_one_writer_would_have_made(tmp_path: P
     for part in range(5):
         writer = SsWriter(str(path), FileOptions(create=Create.IF_MISSING, beacon_interval=1024))
         out += [Outgoing("a", bytes(part * 40 + 7), timestamp_ns=T * 1_000_000)] * 9
-        writer.append(out[-9:])
+        writer.append(runs(out[-9:]))
         writer.close()
     for seq, message in enumerate(out, 1):
         once.add(Entry(b"a", 0, seq, T, message.payload))
@@ -244,7 +245,7 @@ def test_t48_v7_cut_at_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         found = read_cut(path, size)
         assert [m.seq for m in found] == list(range(len(found)))
         writer = SsWriter(str(path), FileOptions())
-        [receipts] = writer.append([Outgoing("hello", b"new", shard=1)])
+        [receipts] = writer.append(runs([Outgoing("hello", b"new", shard=1)]))
         writer.close()
         again = SsReader(str(path))
         both = read_all(again)
@@ -381,7 +382,7 @@ async def test_t53_d13_two_producers_on_one_file(tmp_path: Path) -> None:
                     "-c",
                     (
                         "import sys\n"
-                        "from ottla.streams.ss.writer import SsWriter\n"
+                        "from ottla.streams.ss.writer import SsWriter, runs\n"
                         "from ottla.streams.types import FileOptions\n"
                         "SsWriter(sys.argv[1], FileOptions())\n"
                     ),
@@ -604,14 +605,31 @@ def test_a_shard_that_no_beacon_of_late_tells_of_goes_on(tmp_path: Path) -> None
     path = tmp_path / "x.ss"
     options = FileOptions(create=Create.IF_MISSING, beacon_interval=1024)
     writer = SsWriter(str(path), options)
-    writer.append([Outgoing("old", b"1"), Outgoing("old", b"2")])
-    writer.append([Outgoing(name, bytes(200)) for name in ["x", "y", "z"] * 10])
+    writer.append(runs([Outgoing("old", b"1"), Outgoing("old", b"2")]))
+    writer.append(runs([Outgoing(name, bytes(200)) for name in ["x", "y", "z"] * 10]))
     writer.close()
     writer = SsWriter(str(path), options)
-    [receipts] = writer.append([Outgoing("old", b"3")])
+    [receipts] = writer.append(runs([Outgoing("old", b"3")]))
     writer.close()
     assert isinstance(receipts, Receipts)
     assert receipts.nth(0).seq == 3
+
+
+async def test_what_a_frame_cannot_hold_is_refused_alone(tmp_path: Path) -> None:
+    path = tmp_path / "x.ss"
+    async with open_file(path) as streamer, streamer.producer("a") as p:
+        good = await p.send(b"1")
+        early = await p.send(b"2", timestamp=datetime(1960, 1, 1, tzinfo=UTC))
+        wide = await p.send(b"3", shard=2**64)
+        later = await p.send(b"4")
+        assert ((await good).seq, (await later).seq) == (1, 2)
+        for refused in (early, wide):
+            with pytest.raises(DeliveryError, match="from 1970 on"):
+                await refused
+    reader = SsReader(str(path))
+    reader.to_start()
+    assert [message.payload for message in reader.read(10)] == [b"1", b"4"]
+    reader.close()
 
 
 def test_a_failed_write_leaves_a_valid_file(
@@ -619,7 +637,7 @@ def test_a_failed_write_leaves_a_valid_file(
 ) -> None:
     path = tmp_path / "x.ss"
     writer = SsWriter(str(path), FileOptions(create=Create.IF_MISSING, beacon_interval=1024))
-    writer.append([Outgoing("a", b"1")])
+    writer.append(runs([Outgoing("a", b"1")]))
     size = path.stat().st_size
     real: Callable[[int, memoryview, int], int] = os.pwrite
 
@@ -632,10 +650,10 @@ def test_a_failed_write_leaves_a_valid_file(
 
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(OSError, match="No space"):
-        writer.append([Outgoing("a", b"2")])
+        writer.append(runs([Outgoing("a", b"2")]))
     assert path.stat().st_size == size
     monkeypatch.setattr(os, "pwrite", real)
-    [receipts] = writer.append([Outgoing("a", b"3")])
+    [receipts] = writer.append(runs([Outgoing("a", b"3")]))
     writer.close()
     assert isinstance(receipts, Receipts)
     assert receipts.nth(0).seq == 2

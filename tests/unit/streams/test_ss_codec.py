@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks._streams_file import build_peer
 from ottla.streams.errors import ChecksumError, FileLimitExceeded, FormatError
-from ottla.streams.ss.crc import crc16
+from ottla.streams.ss.crc import KERNEL_FROM, crc16, crc16_each
 from ottla.streams.ss.decoder import Decoder
 from ottla.streams.ss.encoder import Encoder, Entry
 from ottla.streams.ss.format import (
@@ -26,7 +26,7 @@ from ottla.streams.ss.format import (
     decode_header,
     max_markers,
 )
-from ottla.streams.ss.writer import SsWriter
+from ottla.streams.ss.writer import SsWriter, runs
 from ottla.streams.types import INTERNAL, Create, FileOptions, Message, Outgoing
 
 T = 1_700_000_000_000
@@ -123,7 +123,7 @@ def test_t44_v3_v4_v5_frames() -> None:
         "00 00 00 03 45 4f 53 ed 7c 0d"
     )
     encoder.add(Entry(b"a", 0, 0, T, b""))
-    smallest = encoder.take()
+    smallest = bytes(encoder.take())
     assert len(smallest) == 33
     assert smallest.endswith(bytes.fromhex("00 00 00 00 ff ff 0d"))
 
@@ -321,6 +321,39 @@ def test_t54_a_frame_that_does_not_fit_changes_nothing(limit: int) -> None:
     assert entries(decode(data)[0]) == kept
 
 
+@given(
+    st.lists(st.lists(st.binary(max_size=700), min_size=1, max_size=12), min_size=1, max_size=6),
+    st.sampled_from((1024, 2048, 1 << 20)),
+    st.booleans(),
+)
+def test_t46_runs_of_messages_are_written_as_one_by_one(
+    runs: list[list[bytes]], interval: int, compiled: bool
+) -> None:
+    one_by_one, at_once = Encoder(interval, HEADER_SIZE), Encoder(interval, HEADER_SIZE)
+    written, seq = b"", 1
+    with pytest.MonkeyPatch.context() as patch:
+        if not compiled:
+            patch.setattr("ottla.streams.ss.frames.kernel", lambda _size: None)
+        else:
+            crc16_each([bytes(KERNEL_FROM)])  # loads it
+        for number, payloads in enumerate(runs):
+            key, shard = (b"cat", b"dog")[number % 2], number % 3
+            for turn, payload in enumerate(payloads):
+                one_by_one.add(Entry(key, shard, seq + turn, T + number, payload))
+            assert at_once.add_run(Entry(key, shard, seq, T + number, b""), payloads)
+            written += at_once.take()
+            seq += len(payloads)
+    assert written == one_by_one.take()
+    assert at_once.offset == one_by_one.offset == HEADER_SIZE + len(written)
+
+
+@pytest.mark.parametrize("limit", [200, 1024, 1100, 3000])
+def test_t54_near_the_limit_a_run_is_left_to_single_messages(limit: int) -> None:
+    encoder = Encoder(1024, HEADER_SIZE, limit=limit)
+    assert not encoder.add_run(Entry(b"a", 0, 1, T, b""), [bytes(500), bytes(500)])
+    assert (encoder.offset, encoder.take()) == (HEADER_SIZE, b"")
+
+
 @pytest.mark.soak("building the original takes minutes")
 @pytest.mark.skipif(shutil.which("cargo") is None, reason="cargo is not installed")
 def test_v12_the_original_as_built_here_reads_alike_and_goes_on_alike(tmp_path: Path) -> None:
@@ -336,7 +369,7 @@ def test_v12_the_original_as_built_here_reads_alike_and_goes_on_alike(tmp_path: 
     assert decode_header(data).encode() + encoder.take() == data
     ours = tmp_path / "ours.ss"
     writer = SsWriter(str(ours), FileOptions(create=Create.IF_MISSING))
-    writer.append([Outgoing("bench", b"x" * 256)] * 5000)
+    writer.append(runs([Outgoing("bench", b"x" * 256)] * 5000))
     writer.close()
     subprocess.run([str(peer), "read", str(ours), "5000"], check=True, capture_output=True)
     subprocess.run([str(peer), "write", str(ours), "5000", "256"], check=True, capture_output=True)

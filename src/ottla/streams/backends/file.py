@@ -21,17 +21,16 @@ from ottla.streams.errors import (
     SameGroupSameMode,
 )
 from ottla.streams.modes import has_wildcard
-from ottla.streams.producer import settle_all
 from ottla.streams.ss.watch import grown
-from ottla.streams.ss.writer import SsWriter, check_interval
+from ottla.streams.ss.writer import Run, SsWriter, check_interval, runs
 from ottla.streams.types import Backend, Create, FileOptions, Mode, Reset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import TypeVar
 
+    from ottla.streams.delivery import Batch
     from ottla.streams.positions import StoredPositions
-    from ottla.streams.producer import Delivery
     from ottla.streams.types import ConsumerOptions, ProducerOptions
 
     T = TypeVar("T")
@@ -164,13 +163,18 @@ class FileSink(Sink):
         await self._handle.open()
         self._opened = True
 
-    async def write(self, batch: Sequence[Delivery]) -> None:
-        messages = [delivery.message for delivery in batch]
-        results = await self._handle.run(lambda writer: writer.append(messages))
+    async def write(self, batch: Batch) -> None:
+        results = await self._handle.run(lambda writer: writer.append(_runs(batch)))
         self._handle.announce()
-        settle_all(batch, results)
+        batch.settle_all(results)
 
     async def close(self, *, end: bool) -> None:
         if self._opened:
             self._opened = False
             await self._handle.close(eos=end and self._handle.options.end_with_eos)
+
+
+def _runs(batch: Batch) -> list[Run]:
+    if batch.is_plain:
+        return [Run(batch.stream, batch.shard, batch.timestamp_ns, batch.payloads)]
+    return runs(message for message, _ in batch.deliveries())

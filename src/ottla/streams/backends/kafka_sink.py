@@ -22,13 +22,13 @@ from ottla.streams.errors import ConfigError, ConnectError, DeliveryError, Strea
 from ottla.streams.types import Receipt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from confluent_kafka import KafkaError
 
     from ottla.streams.backends.kafka_config import Config
     from ottla.streams.base import Source
-    from ottla.streams.producer import Delivery
+    from ottla.streams.delivery import Batch, Delivery
     from ottla.streams.types import Outgoing, ShardKey
 
 POLL: Final = 0.1  # seconds the thread waits for reports: how long closing may take
@@ -64,9 +64,9 @@ class KafkaSink(Sink):
         )
         self._thread.start()
 
-    async def write(self, batch: Sequence[Delivery]) -> None:
-        for delivery in batch:
-            while not self._produce(delivery.message, delivery):
+    async def write(self, batch: Batch) -> None:
+        for message, delivery in batch.deliveries():
+            while not self._produce(message, delivery):
                 self._room.clear()
                 await self._room.wait()
 

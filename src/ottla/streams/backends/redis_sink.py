@@ -6,6 +6,7 @@ server may have taken it in. Whoever cannot live with a repeat must decide about
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from redis.exceptions import RedisError, ResponseError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from ottla.streams.backends.redis_entries import EntryFormat
     from ottla.streams.backends.redis_link import Link
-    from ottla.streams.producer import Delivery
+    from ottla.streams.delivery import Batch, Delivery
     from ottla.streams.types import Outgoing, RedisOptions
 
 PER_PIPELINE: Final = 500  # bounds what a broken connection leaves in doubt
@@ -40,15 +41,15 @@ class RedisSink(Sink):
     async def open(self) -> None:
         """The driver is connected already."""
 
-    async def write(self, batch: Sequence[Delivery]) -> None:
-        for first in range(0, len(batch), PER_PIPELINE):
-            await self._write(batch[first : first + PER_PIPELINE])
+    async def write(self, batch: Batch) -> None:
+        deliveries = batch.deliveries()
+        while part := [*islice(deliveries, PER_PIPELINE)]:
+            await self._write(part)
 
-    async def _write(self, batch: Sequence[Delivery]) -> None:
+    async def _write(self, part: Sequence[tuple[Outgoing, Delivery]]) -> None:
         sent: list[tuple[Outgoing, Delivery, int]] = []
         async with self._link.client.pipeline(transaction=False) as pipe:
-            for delivery in batch:
-                message = delivery.message
+            for message, delivery in part:
                 try:
                     shard, key = self._place(message)
                     fields = self._entries.fields(message)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from ottla.streams.base import Host
+    from ottla.streams.delivery import Batch, Delivery
     from ottla.streams.positions import StoredPositions
-    from ottla.streams.producer import Delivery
     from ottla.streams.types import ConnectOptions, ConsumerOptions, ProducerOptions
     from ottla.streams.url import StreamUrl
 
@@ -290,15 +290,14 @@ class StdioSink(Sink):
     async def open(self) -> None:
         self._open = True
 
-    async def write(self, batch: Sequence[Delivery]) -> None:
+    async def write(self, batch: Batch) -> None:
         if not self._open:
             raise ProducerEnded("the streamer was closed")
         lines: list[bytes] = []
         written: list[tuple[Delivery, Receipt]] = []
         sent = self._hub.sent
         now = SYSTEM.wall_ns()
-        for delivery in batch:
-            message = delivery.message
+        for message, delivery in batch.deliveries():
             shard = message.shard or 0
             seq = sent.get((message.stream, shard), 0)
             moment = now if message.timestamp_ns is None else message.timestamp_ns

@@ -12,9 +12,26 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+    from typing import Protocol
 
-    Sums = Callable[[bytes | bytearray, Sequence[int], Sequence[int]], list[int]]
+    class Kernel(Protocol):
+        """The module `kernel.py`."""
+
+        def sums(
+            self, data: bytes | bytearray, starts: Sequence[int], ends: Sequence[int]
+        ) -> list[int]: ...
+
+        def frames(
+            self,
+            lead: bytes,
+            seq: int,
+            stamp: bytes,
+            payloads: Sequence[bytes],
+            running: int,
+            into: bytearray,
+        ) -> tuple[list[int], list[int]]: ...
+
 
 POLYNOMIAL = 0xC867
 INITIAL = 0xFFFF
@@ -70,10 +87,8 @@ def crc16(data: bytes | memoryview, crc: int = INITIAL) -> int:
 
 def crc16_spans(data: bytes | bytearray, starts: Sequence[int], ends: Sequence[int]) -> list[int]:
     """The CRC of each `data[start:end]`, in little form; compiled where that is installed."""
-    if len(data) >= KERNEL_FROM or _kernel.cache_info().currsize:
-        compiled = _kernel()
-        if compiled is not None:
-            return compiled(data, starts, ends)
+    if (compiled := kernel(len(data))) is not None:
+        return compiled.sums(data, starts, ends)
     view = memoryview(data)
     return [crc16_little(view[start:end]) for start, end in zip(starts, ends, strict=True)]
 
@@ -84,10 +99,15 @@ def crc16_each(payloads: Sequence[bytes]) -> list[int]:
     return crc16_spans(b"".join(payloads), [0, *ends[:-1]], ends)
 
 
+def kernel(size: int) -> Kernel | None:
+    """The compiled loops: loaded when so many bytes are worth it; None where there are none."""
+    return _kernel() if size >= KERNEL_FROM or _kernel.cache_info().currsize else None
+
+
 @cache
-def _kernel() -> Sums | None:
+def _kernel() -> Kernel | None:
     try:
-        from ottla.streams.ss.crc_kernel import sums
+        from ottla.streams.ss import kernel
     except ModuleNotFoundError:
         return None
-    return sums
+    return kernel

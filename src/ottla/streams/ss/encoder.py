@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.streams.errors import FileLimitExceeded
@@ -20,12 +21,10 @@ from ottla.streams.ss.format import (
     Marker,
     max_markers,
 )
+from ottla.streams.ss.frames import Framer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-_pack_head = FRAME_HEAD.pack
-_pack_tail = FRAME_TAIL.pack
 
 
 class Entry(NamedTuple):
@@ -68,7 +67,8 @@ class Encoder:
         self._limit = limit
         self._max_markers = max_markers(interval)
         self._emitted = 0
-        self._out: list[bytes] = []
+        self._out: list[bytes | memoryview] = []
+        self._framer = Framer()
         self._double = tables()[1]
         self._shards: dict[tuple[bytes, int], _Shard] = {}
         for marker in markers:
@@ -88,9 +88,9 @@ class Encoder:
             swap(marker.running),
         )
 
-    def take(self) -> bytes:
-        """The bytes since the last call, to be written where the file ends."""
-        taken = b"".join(self._out)
+    def take(self) -> bytes | memoryview:
+        """The bytes since the last call, to be written where the file ends before more is added."""
+        taken = self._out[0] if len(self._out) == 1 else b"".join(self._out)
         self._out.clear()
         return taken
 
@@ -110,22 +110,16 @@ class Encoder:
         if size > MAX_PAYLOAD:
             raise FileLimitExceeded(f"a payload is at most {MAX_PAYLOAD} bytes, not {size}")
         total = FRAME_OVERHEAD + len(key) + size
-        # Beacons take less than half the file: far from the limit nothing has to be counted.
-        near = self.offset + 2 * total + self._interval > self._limit
-        if near and self._grown(total, key, number) > self._limit:
+        if self._is_near(total) and self._grown(total, key, number) > self._limit:
             raise FileLimitExceeded(
                 f"the file would grow past its limit of {self._limit} bytes; "
                 "raise file_size_limit or start another file"
             )
-        shard = self._shards.get((key, number))
-        if shard is None:
-            shard = _Shard(bytes((len(key),)) + key, seq, timestamp_ms, INITIAL)
-            self._shards[key, number] = shard
-        shard.seq = max(shard.seq, seq)
+        shard = self._shard(entry)
         shard.timestamp_ms = max(shard.timestamp_ms, timestamp_ms)
         if checksum is None:
             checksum = crc16_little(payload)
-        shard.running = self._double[shard.running ^ checksum]
+        self._stand(shard, seq, self._double[shard.running ^ checksum])
         head = shard.prefix + FRAME_HEAD.pack(number, seq, timestamp_ms, size)
         tail = FRAME_TAIL.pack(checksum, CR)
         if self.offset % self._interval + total < self._interval:
@@ -134,33 +128,47 @@ class Encoder:
         else:
             self._cut(head + payload + tail)
 
-    def add_many(self, first: Entry, payloads: Sequence[bytes], checksums: Sequence[int]) -> int:
-        """Append frames like `first` with sequences that follow, as many as fit before the next
-        beacon and the limit. Returns how many; `add` takes the one that did not fit."""
+    def add_run(self, first: Entry, payloads: Sequence[bytes]) -> bool:
+        """Append frames like `first` with sequences that follow. False, and nothing is appended,
+        where the limit is near: there `add` decides about each of them."""
         key, number, seq, timestamp_ms, _ = first
-        shard = self._shards.get((key, number))
-        if shard is None or not payloads:
-            return 0
-        room = min(self._interval - self.offset % self._interval, self._limit - self.offset)
-        prefix, running, double, out = shard.prefix, shard.running, self._double, self._out
-        overhead = FRAME_OVERHEAD + len(key)
-        left, count = room, 0
-        for payload, checksum in zip(payloads, checksums, strict=True):
-            size = len(payload)
-            left -= overhead + size
-            if left <= 0:
-                left += overhead + size
-                break
-            running = double[running ^ checksum]
-            head = _pack_head(number, seq + count, timestamp_ms, size)
-            out += (prefix, head, payload, _pack_tail(checksum, CR))
-            count += 1
-        if count:
-            shard.seq = max(shard.seq, seq + count - 1)
-            shard.timestamp_ms = max(shard.timestamp_ms, timestamp_ms)
-            shard.running = running
-            self.offset += room - left
-        return count
+        total = (FRAME_OVERHEAD + len(key)) * len(payloads) + sum(map(len, payloads))
+        if total > MAX_PAYLOAD or self._is_near(total):
+            return False
+        shard = self._shard(first)
+        frames = self._framer.run(shard.prefix, number, seq, timestamp_ms, payloads, shard.running)
+        shard.timestamp_ms = max(shard.timestamp_ms, timestamp_ms)
+        at = 0
+        while at < total:
+            room = self._interval - self.offset % self._interval
+            piece = frames.data[at : at + room]
+            self._out.append(piece)
+            at += len(piece)
+            self.offset += len(piece)
+            if len(piece) == room:
+                cut = bisect_left(frames.ends, at)
+                self._stand(shard, seq + cut, frames.running[cut])
+                self._beacon(frames.ends[cut] - at)
+        self._stand(shard, seq + len(payloads) - 1, frames.running[-1])
+        return True
+
+    def _shard(self, entry: Entry) -> _Shard:
+        shard = self._shards.get((entry.key, entry.shard))
+        if shard is None:
+            prefix = bytes((len(entry.key),)) + entry.key
+            shard = _Shard(prefix, entry.seq, entry.timestamp_ms, INITIAL)
+            self._shards[entry.key, entry.shard] = shard
+        return shard
+
+    @staticmethod
+    def _stand(shard: _Shard, seq: int, running: int) -> None:
+        """So far a shard has come."""
+        shard.seq = max(shard.seq, seq)
+        shard.running = running
+
+    def _is_near(self, total: int) -> bool:
+        """Whether so many bytes may reach the limit: beacons take less than half the file."""
+        return self.offset + 2 * total + self._interval > self._limit
 
     def _cut(self, frame: bytes) -> None:
         at = 0

@@ -10,14 +10,16 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+from contextlib import contextmanager
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.clock import SYSTEM
 from ottla.streams.errors import (
     ConnectError,
+    DeliveryError,
     FileBusy,
     FileLimitExceeded,
     InvalidBeaconInterval,
@@ -26,18 +28,35 @@ from ottla.streams.errors import (
 )
 from ottla.streams.ss.crc import crc16_each
 from ottla.streams.ss.encoder import Encoder, Entry
-from ottla.streams.ss.format import HEADER_SIZE, WRITE_UNIT, Header, decode_header
+from ottla.streams.ss.format import HEADER_SIZE, MAX_SHARD, WRITE_UNIT, Header, decode_header
+from ottla.streams.ss.frames import stretch
 from ottla.streams.ss.survey import Survey, find_end, last_marker
 from ottla.streams.types import Create, Receipt, Receipts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator
 
     from ottla.streams.types import FileOptions, Outgoing
 
 _log = logging.getLogger("ottla.streams")
 
-_RUN = attrgetter("stream", "shard", "timestamp_ns")
+
+class Run(NamedTuple):
+    """Messages of one shard and, if one is given, one time."""
+
+    stream: str
+    shard: int | None
+    timestamp_ns: int | None
+    payloads: list[bytes]
+
+
+_HEAD = attrgetter("stream", "shard", "timestamp_ns")
+
+
+def runs(messages: Iterable[Outgoing]) -> list[Run]:
+    """The same messages in the same order."""
+    return [Run(*head, [one.payload for one in run]) for head, run in groupby(messages, _HEAD)]
+
 
 _FLAGS = {
     Create.NEVER: 0,
@@ -114,8 +133,9 @@ class SsWriter:
             markers=end.markers.values(),
             limit=self._options.file_size_limit,
         )
+        self._end = end.offset
         encoder.beacon_if_due()
-        self._write(end.offset, encoder.take())
+        self._put(encoder.take())
         return encoder
 
     def _begin(self) -> Encoder:
@@ -123,48 +143,46 @@ class SsWriter:
         header = Header(Path(self.path).name, SYSTEM.wall_ms(), self._interval)
         encoder = Encoder(self._interval, HEADER_SIZE, limit=self._options.file_size_limit)
         encoder.beacon_if_due()
-        self._write(0, header.encode() + encoder.take())
+        self._end = 0
+        self._put(b"".join((header.encode(), encoder.take())))
         return encoder
 
-    def append(self, messages: Sequence[Outgoing]) -> list[Receipts | StreamError]:
+    def append(self, runs: Iterable[Run]) -> list[Receipts | StreamError]:
         """Write messages in order; runs of them get their receipts, the others the reason."""
-        start = self._encoder.offset
         now = SYSTEM.wall_ns()
         results: list[Receipts | StreamError] = []
-        for (stream, shard, given_ns), run in groupby(messages, _RUN):
-            time_ms = (now if given_ns is None else given_ns) // 1_000_000
-            payloads = [message.payload for message in run]
-            self._append_run(stream, shard or 0, time_ms, payloads, results)
-        self._write(start, self._encoder.take())
+        with self._all_or_nothing():
+            for stream, shard, given_ns, payloads in runs:
+                time_ms = (now if given_ns is None else given_ns) // 1_000_000
+                if time_ms < 0 or (shard or 0) > MAX_SHARD:
+                    results += [_unfit(stream, shard)] * len(payloads)
+                    continue
+                key = stream.encode()
+                first = Entry(key, shard or 0, self._next_seq(key, shard or 0), time_ms, b"")
+                results += self._append_run(stream, first, payloads)
         return results
 
     def _append_run(
-        self,
-        stream: str,
-        shard: int,
-        time_ms: int,
-        payloads: list[bytes],
-        results: list[Receipts | StreamError],
-    ) -> None:
-        """Messages of one shard and one time: whole stretches between beacons at once."""
-        key, time_ns = stream.encode(), time_ms * 1_000_000
-        checksums = crc16_each(payloads)
-        seq = self._next_seq(key, shard)
-        at = 0
-        while at < len(payloads):
-            entry = Entry(key, shard, seq, time_ms, payloads[at])
-            count = self._encoder.add_many(entry, payloads[at:], checksums[at:])
-            if not count:
-                try:
-                    self._encoder.add(entry, checksums[at])
-                except FileLimitExceeded as error:
-                    results.append(error)
-                    at += 1
-                    continue
-                count = 1
-            results.append(Receipts(Receipt(stream, shard, seq, time_ns), count))
-            at += count
-            seq += count
+        self, stream: str, entry: Entry, payloads: list[bytes]
+    ) -> Iterator[Receipts | StreamError]:
+        """Messages of one shard and one time."""
+        time_ns = entry.timestamp_ms * 1_000_000
+        count = stretch(entry.key, payloads)
+        for at in range(0, len(payloads), count):
+            part = payloads[at : at + count]
+            if self._encoder.add_run(entry, part):
+                yield Receipts(Receipt(stream, entry.shard, entry.seq, time_ns), len(part))
+                entry = entry._replace(seq=entry.seq + len(part))
+            else:
+                for payload, checksum in zip(part, crc16_each(part), strict=True):
+                    try:
+                        self._encoder.add(entry._replace(payload=payload), checksum)
+                    except FileLimitExceeded as error:
+                        yield error
+                    else:
+                        yield Receipts(Receipt(stream, entry.shard, entry.seq, time_ns), 1)
+                        entry = entry._replace(seq=entry.seq + 1)
+            self._put(self._encoder.take())
 
     def _next_seq(self, key: bytes, shard: int) -> int:
         last = self._encoder.last_seq(key, shard)
@@ -180,27 +198,41 @@ class SsWriter:
     def sync(self, *, eos: bool = False) -> None:
         """Make everything durable, with an end mark if asked."""
         if eos:
-            start = self._encoder.offset
-            self._encoder.eos(SYSTEM.wall_ms())
-            self._write(start, self._encoder.take())
+            with self._all_or_nothing():
+                self._encoder.eos(SYSTEM.wall_ms())
+                self._put(self._encoder.take())
         os.fsync(self._fd)
 
     def close(self) -> None:
         """Let go of the file and its lock."""
         os.close(self._fd)
 
-    def _write(self, start: int, data: bytes) -> None:
-        view, at = memoryview(data), start
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """What is written inside is cut off again if it fails."""
+        start = self._end
         try:
-            while view:
-                written = os.pwrite(self._fd, view, at)
-                view, at = view[written:], at + written
-        except OSError:
+            yield
+        except BaseException:
             os.ftruncate(self._fd, start)
-            if start >= HEADER_SIZE:
-                self._encoder = self._prepare()
+            self._encoder = self._prepare()
             raise
+
+    def _put(self, data: bytes | memoryview) -> None:
+        """Write at the end of the file."""
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._fd, view, self._end)
+            view, self._end = view[written:], self._end + written
 
     def _survey(self) -> Survey:
         size = os.fstat(self._fd).st_size
         return Survey(lambda offset, count: os.pread(self._fd, count, offset), size, self._interval)
+
+
+def _unfit(stream: str, shard: int | None) -> DeliveryError:
+    return DeliveryError(
+        f"a .ss file holds times from 1970 on and shards up to {MAX_SHARD}",
+        stream=stream,
+        shard=shard,
+    )
