@@ -1,15 +1,9 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from ottla.broker.serving.apis import SERVED, handler_of
 from ottla.wire.messages import message
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("api_key", SERVED)
@@ -18,24 +12,3 @@ def test_served_versions_exist_and_have_a_handler(api_key: int) -> None:
     low, high = message(api_key, request=True).versions
     assert low <= served.min_version <= served.max_version <= high
     assert callable(handler_of(api_key))
-
-
-def test_the_compatibility_page_is_what_the_table_says() -> None:
-    script = ROOT / "scripts" / "generate_compatibility.py"
-    run = subprocess.run(
-        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
-    )
-    assert (run.returncode, run.stdout) == (0, ""), run.stderr
-
-
-def test_a_broker_starts_without_what_it_does_not_need() -> None:
-    code = (
-        "import sys, ottla.broker.running.run, ottla.broker.running.node;"
-        "heavy = {'kio', 'numpy', 'numba', 'pyarrow', 'prometheus_client', 're2', 'rich', 'typer',"
-        " 'cramjam', 'crc32c', 'email', 'tempfile', 'tomllib', 'ottla.coordination',"
-        " 'ottla.log.partition'};"
-        "found = heavy & set(sys.modules);"
-        "sys.exit(str(found) if found else 0)"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr

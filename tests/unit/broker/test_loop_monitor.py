@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from ottla.broker.running.node import Node
-from ottla.broker.topics import create_topic
-from ottla.metadata.config.broker import load_broker_config
 from tests.support import loop_monitor
 from tests.support.loop_monitor import LIMIT_SECONDS, LoopMonitor, LoopStalled, Usage, blame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(not loop_monitor.is_possible, reason="no schedstat on this system")
 LONG: Final = 6 * LIMIT_SECONDS
@@ -86,14 +82,3 @@ async def test_other_threads_are_not_blamed(work: Callable[[], None]) -> None:
 )
 def test_what_counts(spent: Usage, blamed: float) -> None:
     assert blame(Usage(0, 0, 0, 0, 0), spent) == pytest.approx(blamed)
-
-
-async def test_a_node_that_starts_and_serves_keeps_its_beat(
-    tmp_path: Path, watch_loop: Callable[[asyncio.AbstractEventLoop], None]
-) -> None:
-    config = load_broker_config(sets=["listeners=PLAINTEXT://127.0.0.1:0"])
-    node = await Node.start(config, tmp_path, ephemeral=True)
-    watch_loop(asyncio.get_running_loop())
-    await create_topic(node.cluster, "orders", partitions=100)
-    await asyncio.sleep(0)
-    await node.stop()

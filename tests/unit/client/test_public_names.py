@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import subprocess
-import sys
 from importlib import import_module
 from types import ModuleType
 
@@ -17,14 +15,6 @@ from ottla.client.admin.admin import Admin
 from tests.support.junk import public_calls
 
 TYPES = ["admin.types", "admin.resets", "producer.types", "reader.types", "share.types"]
-
-
-def run(code: str) -> str:
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=False, timeout=60
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
 
 
 def test_names_are_found_where_they_live() -> None:
@@ -57,25 +47,3 @@ def test_what_a_call_returns_can_be_annotated(kind: type) -> None:
     for name, function in public_calls(kind):
         words = set(re.findall(r"\w+", str(inspect.signature(function).return_annotation)))
         assert words & inner <= {*ottla.__all__}, name
-
-
-def test_the_import_alone_loads_nothing() -> None:
-    code = "import sys; before = set(sys.modules); import ottla; print(set(sys.modules) - before)"
-    loaded = eval(run(code))  # our own
-    assert {one for one in loaded if one.partition(".")[0] == "ottla"} == {"ottla"}
-    assert not loaded & {"typing", "asyncio", "dataclasses", "typer", "rich", "re", "enum"}
-
-
-def test_the_client_needs_neither_the_broker_nor_heavy_libraries() -> None:
-    others = (
-        "('ottla.broker', 'ottla.log', 'ottla.metadata', 'numpy', 'pyarrow', 'uvloop', 'typer')"
-    )
-    names = "ottla.Admin, ottla.Producer, ottla.Reader, ottla.ShareConsumer, ottla.Consumer"
-    code = f"import sys, ottla; {names}; print([m for m in {others} if m in sys.modules])"
-    assert run(code) == "[]\n"
-
-
-def test_modules_are_attributes() -> None:
-    code = "import ottla; print(*(getattr(ottla, one).__name__ for one in ottla._MODULES))"
-    named = " ".join(f"ottla.{one}" for one in ottla._MODULES)
-    assert run(code) == named + "\n"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -40,14 +38,6 @@ def directory(tmp_path: Path) -> Iterator[DataDirectory]:
 def test_a_second_holder_is_told_who_the_first_is(directory: DataDirectory) -> None:
     with pytest.raises(DirectoryLocked, match=f"in use by process {os.getpid()}"):
         DataDirectory(directory.path)
-
-
-def test_the_lock_ends_with_its_holder(tmp_path: Path) -> None:
-    script = "import sys, pathlib; from ottla.log.directory import DataDirectory\n"
-    script += "DataDirectory(pathlib.Path(sys.argv[1]))"
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
-    DataDirectory(tmp_path).close()
-    DataDirectory(tmp_path).close()
 
 
 def test_identity(directory: DataDirectory) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -106,20 +105,6 @@ def test_t65_foreign_files_are_not_listed(tmp_path: Path) -> None:
     assert opened(tmp_path).list_all("nobody") == {}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_t66_what_another_process_does_is_seen_at_once(tmp_path: Path, kind: str) -> None:
-    store = opened(tmp_path, kind)
-    other = OffsetKey("1", "2")
-    store.save(KEY, 1)
-    assert workers.run(workers.save, str(tmp_path), kind, {KEY: 2, other: 7}) == 0
-    assert (store.load(KEY), store.load(other)) == (2, 7)
-    assert store.list_all() == {KEY: 2, other: 7}
-    assert store.save(KEY, 3).previous == 2
-    assert workers.run(workers.delete, str(tmp_path), kind, KEY) == 0
-    assert store.load(KEY) is None
-    assert store.list_all() == {other: 7}
-
-
 class Trace:
     """The calls that matter for durability, by what they are called with."""
 
@@ -212,21 +197,6 @@ def test_t68_a_new_directory_is_recorded_in_its_parent(
         ("fsync", "a"),
         ("fsync", "b"),
     ]
-
-
-def test_t68_a_delete_leaves_the_lock_file_to_those_who_wait(tmp_path: Path) -> None:
-    store = opened(tmp_path)
-    store.save(KEY, 1)
-    lock = tmp_path / "1" / "1.0.lock"
-    inode = lock.stat().st_ino
-    with workers.held_lock(lock):
-        process = workers.start(workers.delete, str(tmp_path), "v1", KEY)
-        time.sleep(0.1)
-        assert process.is_alive()
-        assert store.load(KEY) == 1
-    assert workers.finish(process) == 0
-    assert store.load(KEY) is None
-    assert lock.stat().st_ino == inode
 
 
 NAMES = ["..", ".", "a/b", "a" * 249, "Ž" * 300, "ž" * 300, "Orders", "orders", "a b", "%2F", "~"]
@@ -423,16 +393,6 @@ def test_t71_a_lock_held_elsewhere_times_out(tmp_path: Path) -> None:
         assert store.load(ORDERS) == 1
         store.save(OffsetKey("group", "other"), 2)
     store.save(ORDERS, 2)
-
-
-def test_t71_opposite_orders_do_not_deadlock(tmp_path: Path) -> None:
-    keys = [OffsetKey(str(consumer), str(stream)) for consumer in (1, 2) for stream in (1, 2)]
-    processes = [
-        workers.start(workers.save_pairs, str(tmp_path), "v1", order, 30)
-        for order in (keys, keys[::-1])
-    ]
-    assert [workers.finish(process) for process in processes] == [0, 0]
-    assert len(set(opened(tmp_path).list_all().values())) == 1
 
 
 def test_t71_a_store_does_not_survive_a_fork(

@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import os
 import random
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -26,22 +24,18 @@ from ottla.streams import (
     WILDCARD,
     At,
     AutoCommit,
-    ConnectOptions,
     Consumer,
     ConsumerOptions,
     Create,
     FileOptions,
     Mode,
     Reset,
-    Streamer,
     connect,
-    pump,
 )
 from ottla.streams.errors import (
     CommitNotAllowed,
     ConnectError,
     DeliveryError,
-    FileBusy,
     FileLimitExceeded,
     InvalidBeaconInterval,
     LatestButNotLive,
@@ -52,13 +46,13 @@ from ottla.streams.errors import (
     StreamEnded,
     TruncatedFile,
 )
-from ottla.streams.ss import inotify, watch
 from ottla.streams.ss.encoder import Encoder, Entry
 from ottla.streams.ss.format import HEADER_SIZE, Header
 from ottla.streams.ss.reader import SsReader
 from ottla.streams.ss.survey import find_end
 from ottla.streams.ss.writer import SsWriter, runs
 from ottla.streams.types import Message, Outgoing, Receipts
+from tests.support.stream_files import LINUX, REPLAY, open_file, poll_never, replay, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,26 +61,6 @@ if TYPE_CHECKING:
 
 T = 1_700_000_000_000
 FOLLOW = ConsumerOptions(reset=Reset.EARLIEST)
-REPLAY = ConsumerOptions(reset=Reset.EARLIEST, file=FileOptions(follow=False))
-
-
-def open_file(path: Path, **options: object) -> Streamer:
-    file = FileOptions(create=Create.IF_MISSING, beacon_interval=1024, **options)  # type: ignore[arg-type]  # options by name
-    return connect(f"file://{path}", ConnectOptions(file=file))
-
-
-async def write(path: Path, payloads: list[str], stream: str = "a", **options: object) -> None:
-    async with open_file(path, **options) as streamer, streamer.producer(stream) as producer:
-        for payload in payloads:
-            await producer.send(payload)
-
-
-async def replay(path: Path, *streams: str) -> list[Message]:
-    async with (
-        open_file(path) as streamer,
-        streamer.consumer(*(streams or (WILDCARD,)), options=REPLAY) as consumer,
-    ):
-        return [message async for message in consumer]
 
 
 def three_streams(path: Path, count: int = 400) -> list[Message]:
@@ -304,55 +278,6 @@ async def test_t49_d12_appending_after_an_end_mark(tmp_path: Path) -> None:
     assert b"EOS" not in path.read_bytes()
 
 
-FROM_AFAR = (
-    "import asyncio, sys\n"
-    "from ottla.streams import connect\n"
-    "async def main():\n"
-    "    async with connect('file://' + sys.argv[1]) as s, s.producer('a') as p:\n"
-    "        await (await p.send('from afar'))\n"
-    "asyncio.run(main())\n"
-)
-
-
-def poll_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the reader nor the pump that asks it looks again unless it is told to."""
-    monkeypatch.setattr(watch, "POLL_FIRST", 3600.0)
-    monkeypatch.setattr(pump, "FETCH_WAIT", 3600.0)
-
-
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the watcher is inotify")
-
-
-@pytest.mark.parametrize("watched", [False, pytest.param(True, marks=LINUX)])
-async def test_t52_lines_of_another_process_arrive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: bool
-) -> None:
-    """With the watcher disabled by polling, and with polling disabled by the watcher."""
-    if watched:
-        poll_never(monkeypatch)
-    path = tmp_path / "x.ss"
-    await write(path, ["first"])
-    async with open_file(path, watch=watched) as streamer, streamer.consumer("a") as consumer:
-        arriving = asyncio.create_task(consumer.next(120))
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", FROM_AFAR, str(path))
-        assert (await arriving).payload == b"from afar"
-        assert await process.wait() == 0
-
-
-async def test_t52_who_is_told_nothing_polls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A system without inotify, or one that allows no more of it."""
-    monkeypatch.setattr(inotify, "MASK", 0)
-    path = tmp_path / "x.ss"
-    await write(path, ["first"])
-    assert inotify.watched(str(path)) is None
-    async with open_file(path) as streamer, streamer.consumer("a") as consumer:
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", FROM_AFAR, str(path))
-        assert (await consumer.next(120)).payload == b"from afar"
-        assert await process.wait() == 0
-
-
 @LINUX
 async def test_t52_the_watcher_tells_of_a_file_that_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -366,37 +291,6 @@ async def test_t52_the_watcher_tells_of_a_file_that_is_removed(
         path.unlink()
         with pytest.raises(StreamEnded):
             await ending
-
-
-async def test_t53_d13_two_producers_on_one_file(tmp_path: Path) -> None:
-    path = tmp_path / "x.ss"
-    async with open_file(path, end_with_eos=True) as streamer, streamer.producer("a") as first:
-        async with open_file(path) as other, other.producer("a") as second:
-            for i in range(50):
-                await first.send(f"f{i}")
-                await second.send(f"s{i}")
-            busy = await asyncio.to_thread(
-                subprocess.run,
-                [
-                    sys.executable,
-                    "-c",
-                    (
-                        "import sys\n"
-                        "from ottla.streams.ss.writer import SsWriter, runs\n"
-                        "from ottla.streams.types import FileOptions\n"
-                        "SsWriter(sys.argv[1], FileOptions())\n"
-                    ),
-                    str(path),
-                ],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert FileBusy.__name__ in busy.stderr
-        await (await first.send("last"))
-    found = await replay(path)
-    assert [m.seq for m in found] == list(range(1, 102))
-    assert path.read_bytes().count(b"EOS") == 1
 
 
 async def test_t54_the_size_limit(tmp_path: Path) -> None:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks._streams_file import build_peer
 from ottla.streams.errors import ChecksumError, FileLimitExceeded, FormatError
 from ottla.streams.ss.crc import KERNEL_FROM, crc16, crc16_each
 from ottla.streams.ss.decoder import Decoder
@@ -26,8 +22,8 @@ from ottla.streams.ss.format import (
     decode_header,
     max_markers,
 )
-from ottla.streams.ss.writer import SsWriter, runs
-from ottla.streams.types import INTERNAL, Create, FileOptions, Message, Outgoing
+from ottla.streams.types import INTERNAL
+from tests.support.stream_files import decode, entries
 
 T = 1_700_000_000_000
 SAMPLE = Path(__file__).parents[2] / "data" / "sea_streamer_sample.ss"
@@ -41,28 +37,6 @@ def encode(entries: list[Entry], interval: int = 1024, *, eos: int | None = None
     if eos is not None:
         encoder.eos(eos)
     return Header("v.ss", T, interval).encode() + encoder.take()
-
-
-def decode(data: bytes, chunk: int = 1 << 20) -> tuple[list[Message], list[tuple[int, Beacon]]]:
-    beacons: list[tuple[int, Beacon]] = []
-    decoder = Decoder(
-        decode_header(data[:HEADER_SIZE]).interval,
-        on_beacon=lambda offset, beacon: beacons.append((offset, beacon)),
-    )
-    found: list[Message] = []
-    for at in range(HEADER_SIZE, len(data), chunk):
-        decoder.feed(data[at : at + chunk])
-        while more := decoder.take(1 << 30):
-            found += more
-    assert decoder.clean
-    return found, beacons
-
-
-def entries(messages: list[Message]) -> list[Entry]:
-    return [
-        Entry(m.stream.encode(), m.shard, m.seq, m.timestamp_ns // 1_000_000, m.payload)
-        for m in messages
-    ]
 
 
 def v6() -> list[Entry]:
@@ -210,39 +184,6 @@ def test_v12_a_file_of_the_original_is_encoded_again_byte_for_byte() -> None:
     assert header.encode() + encoder.take() == data
 
 
-CRATE = "registry/src/*/sea-streamer-file-1.0.0-rc.2"
-ORIGINALS = {
-    "tests/sample-1.ss": (3481, 28, INTERNAL, []),
-    "sea-streamer-file-reader/testcases/consumer.ss": (
-        4830,
-        101,
-        INTERNAL,
-        [(39, 0x0B47), (44, 0xF128), (4, 0x59EA), (9, 0xF53D)],
-    ),
-    "sea-streamer-file-reader/testcases/quicksort.ss": (8978, 42, "quicksort", []),
-}
-"""Bytes, frames, the last one's stream; of each beacon the remaining bytes and the checksum."""
-
-
-@pytest.mark.soak("reads the crate that the next test fetches and builds")
-@pytest.mark.parametrize("name", ORIGINALS)
-def test_v12_the_samples_of_the_original_are_encoded_again_byte_for_byte(name: str) -> None:
-    """They come with the published crate and are read where cargo has unpacked it."""
-    cargo = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo")
-    path = next(cargo.glob(f"{CRATE}/{name}"), None)
-    if path is None:
-        pytest.skip("the SeaStreamer crate is not here: make soak fetches it to build it")
-    data = path.read_bytes()
-    header = decode_header(data)
-    found, beacons = decode(data)
-    running = [(beacon.remaining, beacon.markers[0].running) for _, beacon in beacons]
-    assert (len(data), len(found), found[-1].stream, running) == ORIGINALS[name]
-    encoder = Encoder(header.interval, HEADER_SIZE)
-    for entry in entries(found):
-        encoder.add(entry)
-    assert header.encode() + encoder.take() == data
-
-
 ENTRIES = st.lists(
     st.builds(
         Entry,
@@ -352,26 +293,3 @@ def test_t54_near_the_limit_a_run_is_left_to_single_messages(limit: int) -> None
     encoder = Encoder(1024, HEADER_SIZE, limit=limit)
     assert not encoder.add_run(Entry(b"a", 0, 1, T, b""), [bytes(500), bytes(500)])
     assert (encoder.offset, encoder.take()) == (HEADER_SIZE, b"")
-
-
-@pytest.mark.soak("building the original takes minutes")
-@pytest.mark.skipif(shutil.which("cargo") is None, reason="cargo is not installed")
-def test_v12_the_original_as_built_here_reads_alike_and_goes_on_alike(tmp_path: Path) -> None:
-    peer = build_peer()
-    assert peer is not None
-    path = tmp_path / "sample.ss"
-    subprocess.run([str(peer), "sample", str(path)], check=True, capture_output=True)
-    data = path.read_bytes()
-    found, _ = decode(data)
-    encoder = Encoder(1024, HEADER_SIZE)
-    for entry in entries(found):
-        encoder.add(entry)
-    assert decode_header(data).encode() + encoder.take() == data
-    ours = tmp_path / "ours.ss"
-    writer = SsWriter(str(ours), FileOptions(create=Create.IF_MISSING))
-    writer.append(runs([Outgoing("bench", b"x" * 256)] * 5000))
-    writer.close()
-    subprocess.run([str(peer), "read", str(ours), "5000"], check=True, capture_output=True)
-    subprocess.run([str(peer), "write", str(ours), "5000", "256"], check=True, capture_output=True)
-    again, _ = decode(ours.read_bytes())
-    assert [m.seq for m in again] == list(range(1, 10_001))

@@ -7,10 +7,8 @@ import gzip
 import itertools
 import random
 import struct
-import subprocess
 import sys
 import tracemalloc
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cramjam
@@ -33,6 +31,7 @@ from ottla.wire.errors import (
     DecompressionFailed,
     UnknownCodec,
 )
+from tests.support.bombs import rle_bomb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -197,61 +196,8 @@ def test_limits_by_size() -> None:
     assert decompressed_limit(3 * MIB) == DECOMPRESSION_HARD_LIMIT == 128 * MIB
 
 
-def rle_bomb(blocks: int) -> bytes:
-    """A zstd frame of repeated bytes, 128 KiB out of four, under a window of 128 MiB."""
-    block = (128 * 1024 << 3 | 1 << 1).to_bytes(3, "little") + b"x"
-    last = (128 * 1024 << 3 | 1 << 1 | 1).to_bytes(3, "little") + b"x"
-    return b"\x28\xb5\x2f\xfd\x00" + bytes([(27 - 10) << 3]) + block * (blocks - 1) + last
-
-
-def bomb(name: str) -> tuple[Codec, bytes]:
-    """200 MiB of zeros in one block."""
-    if name == "zstd-rle":
-        return Codec.ZSTD, rle_bomb(1_600)
-    codec = Codec.named(name)
-    return codec, bytes(compress(codec, bytes(200 * MIB)))
-
-
 def test_the_window_of_the_bomb_is_a_valid_one() -> None:
     assert decompress(Codec.ZSTD, rle_bomb(8)) == b"x" * MIB
-
-
-MEASURE = """
-import sys
-from pathlib import Path
-from ottla.wire.compression import Codec, decompress
-from ottla.wire.errors import DecompressedTooLarge
-
-def peak() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-
-block = sys.stdin.buffer.read()
-decompress(Codec.ZSTD, bytes.fromhex("28b52ffd2000010000"))
-before = peak()
-try:
-    decompress(Codec(int(sys.argv[1])), block)
-except DecompressedTooLarge:
-    print((peak() - before) * 1024)
-"""
-
-
-@pytest.mark.skipif(
-    not Path("/proc/self/status").exists(), reason="the kernel does not tell a process's peak"
-)
-@pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd", "zstd-rle"])
-def test_a_bomb_costs_no_more_than_its_limit(name: str) -> None:
-    codec, block = bomb(name)
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(int(codec))],
-        input=block,
-        capture_output=True,
-        check=True,
-    )
-    grown = int(done.stdout)
-    # A streaming zstd decoder keeps its window beside the output.
-    allowed = decompressed_limit(len(block)) * (2 if codec is Codec.ZSTD else 1)
-    assert grown <= allowed + 4 * MIB, f"{len(block)} bytes cost {grown}"
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)

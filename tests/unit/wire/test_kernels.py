@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numba
@@ -41,19 +36,7 @@ from tests.support.rows import rows_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROOT = Path(__file__).parents[3]
 PER_SEED = 2_000
-
-
-def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def _outcome(decode: Callable[[bytes], object], data: bytes) -> object:
@@ -81,24 +64,6 @@ def test_mutated_batches_end_as_the_plain_decoder_ends(codec: int) -> None:
         RecordCountMismatch,
         RecordError,
     }
-
-
-def test_nothing_outside_the_buffers_is_touched(tmp_path: Path) -> None:
-    # Bounds checks are compiled in here, so this process must not share a cache with others.
-    done = _run(
-        "-m",
-        "tests.support.guard_pages",
-        "guarded",
-        str(PER_SEED),
-        NUMBA_BOUNDSCHECK="1",
-        NUMBA_CACHE_DIR=str(tmp_path),
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{PER_SEED} decoded")
-
-
-def test_the_guard_page_would_notice() -> None:
-    assert _run("-m", "tests.support.guard_pages", "past-end").returncode == -signal.SIGSEGV
 
 
 Check: TypeAlias = "Callable[..., RecordsSummary]"
@@ -211,11 +176,6 @@ def test_plain_python_reads_numbers_of_any_size() -> None:
         with pytest.raises(RecordError, match=f"offset delta of {wrong}, got {wrong + 1}"):
             walk_records(b"".join(map(encode_record, many)), len(many))
         many[wrong] = kept
-
-
-def test_the_wire_room_imports_without_numba() -> None:
-    program = "import sys, ottla.wire, ottla.wire.batch; print({'numba', 'numpy'} & {*sys.modules})"
-    assert _run("-c", program).stdout == "set()\n"
 
 
 def test_kernels_compile_where_nothing_can_be_cached(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,40 +9,13 @@ import pytest
 from ottla.spark.pipelines.errors import DefinitionError, EnvironmentProblem
 from ottla.spark.pipelines.graph import edges, ordered, sources_of, upstream_of
 from ottla.spark.pipelines.load import load
+from tests.support.three_flows import THREE_FLOWS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.spark.pipelines.load import Pipeline
 
-THREE_FLOWS = """
-from ottla.spark.pipelines import console, flow, on_batch, reject, samples, source, table, topic
-
-source("orders", topic="orders", schema="shop string, amount double")
-
-@flow("totals", reads=["clean"], writes=topic("totals", key="shop"), mode="update")
-def totals(clean):
-    return clean.groupBy("shop").sum("amount")
-
-@flow("clean", reads=["orders"], writes=topic("clean"), trigger="2s")
-@reject(to="bad", when="amount < 0")
-def clean(orders):
-    return orders
-
-@flow("large", inline=True)
-def large(clean):
-    return clean.where("amount > 100")
-
-@flow("archive", reads=["large"], writes=table("large"))
-def archive(large):
-    return large
-
-@on_batch("totals")
-def tell(progress): ...
-
-@samples("orders")
-def some(): ...
-"""
 HEAD = (
     "from ottla.spark.pipelines import *\n"
     "source('s', topic='t')\nsource('q', topic='t', share_group='g')\n"
@@ -183,22 +154,3 @@ def test_what_is_wrong_is_told_in_a_sentence(tmp_path: Path, body: str, expected
 def test_a_file_that_misses_a_package_of_ours_is_not_to_blame(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match=r"pip install 'ottla\[spark\]'"):
         loaded(tmp_path, "import pyspark.no_such_module")
-
-
-def test_functions_stay_what_they_are(tmp_path: Path) -> None:
-    file = write(tmp_path, THREE_FLOWS + "\nassert clean('x') == 'x'\nassert large.__name__\n")
-    assert load(file)
-    done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_declaring_and_checking_needs_no_spark(tmp_path: Path) -> None:
-    program = (
-        "import sys\nfrom pathlib import Path\nfrom ottla.spark.pipelines.load import load\n"
-        "load(Path(sys.argv[1]))\nassert 'pyspark' not in sys.modules\n"
-    )
-    file = write(tmp_path, THREE_FLOWS)
-    done = subprocess.run(
-        [sys.executable, "-c", program, file], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
