@@ -1,7 +1,8 @@
 """Redis rows of `benchmarks.streams`: our consumer in a group against redis-py's own loop.
 
-Both read the same stream in batches of 100 with acknowledgement, each in a group of its own; the
-peer handles a batch and acknowledges it before it reads the next, which is what such loops do.
+Both read the same stream with acknowledgement, each in a group of its own. The peer asks for 100
+entries, handles them and acknowledges them before it asks again, which is what such loops do; ours
+runs with its defaults.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 BATCH: Final = 100
 PAYLOAD: Final = b"v" * 256
-AT_LEAST: Final = 0.8
+AT_LEAST: Final = 1.5
 
 
 def rows(messages: int, rounds: int = ROUNDS) -> list[Row]:

@@ -4,7 +4,7 @@
 |---|---|---|
 | file | the SeaStreamer crate's file backend | 0.8x write, 0.8x read |
 | kafka | a bare AIOConsumer poll loop of confluent-kafka | 2x |
-| redis | a redis-py XREADGROUP loop with batch 100 | 0.8x |
+| redis | a redis-py XREADGROUP loop with batch 100 | 1.5x |
 """
 
 from __future__ import annotations

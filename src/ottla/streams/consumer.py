@@ -202,8 +202,10 @@ class Consumer:
             return []
 
     async def _take(self, limit: int, wait: float | None) -> list[Message]:
+        task = None
         if self._tracked:
-            self._move_on(asyncio.current_task())
+            task = asyncio.current_task()
+            self._move_on(task)
             self._noticed()
         self._life.check_open()
         self._life.raise_late()
@@ -218,7 +220,7 @@ class Consumer:
             if self._tracked and not self._immediate:
                 self._tracker.deliver(taken, time.monotonic())
         if self._tracked:
-            self._hands.taken()
+            self._hands.taken(task)
         return taken
 
     def _move_on(self, asking: asyncio.Task[object] | None) -> None:
@@ -227,7 +229,7 @@ class Consumer:
         What another task holds is not: whether that one is done cannot be told.
         """
         if self._by_next and (
-            self._pump.waiting or (self._tracker.in_flight() and self._hands.with_another(asking))
+            self._pump.waiting or (self._hands.with_another(asking) and self._tracker.in_flight())
         ):
             raise ConfigError(
                 "auto_commit=NEXT is for one reading task: another one holds a message that this "

@@ -28,10 +28,9 @@ class Hands:
         self._last: weakref.ref[asyncio.Task[object]] | None = None
         self._progressed = asyncio.Event()
 
-    def taken(self) -> None:
-        """The current task has been given something."""
-        task = asyncio.current_task()
-        if task is not None:
+    def taken(self, task: asyncio.Task[object] | None) -> None:
+        """This task has been given something."""
+        if task is not None and (self._last is None or self._last() is not task):
             self._tasks.add(task)
             self._last = weakref.ref(task)
 

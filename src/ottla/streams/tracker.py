@@ -37,6 +37,7 @@ class Tracker:
         self._per_entry = per_entry
         self._watermark = Watermark()
         self._current: list[Message] = []
+        self._passed: list[Message] = []  # done, and not counted yet: `_fold` does many at once
         self._unripe: deque[tuple[float, list[Message]]] = deque()
         self._in_hand: dict[MessageId, Message] = {}
         self._acked: list[MessageId] = []
@@ -75,7 +76,7 @@ class Tracker:
     def ack(self, id_: MessageId) -> bool:
         """The user is done with a message; False if it was not in hand."""
         self._in_hand.pop(id_, None)
-        if not self._watermark.ack(ShardKey(id_.stream, id_.shard), id_.seq):
+        if not self._watermark.ack(id_):
             self.dropped_acks += 1
             return False
         self.done += 1
@@ -89,7 +90,7 @@ class Tracker:
 
     def release(self, id_: MessageId) -> None:
         """The store redelivers this message itself; here it is settled."""
-        if self._watermark.ack(ShardKey(id_.stream, id_.shard), id_.seq):
+        if self._watermark.ack(id_):
             self._released.append(id_)
 
     def in_flight(self, shards: Collection[ShardKey] | None = None) -> int:
@@ -103,13 +104,14 @@ class Tracker:
 
     def positions(self) -> dict[ShardKey, int]:
         """What may be committed now."""
+        self._fold()
         return self._watermark.positions()
 
     def progress(self) -> Progress:
         """What a commit would make durable; taken out until `committed` or `failed`."""
         moved = {
             shard: position
-            for shard, position in self._watermark.positions().items()
+            for shard, position in self.positions().items()
             if self._committed.get(shard) != position
         }
         taken = Progress(moved, self._acked, self._released)
@@ -132,6 +134,7 @@ class Tracker:
         def kept(stream: str, shard: int) -> bool:
             return shards is not None and (stream, shard) not in shards
 
+        self._fold()
         self._watermark.forget(shards)
         for known in list(self._committed) if shards is None else shards:
             self._committed.pop(known, None)
@@ -143,7 +146,12 @@ class Tracker:
         self._in_hand = {i: m for i, m in self._in_hand.items() if kept(i.stream, i.shard)}
 
     def _pass(self, messages: list[Message]) -> None:
-        self._watermark.passed(messages)
+        self._passed += messages
         self.done += len(messages)
-        if self._per_entry:
-            self._acked.extend(message.id for message in messages)
+
+    def _fold(self) -> None:
+        if self._passed:
+            passed, self._passed = self._passed, []
+            self._watermark.passed(passed)
+            if self._per_entry:
+                self._acked.extend([message.id for message in passed])

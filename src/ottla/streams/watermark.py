@@ -16,7 +16,7 @@ from ottla.streams.types import ShardKey
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from ottla.streams.types import Message
+    from ottla.streams.types import Message, MessageId
 
 
 class _Shard:
@@ -34,19 +34,21 @@ class Watermark:
     __slots__ = ("_shards",)
 
     def __init__(self) -> None:
-        self._shards: dict[ShardKey, _Shard] = {}
+        self._shards: dict[tuple[str, int], _Shard] = {}
 
     def deliver(self, messages: Iterable[Message]) -> None:
         """These messages are in someone's hands now."""
         for message in messages:
-            shard = self._shard(ShardKey(message.stream, message.shard))
-            shard.order.append(message.seq)
-            shard.pending.add(message.seq)
-            shard.next = message.seq + 1
+            seq = message[2]
+            shard = self._shard(message[:2])
+            shard.order.append(seq)
+            shard.pending.add(seq)
+            shard.next = seq + 1
 
-    def ack(self, key: ShardKey, seq: int) -> bool:
+    def ack(self, id_: MessageId) -> bool:
         """Done with one message; False if it is not pending (a repeat, unknown, or revoked)."""
-        shard = self._shards.get(key)
+        seq = id_[2]
+        shard = self._shards.get(id_[:2])
         if shard is None or seq not in shard.pending:
             return False
         shard.pending.remove(seq)
@@ -57,10 +59,9 @@ class Watermark:
 
     def passed(self, messages: Iterable[Message]) -> None:
         """Done with messages that were never tracked one by one, in order of delivery."""
-        for key, position in {
-            ShardKey(message.stream, message.shard): message.seq + 1 for message in messages
-        }.items():
-            self._shard(key).next = position
+        last = {message[:2]: message[2] for message in messages}
+        for key, seq in last.items():
+            self._shard(key).next = seq + 1
 
     def pending(self, shards: Collection[ShardKey] | None = None) -> int:
         """How many messages are delivered and not acknowledged."""
@@ -73,7 +74,7 @@ class Watermark:
     def positions(self) -> dict[ShardKey, int]:
         """What may be committed now."""
         return {
-            key: shard.order[0] if shard.order else shard.next
+            ShardKey(*key): shard.order[0] if shard.order else shard.next
             for key, shard in self._shards.items()
         }
 
@@ -82,7 +83,7 @@ class Watermark:
         for key in list(self._shards) if shards is None else shards:
             self._shards.pop(key, None)
 
-    def _shard(self, key: ShardKey) -> _Shard:
+    def _shard(self, key: tuple[str, int]) -> _Shard:
         shard = self._shards.get(key)
         if shard is None:
             shard = self._shards[key] = _Shard()

@@ -100,7 +100,15 @@ REPLIES = st.recursive(
 )
 
 
-@given(st.lists(REPLIES, min_size=1, max_size=4), st.integers(1, 7))
+TEXTS = st.binary(max_size=20) | st.sampled_from(
+    (b"msg", b"1-0", b"7-1\r\n*2", b"\r\n", b"$3\r\nmsg\r\n$1\r\nx\r\n", b"")
+)
+ENTRY = st.tuples(TEXTS, st.none() | st.lists(TEXTS, max_size=5)).map(list)
+READS = st.lists(st.tuples(TEXTS, st.lists(ENTRY, max_size=5)).map(list), min_size=1, max_size=3)
+"""Answers of XREADGROUP, with ids and values that look like parts of an answer."""
+
+
+@given(st.lists(REPLIES | READS, min_size=1, max_size=4), st.integers(1, 7) | st.integers(50, 500))
 def test_replies_may_be_cut_anywhere(replies: list[object], step: int) -> None:
     data = b"".join(map(encode, replies))
     reader = ReplyReader()
@@ -112,6 +120,22 @@ def test_replies_may_be_cut_anywhere(replies: list[object], step: int) -> None:
                 found.append(reader.take())
     assert found == replies
     assert not reader.has_data
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        [b"1-1\r\n*2\r\n$3\r\nmsg\r\n$1\r\nx", [b"msg", b"y"]],
+        [b"1-1", [b"a\r\n$1\r\nx", b"y"]],
+        [b"1-1", [b"msg", b"x\r\n*2\r\n$3\r\n1-2\r\n"]],
+    ],
+)
+def test_names_and_values_that_look_like_a_reply_are_taken_by_their_size(
+    entry: list[object],
+) -> None:
+    reader = ReplyReader()
+    reader.feed(encode([[b"key", [entry, [b"1-3", [b"msg", b"z"]]]]]))
+    assert reader.take() == [[b"key", [entry, [b"1-3", [b"msg", b"z"]]]]]
 
 
 def test_replies_that_are_errors_or_nonsense() -> None:

@@ -65,10 +65,10 @@ def test_t13_watermark() -> None:
     mark = Watermark()
     mark.deliver(at(1, 2, 3, 4, 5))
     for seq, expected in ((2, 1), (3, 1), (5, 1), (1, 4), (4, 6)):
-        assert mark.ack(A0, seq)
+        assert mark.ack(MessageId("a", 0, seq))
         assert mark.positions() == {A0: expected}
-    assert not mark.ack(A0, 4)
-    assert not mark.ack(ShardKey("b", 0), 4)
+    assert not mark.ack(MessageId("a", 0, 4))
+    assert not mark.ack(MessageId("b", 0, 4))
 
 
 @given(st.lists(st.integers(0, 50), unique=True, min_size=1).map(sorted), st.randoms())
@@ -79,7 +79,7 @@ def test_t14_watermark_with_holes_in_any_order(sequences: list[int], chance: obj
     chance.shuffle(order)  # type: ignore[attr-defined]  # a Random
     pending = set(sequences)
     for seq in order:
-        assert mark.ack(A0, seq)
+        assert mark.ack(MessageId("a", 0, seq))
         pending.remove(seq)
         assert mark.positions() == {A0: min(pending, default=sequences[-1] + 1)}
         assert mark.pending() == len(pending)
@@ -89,9 +89,9 @@ def test_t14_watermark_vectors() -> None:
     mark = Watermark()
     mark.deliver(at(1, 2, 4, 6))
     for seq in (2, 4, 6):
-        mark.ack(A0, seq)
+        mark.ack(MessageId("a", 0, seq))
     assert mark.positions() == {A0: 1}
-    mark.ack(A0, 1)
+    mark.ack(MessageId("a", 0, 1))
     assert mark.positions() == {A0: 7}
 
 

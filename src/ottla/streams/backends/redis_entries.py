@@ -35,10 +35,8 @@ class EntryFormat:
         native, fields = entry
         seq = self.ids.to_seq(native)
         time_ns = self.ids.timestamp_ns(seq)
-        if len(fields) == 2 and not isinstance(fields, Mapping) and fields[0] == self._payload:
-            return Message(
-                stream, shard, seq, time_ns, fields[1], native_id=native, delivery=delivery
-            )
+        if len(fields) == 2 and type(fields) is list and fields[0] == self._payload:
+            return Message(stream, shard, seq, time_ns, fields[1], None, (), native, delivery)
         payload = key = None
         headers = []
         for name, value in pairs(fields):

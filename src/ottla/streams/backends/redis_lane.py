@@ -19,6 +19,7 @@ import random
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from redis.exceptions import MovedError, ResponseError
@@ -100,15 +101,17 @@ class Pace:
 
     def came(self, found: Iterable[Found]) -> None:
         """A reply has come."""
-        entries = [entry for one in found for entry in one.entries]
+        entries = sum(len(one.entries) for one in found)
         if entries:
-            average = max(sum(map(_weight, entries)) // len(entries), 1)
+            average = max(sum(map(_weight, found)) // entries, 1)
             self.count = max(min(self._most, 2 * self.count, self._max_bytes // average), 1)
 
 
-def _weight(entry: RawEntry) -> int:
-    fields = entry.fields
-    return sum(map(len, fields.values() if isinstance(fields, Mapping) else fields))
+def _weight(found: Found) -> int:
+    all_fields = (
+        fields.values() if isinstance(fields, Mapping) else fields for _, fields in found.entries
+    )
+    return sum(map(len, chain.from_iterable(all_fields)))
 
 
 class Lane:
@@ -239,8 +242,11 @@ class Lane:
     @staticmethod
     def _hold(shard: Shard, entries: list[RawEntry]) -> list[RawEntry]:
         """Those that were not handed on yet; now they are."""
-        fresh = [one for one in entries if one.id not in shard.held]
-        shard.held.update(one.id for one in fresh)
+        ids = {one.id for one in entries}
+        fresh = entries
+        if not shard.held.isdisjoint(ids):
+            fresh = [one for one in entries if one.id not in shard.held]
+        shard.held |= ids
         return fresh
 
     # -- when it does not go well -----------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 redis-py's own parser awaits every element of a reply, five per entry. This one walks the bytes that
 have arrived in one plain loop, and where a reply is cut it goes on at the element it stopped at,
-so that no byte is looked at twice. With hiredis installed that is used instead.
+so that no byte is looked at twice. Entries of one field, as producers here write them, are taken
+whole. With hiredis installed that is used instead.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from redis import exceptions
@@ -19,6 +21,11 @@ READ_SIZE: Final = 65536
 
 _BULK, _ARRAY, _INTEGER, _SIMPLE, _ERROR = b"$*:+-"
 _END: Final = b"\r\n"
+
+_entry = re.compile(
+    rb"\*2\r\n\$(\d+)\r\n(\d+-\d+)\r\n\*2\r\n\$(\d+)\r\n([^\r\n]*)\r\n\$(\d+)\r\n"
+).match
+"""An entry with one field, up to where its value begins: id, name and value with their sizes."""
 
 
 class Unfinished(Exception):
@@ -49,21 +56,38 @@ class ReplyReader:
         """The next reply; an error reply is returned as an exception."""
         arrays = self._open
         while True:
-            value = self._element()
-            if type(value) is _Array:
-                if value.size > 0:
-                    arrays.append(([], value.size))
-                    continue
-                value = None if value.size < 0 else []
+            if arrays and self._take_entries(*arrays[-1]):
+                value: object = arrays.pop()[0]
+            else:
+                value = self._element()
+                if type(value) is _Array:
+                    if value.size > 0:
+                        arrays.append(([], value.size))
+                        continue
+                    value = None if value.size < 0 else []
             while arrays:
                 items, size = arrays[-1]
                 items.append(value)
                 if len(items) < size:
                     break
-                arrays.pop()
-                value = items
+                value = arrays.pop()[0]
             else:
                 return value
+
+    def _take_entries(self, items: list[object], size: int) -> bool:
+        """Fill an array with the entries that are all there; whether it is full then."""
+        data, at, end = self._data, self._at, len(self._data)
+        while found := _entry(data, at):
+            id_size, id_, name_size, name, value_size = found.groups()
+            start = found.end()
+            at = start + int(value_size) + 2
+            if at > end or int(id_size) != len(id_) or int(name_size) != len(name):
+                break
+            items.append([id_, [name, data[start : at - 2]]])
+            self._at = at
+            if len(items) == size:
+                return True
+        return False
 
     def _element(self) -> object:
         data, at = self._data, self._at

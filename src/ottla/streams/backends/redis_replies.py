@@ -34,7 +34,10 @@ def entries(found: object) -> list[RawEntry]:
     if len(items) == 1 and items[0] and isinstance(items[0][0], list | tuple):
         items = cast("Sequence[Sequence[object] | None]", items[0])
     return [
-        RawEntry(text(item[0]), cast("Fields", item[1]) or ())
+        RawEntry(
+            item[0].decode() if type(item[0]) is bytes else str(item[0]),
+            cast("Fields", item[1]) or (),
+        )
         for item in items
         if item is not None and item[0] is not None
     ]

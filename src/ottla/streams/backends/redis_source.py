@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LOGGER: Final = logging.getLogger(__name__)
 
-BATCH: Final = 100
+BATCH: Final = 500
 BATCH_BALANCED: Final = 10  # small, so that a fast member is not starved by a slow one's prefetch
 RENEWALS_PER_IDLE: Final = 3
 WAKE_AGAIN: Final = 0.05  # seconds
@@ -155,7 +155,8 @@ class RedisSource(Source):
     def _plan(self) -> Plan:
         is_balanced = self._options.mode is Mode.LOAD_BALANCED
         return Plan(
-            count=self._redis.batch or (BATCH_BALANCED if is_balanced else BATCH),
+            count=self._redis.batch
+            or (BATCH_BALANCED if is_balanced else max(min(BATCH, self._options.prefetch), 1)),
             max_bytes=self._options.prefetch_bytes,
             block=self._redis.block,
             group=self._group,
@@ -278,19 +279,16 @@ class RedisSource(Source):
         counts: Mapping[str, int] = {}
         if found.is_again and found.entries and self._group is not None:
             counts = await self._shards.delivery_counts(found, self._group, self._consumer)
-        shard = found.shard
+        shard, message = found.shard, self._entries.message
+        stream, number, spare = shard.stream, shard.number, self._spare
         for entry in found.entries:
             try:
-                message = self._entries.message(
-                    shard.stream, shard.number, entry, counts.get(entry.id, 1)
-                )
+                spare.append(message(stream, number, entry, counts.get(entry.id, 1)))
             except FormatError as error:
                 if self._redis.on_bad_entry == "raise":
                     self._failure = error
                     return
                 await self._put_aside(shard, entry, error)
-            else:
-                self._spare.append(message)
 
     async def _put_aside(self, shard: Shard, entry: RawEntry, error: FormatError) -> None:
         """A bad entry is acknowledged, after a copy went to the dead letters where asked for."""
@@ -329,24 +327,25 @@ class RedisSource(Source):
         if self._group is None or self._options.auto_commit is AutoCommit.IMMEDIATE:
             return
         by_shard = {(shard.stream, shard.number): shard for shard in self._all()}
-        acked: dict[tuple[str, int], list[str]] = {}
+        acked: dict[tuple[str, int], list[int]] = {}
         for stream, number, seq in progress.acked:
-            acked.setdefault((stream, number), []).append(self._entries.ids.to_id(seq))
+            acked.setdefault((stream, number), []).append(seq)
+        to_id = self._entries.ids.to_id
+        done = [(by_shard[key], max(seqs), [*map(to_id, seqs)]) for key, seqs in acked.items()]
         try:
             async with self._link.client.pipeline(transaction=False) as pipe:
-                for key, ids in acked.items():
+                for shard, _, ids in done:
                     for first in range(0, len(ids), ACKS_PER_COMMAND):
                         part = ids[first : first + ACKS_PER_COMMAND]
-                        pipe.execute_command("XACK", by_shard[key].key, self._group, *part)
+                        pipe.execute_command("XACK", shard.key, self._group, *part)
                 await pipe.execute()
         except (RedisError, OSError) as error:
             raise StreamError(
                 f"acknowledgements were not taken: {error}; they are sent again"
             ) from error
-        for key, ids in acked.items():
-            shard = by_shard[key]
+        for shard, highest, ids in done:
             shard.held.difference_update(ids)
-            shard.floor = max(shard.floor, max(ids, key=id_parts), key=id_parts)
+            shard.floor = max(shard.floor, to_id(highest), key=id_parts)
 
     # -- moving -----------------------------------------------------------------------------------
 
