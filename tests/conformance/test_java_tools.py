@@ -349,8 +349,11 @@ def test_the_tools_see_which_apis_and_features_are_served(
     said = tools.run("kafka-broker-api-versions", bootstrap=ottla.bootstrap).stdout
     listed = re.findall(r"\((\d+)\): (\d+)(?: to \d+)? \[usable: (\d+)\]", said)
     assert {int(key): (int(low), int(used)) for key, low, used in listed} == {
-        key: (low if listed_min is None else listed_min, high)
-        for key, (low, high, _, listed_min, _) in SERVED.items()
+        key: (
+            served.min_version if served.listed_min is None else served.listed_min,
+            served.max_version,
+        )
+        for key, served in SERVED.items()
     }
     said = tools.run("kafka-features", "describe", bootstrap=ottla.bootstrap).stdout
     found = re.findall(r"Feature: (\S+) .*FinalizedVersionLevel: (\S+)", said)

@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from unittest.mock import patch
 
 from ottla.broker.running.node import Node
-from ottla.broker.serving.context import Peer, Pipelined
+from ottla.broker.serving.context import Ack, Peer
 from ottla.metadata.config.broker import load_broker_config
 from ottla.wire.messages import read_response, request_parts
 from ottla.wire.schema import API_NAMES
+from tests.support.acks import durable
 from tests.support.clocks import ManualClock
 from tests.support.pausable import (
     InlineExecutor,
@@ -222,5 +223,9 @@ class SimulatedNode:
         frame = memoryview(b"".join(parts))[4:]
         answer: Any = node.dispatcher.dispatch(frame, Peer("127.0.0.1", "PLAINTEXT"))
         while not isinstance(answer, list):
-            answer = await (answer.answer if isinstance(answer, Pipelined) else answer)
+            if isinstance(answer, Ack):
+                await durable(answer)
+                answer = answer.parts
+            else:
+                answer = await answer
         return read_response(API_KEYS[api], version, memoryview(b"".join(answer))[4:])[1]

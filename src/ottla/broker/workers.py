@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 # Syncs overlap on a disk; more threads than this only queue there.
 BLOCKING_THREADS: Final = 4
+# While logs are opened and made, by two threads each, a sync of those that exist finds a thread.
+POOL_THREADS: Final = 2 * BLOCKING_THREADS
 
 T = TypeVar("T")
 
@@ -19,7 +21,7 @@ class Workers:
     """A few threads; `run` awaits what one of them returns."""
 
     def __init__(self) -> None:
-        self.executor = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="ottla")
+        self.executor = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="ottla")
 
     async def run(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.executor, function)

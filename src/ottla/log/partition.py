@@ -225,6 +225,11 @@ class PartitionLog:
         return self.log_end_offset - self.recovery_point
 
     @property
+    def has_new_files(self) -> bool:
+        """Whether the next flush has a directory to sync, too, and so takes longer than others."""
+        return self._directory_synced != self._directory_changes
+
+    @property
     def last_stable_offset(self) -> int:
         """Where a reader with isolation 1 stops."""
         unstable = self._producers.first_unstable_offset(self.high_watermark)

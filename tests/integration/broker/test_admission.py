@@ -13,7 +13,7 @@ from ottla.broker.coordinators.markers import append_marker
 from ottla.broker.handlers.produce import produce
 from ottla.broker.running.metrics import NodeCollector
 from ottla.broker.running.node import Node
-from ottla.broker.serving.context import Peer, Pipelined, RequestContext
+from ottla.broker.serving.context import Ack, Peer, RequestContext
 from ottla.broker.topics import create_topic
 from ottla.coordination.machine import Marker
 from ottla.coordination.transactions import messages as m
@@ -21,6 +21,7 @@ from ottla.metadata.config.broker import load_broker_config
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.messages import read_response, request_parts
 from ottla.wire.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.support.acks import durable
 from tests.support.raw_client import batch
 
 if TYPE_CHECKING:
@@ -97,8 +98,9 @@ async def send(node: Node, asked: ProduceRequest, version: int = 11) -> ErrorCod
     )
     if asyncio.iscoroutine(answer):
         answer = await answer
-    if isinstance(answer, Pipelined):
-        answer = await answer.answer
+    if isinstance(answer, Ack):
+        answer.seal(PRODUCE, version, 1)
+        answer = await durable(answer)
     return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
 

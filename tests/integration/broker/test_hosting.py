@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import threading
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
@@ -28,6 +28,7 @@ from ottla.metadata.config.broker import load_broker_config
 from ottla.wire.batch import iter_batches, read_batch
 from ottla.wire.builder import BatchBuilder
 from ottla.wire.error_codes import ErrorCode
+from ottla.wire.messages import read_response, request_parts
 from ottla.wire.records import iter_records
 from ottla.wire.schema.describe_log_dirs import DescribeLogDirsRequest
 from ottla.wire.schema.describe_producers import DescribeProducersRequest, TopicRequest
@@ -42,6 +43,7 @@ from ottla.wire.schema.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from ottla.wire.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.pausable_workers import PausableWorkers
 
 if TYPE_CHECKING:
@@ -93,11 +95,16 @@ async def delete(node: Node) -> None:
     await delete_topic(node.cluster, lambda image: existing(image, "orders"))
 
 
-async def write(node: Node, value: bytes, name: TopicPartition = ORDERS) -> int:
-    hosted = await node.partitions.open(*name, write=True)
+def record(value: bytes) -> bytes:
+    """A batch of one."""
     builder = BatchBuilder()
     builder.append(value, key=b"k", timestamp=NOW_MS)
-    batch = read_batch(memoryview(builder.build()))
+    return bytes(builder.build())
+
+
+async def write(node: Node, value: bytes, name: TopicPartition = ORDERS) -> int:
+    hosted = await node.partitions.open(*name, write=True)
+    batch = read_batch(memoryview(record(value)))
     result = hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=NOW_MS)
     await cast("Any", node.durability.join([hosted]))
     assert hosted.log.online
@@ -123,6 +130,15 @@ def directories(path: Path) -> list[str]:
     return sorted(name for name in os.listdir(path) if (path / name).is_dir())  # noqa: PTH208
 
 
+def open_files(path: Path) -> list[str]:
+    """Those of the data directory; other threads of the process have some of their own."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        with suppress(OSError):  # closed meanwhile
+            found.append(os.readlink(f"/proc/self/fd/{number}"))  # noqa: PTH115
+    return sorted(name for name in found if name.startswith(str(path)))
+
+
 # -- looking does not make ------------------------------------------------------------------------
 
 
@@ -131,7 +147,7 @@ async def test_looking_at_partitions_that_were_never_written_makes_nothing(tmp_p
         await create(node, partitions=50)
         partitions, tiering, workers = node.partitions, node.services.tiering, node.workers
         everything = [*range(50)]
-        files = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        files = open_files(tmp_path)
         for timestamp in (-1, -2, -3, -4, 0, NOW_MS):
             asked = [ListOffsetsPartition(index, -1, timestamp) for index in everything]
             request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("orders", asked)])
@@ -161,7 +177,7 @@ async def test_looking_at_partitions_that_were_never_written_makes_nothing(tmp_p
         await node.jobs._retention().run()
         assert not await node.services.cleaner().compact_dirtiest()
         assert directories(tmp_path) == []
-        assert set(os.listdir("/proc/self/fd")) <= files  # noqa: PTH208
+        assert open_files(tmp_path) == files
         assert not list(partitions)
 
 
@@ -239,15 +255,53 @@ async def test_all_who_ask_share_one_opening(
         assert len(set(found)) == 40
 
 
+async def answer_of(reader: asyncio.StreamReader) -> tuple[int, Any]:
+    async with asyncio.timeout(PATIENCE):
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        return read_response(0, 9, memoryview(await reader.readexactly(size)))
+
+
+async def test_requests_behind_a_first_write_have_their_logs_opened_with_it(
+    tmp_path: Path,
+) -> None:
+    """One connection, one request for each of 40 new partitions: not one log after the other."""
+    count = 40
+    async with started(tmp_path) as node:
+        await create(node, partitions=count)
+        host, port = node.addresses["PLAINTEXT"]
+        reader, writer = await asyncio.open_connection(host, port)
+        # An empty request has the API loaded.
+        writer.writelines(request_parts(0, 9, 0, "first", ProduceRequest(None, -1, 30_000, [])))
+        await answer_of(reader)
+        with workers_of(node).held("open_logs") as hold:
+            for index in range(count):
+                data = PartitionProduceData(index, memoryview(record(b"%d" % index)))
+                topic = TopicProduceData("orders", partition_data=[data])
+                body = ProduceRequest(None, -1, 30_000, [topic])
+                writer.writelines(request_parts(0, 9, index, "first", body))
+            async with asyncio.timeout(PATIENCE):
+                await hold.reached.wait()
+                while len(node.partitions._opening) < count:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+        for index in range(count):
+            correlation_id, response = await answer_of(reader)
+            assert correlation_id == index
+            (partition,) = response.responses[0].partition_responses
+            assert (partition.index_, partition.error_code) == (index, ErrorCode.NONE)
+        for index in range(count):
+            assert await values(node, TopicPartition("orders", index)) == [b"%d" % index]
+        writer.close()
+
+
 async def test_an_open_log_costs_one_descriptor(tmp_path: Path) -> None:
     """Ten thousand of them have to fit into the usual limits."""
     async with started(tmp_path) as node:
         await create(node, partitions=30)
         await write(node, b"v")
-        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        before = len(open_files(tmp_path))
         for index in range(1, 30):
             await write(node, b"v", TopicPartition("orders", index))
-        assert len(os.listdir("/proc/self/fd")) - before == 29  # noqa: PTH208
+        assert len(open_files(tmp_path)) - before == 29
 
 
 async def test_lookers_see_an_unwritten_partition_while_its_log_is_made(tmp_path: Path) -> None:

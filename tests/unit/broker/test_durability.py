@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from ottla.broker.hosting.durability import OsDurability
-from ottla.broker.hosting.flusher import GroupFlusher
+from ottla.broker.hosting.flusher import NEW_AT_ONCE, GroupFlusher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ class Log:
         self.high_watermark = 0
         self.log_end_offset = 1
         self.unflushed = 1
+        self.has_new_files = False
         self.config = SimpleNamespace(flush_messages=10)
         self.failure: BaseException | None = None
 
@@ -47,6 +49,30 @@ class Partition:
     def advance(self, offset: int) -> None:
         self.log.high_watermark = offset
         self.wake()
+
+
+class Listener:
+    def __init__(self, hears: Callable[[], None] = lambda: None) -> None:
+        self.hears = hears
+        self.turns = 0
+
+    def acked(self) -> None:
+        self.turns += 1
+        self.hears()
+
+
+NOBODY: Final = object()
+
+
+class Told:
+    """An answer that waits."""
+
+    def __init__(self, listener: Any = NOBODY) -> None:
+        self.waits = 0
+        self.listener: Any = Listener() if listener is NOBODY else listener
+
+    def settle(self) -> Any:
+        return self.listener
 
 
 @pytest.fixture
@@ -122,6 +148,56 @@ async def test_a_barrier_waits_for_what_came_before_it_and_for_nothing_else(
     assert second.log.high_watermark == 0
     await asyncio.wait_for(flusher.drain(), PATIENCE)
     assert second.log.high_watermark == 1
+
+
+async def test_logs_that_were_just_made_do_not_hold_up_others(executor: ThreadPoolExecutor) -> None:
+    """Fault: one client's first writes to many partitions made every other one wait."""
+    flusher = GroupFlusher(executor, 2)
+    goes_on = threading.Event()
+    new = [Partition(Log(lambda: int(goes_on.wait(PATIENCE)))) for _ in range(9)]
+    for one in new:
+        one.log.has_new_files = True
+    others = Partition(Log())
+    waits = flusher.join(new)  # type: ignore[arg-type]
+    try:
+        for _ in range(3):
+            await settled(flusher, others)
+        assert waits is not None
+        assert not waits.done()
+    finally:
+        goes_on.set()
+    await asyncio.wait_for(waits, PATIENCE)
+    assert all(one.log.high_watermark == 1 for one in new)
+
+
+async def test_first_syncs_come_in_small_rounds(executor: ThreadPoolExecutor) -> None:
+    """Nobody waits for the last of thousands, and few answers leave in one turn of the loop."""
+    flusher = GroupFlusher(executor, 2)
+    acks = [Told() for _ in range(3 * NEW_AT_ONCE)]
+    for ack in acks:
+        partition = Partition(Log())
+        partition.log.has_new_files = True
+        assert flusher.enlist([partition], ack)  # type: ignore[list-item]
+    await asyncio.wait_for(flusher.drain(), PATIENCE)
+    assert flusher.rounds == 3
+    assert all(ack.waits == 0 and ack.listener.turns == 1 for ack in acks)
+
+
+async def test_answers_of_one_connection_leave_together(executor: ThreadPoolExecutor) -> None:
+    flusher = GroupFlusher(executor, 2)
+    one, other = Listener(), Listener()
+    acks = [Told(one), Told(one), Told(other), Told(None)]
+    old, new = Partition(Log()), Partition(Log())
+    new.log.has_new_files = True
+    for ack in acks:
+        assert flusher.enlist([old], ack)  # type: ignore[list-item]
+    both = Told(Listener(fails(RuntimeError("a connection"))))
+    assert flusher.enlist([old, new], both)  # type: ignore[list-item]
+    assert both.waits == 2, "new and old logs are synced apart"
+    await asyncio.wait_for(flusher.drain(), PATIENCE)
+    assert [ack.waits for ack in (*acks, both)] == [0] * 5
+    assert one.turns == other.turns == both.listener.turns == 1
+    assert not flusher.enlist([], None)
 
 
 async def test_what_the_operating_system_has_is_acknowledged_at_once(

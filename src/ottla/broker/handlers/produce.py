@@ -12,7 +12,7 @@
   into is looked into by a worker; what its connection sends after it waits until it is appended.
 - A repeated batch of an idempotent producer is answered with the offsets it got the first time.
 - A partition's log is opened, or made, with the first batch; a request waits for that, and with it
-  what its connection sends after it.
+  what its connection sends after it. The logs that those behind it need are opened meanwhile.
 - Topics are named up to v12 and identified by id in v13.
 """
 
@@ -24,7 +24,7 @@ from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ottla.broker.errors import ApiError
-from ottla.broker.serving.context import Pipelined
+from ottla.broker.serving.context import Ack
 from ottla.log.errors import InvalidRecordError, LogError
 from ottla.log.validate import (
     ALL,
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from ottla.log.config import LogConfig
     from ottla.wire.batch import RecordBatch
 
-Answer: TypeAlias = "ProduceResponse | Pipelined[ProduceResponse] | None"
+Answer: TypeAlias = "ProduceResponse | Ack | None"
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 ATTRIBUTES_BYTE = 22  # of a batch, the lower one
@@ -220,7 +220,7 @@ def produce(
     clock: Clock,
     transactions: Lazy[TransactionService],
     settings: Settings,
-) -> ProduceResponse | Awaitable[Answer] | Pipelined[ProduceResponse] | None:
+) -> Answer | Awaitable[Answer]:
     closed, transactional = _survey(request, partitions, context.version)
     if closed and (opening := partitions.opening(closed, write=True)) is not None:
         services = partitions, durability, workers, clock
@@ -233,6 +233,13 @@ def produce(
             context, request, partitions, durability, workers, clock, transactions, settings
         )
     return _append(context, request, partitions, durability, workers, clock, None)
+
+
+def foresee(context: RequestContext, request: ProduceRequest, partitions: Partitions) -> None:
+    """Begin to open what a request needs that cannot be served yet."""
+    closed, _ = _survey(request, partitions, context.version)
+    if closed:
+        partitions.foresee(closed)
 
 
 def _survey(
@@ -331,13 +338,15 @@ async def _append_long(
 
 
 def _answer(produced: Produced, response: ProduceResponse, durability: Durability) -> Answer:
-    durable = durability.join(produced.written)
+    written = produced.written
+    if produced.acks == ACKS_ALL:
+        ack = Ack(response, written, _with_failures)
+        return ack if durability.enlist(written, ack) else response
+    durability.enlist(written, None)
     if produced.acks == ACKS_NONE:
         if produced.failed is not None:
             raise AcksNoneFailed("batches that can be appended", str(produced.failed), "Produce")
         return None
-    if produced.acks == ACKS_ALL and durable is not None:
-        return Pipelined(_when_durable(response, produced.written, durable))
     return response
 
 
@@ -356,12 +365,8 @@ def _refuse_all(request: ProduceRequest, error: ApiError) -> ProduceResponse | N
     )
 
 
-async def _when_durable(
-    response: ProduceResponse, written: list[HostedPartition], durable: Awaitable[None]
-) -> ProduceResponse:
-    await durable
-    if all(partition.log.online for partition in written):
-        return response
+def _with_failures(response: ProduceResponse, written: list[HostedPartition]) -> ProduceResponse:
+    """The answer when the sync of some logs has failed: nobody knows what the disk holds."""
     offline = {
         (topic, partition.index)
         for partition in written

@@ -3,7 +3,7 @@
 `Durability` is what everything that appends talks to. Behind it stand a sync of each log in rounds
 (`GroupFlusher`, ottla.flush.mode=group) and the operating system's own time (`OsDurability`, mode
 `os` and ephemeral brokers); a journal for all partitions and the shared log of a cluster have the
-same four faces.
+same faces.
 """
 
 from __future__ import annotations
@@ -15,6 +15,23 @@ if TYPE_CHECKING:
 
     from ottla.broker.hosting.flusher import GroupFlusher
     from ottla.broker.hosting.partitions import HostedPartition
+
+
+class Listener(Protocol):
+    """Whoever has answers that wait, in practice a connection."""
+
+    def acked(self) -> None:
+        """Some of its answers may leave."""
+
+
+class Ack(Protocol):
+    """An answer that waits: no future and no task, because there is one for each request."""
+
+    waits: int
+    """Syncs that are not done."""
+
+    def settle(self) -> Listener | None:
+        """All of them are done: whom to tell, if anybody is left."""
 
 
 class Durability(Protocol):
@@ -33,8 +50,14 @@ class Durability(Protocol):
     def stalled(self) -> bool:
         """Whether appends should wait: more is pending than the limit of this implementation."""
 
+    def enlist(self, partitions: Sequence[HostedPartition], ack: Ack | None) -> bool:
+        """To be called in the turn of the appends: whether their answer has to wait.
+
+        If so `ack` is settled, and its listener told, when these logs are durable or offline.
+        """
+
     def join(self, partitions: Sequence[HostedPartition]) -> Awaitable[None] | None:
-        """To be called in the turn of the appends: what to await before they are acknowledged.
+        """The same for coordinators: what they await before they acknowledge their appends.
 
         None if they may be acknowledged at once.
         """
@@ -64,12 +87,16 @@ class OsDurability:
     def rounds(self) -> int:
         return self._flusher.rounds
 
+    def enlist(self, partitions: Sequence[HostedPartition], ack: Ack | None) -> bool:
+        self.join(partitions)
+        return False
+
     def join(self, partitions: Sequence[HostedPartition]) -> None:
         for hosted in partitions:
             log = hosted.log
             hosted.advance(log.log_end_offset)
             if log.unflushed >= log.config.flush_messages:
-                self._flusher.join([hosted])
+                self._flusher.enlist([hosted], None)
 
     def sync(self, partitions: Sequence[HostedPartition]) -> Awaitable[None]:
         return self._flusher.sync(partitions)

@@ -2,11 +2,15 @@
 
 Rules:
 
-- `join` returns what to await for the durability of all that has been appended so far. At most one
-  round is under way; whoever joins meanwhile is part of the next.
-- A round starts after the current turn of the event loop, so all requests read together share it.
+- Whoever joins is part of the next round. A round starts after the current turn of the event loop,
+  so all requests read together share it; at most one round of a lane is under way.
+- There are two lanes. Logs with files that are new, mostly logs that were just made, have one of
+  their own with few threads and small rounds: their syncs take several times as long, because a
+  directory is synced, too. So a client that writes to thousands of partitions for the first time
+  does not hold up those who write to logs that exist.
 - After a round each partition's high watermark moves to what that sync covers: readers never see
-  what a power cut could take back.
+  what a power cut could take back. Then the answers that wait leave, those of one connection
+  together.
 - A sync that fails, for whatever reason, takes its log offline and is never retried. Those who
   waited find that out from the log; the round, and the other logs in it, do not fail.
 """
@@ -15,17 +19,117 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from concurrent.futures import Executor
+    from collections.abc import Iterable, Sequence
+    from concurrent.futures import Executor, Future
 
+    from ottla.broker.hosting.durability import Ack, Listener
     from ottla.broker.hosting.partitions import HostedPartition
 
     Synced = list[tuple[HostedPartition, int | Exception]]
 
+NEW_THREADS: Final = 2  # for the first syncs of logs; see `ottla.broker.workers`
+NEW_AT_ONCE: Final = 64  # logs in one of their rounds: those who wait for the first wait for all
+
 logger = logging.getLogger(__name__)
+
+
+class _Round:
+    """One sync to come or under way, and all who wait for it."""
+
+    __slots__ = ("acks", "dirty", "joined", "left")
+
+    def __init__(self) -> None:
+        self.dirty: set[HostedPartition] = set()
+        self.acks: list[Ack] = []
+        self.joined: asyncio.Future[None] | None = None
+        self.left = 0  # threads that are not done
+
+    def wait(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        if self.joined is None:
+            self.joined = loop.create_future()
+        # The round is everyone's: a client that goes away must not cancel it for the others.
+        return asyncio.shield(self.joined)
+
+    def end(self) -> None:
+        """Answer those who wait; the watermarks have moved."""
+        if self.joined is not None:
+            self.joined.set_result(None)
+        told: dict[Listener, None] = {}
+        for ack in self.acks:
+            ack.waits -= 1
+            if not ack.waits and (listener := ack.settle()) is not None:
+                told[listener] = None
+        for listener in told:
+            try:
+                listener.acked()
+            except Exception:
+                logger.exception("acknowledgements could not be sent")
+
+
+class _Lane:
+    """Rounds that follow each other."""
+
+    def __init__(self, executor: Executor, threads: int, at_once: int | None = None) -> None:
+        self._executor = executor
+        self._threads = threads
+        self._at_once = at_once
+        self._loop = asyncio.get_running_loop()
+        self._coming: deque[_Round] = deque()
+        self._current: _Round | None = None
+        self.rounds = 0
+
+    def next_round(self) -> _Round:
+        """The one that covers what has been appended so far."""
+        coming = self._coming
+        if not coming:
+            coming.append(_Round())
+            if self._current is None:
+                self._loop.call_soon(self._begin)
+        elif self._at_once is not None and len(coming[-1].dirty) >= self._at_once:
+            coming.append(_Round())
+        return coming[-1]
+
+    def last(self) -> _Round | None:
+        return self._coming[-1] if self._coming else self._current
+
+    def _begin(self) -> None:
+        self._current = current = self._coming.popleft()
+        dirty = tuple(current.dirty)
+        current.left = min(len(dirty), self._threads)
+        for start in range(current.left):
+            share = dirty[start :: self._threads]
+            try:
+                synced = self._executor.submit(_sync, share)
+            except RuntimeError as error:
+                logger.exception("a round of syncs could not be run")
+                failed: Synced = [(partition, error) for partition in share]
+                self._loop.call_soon(self._done, failed)
+            else:
+                synced.add_done_callback(self._synced)
+
+    def _synced(self, future: Future[Synced]) -> None:
+        """In the worker's thread."""
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._done, future.result())
+
+    def _done(self, synced: Synced) -> None:
+        for partition, outcome in synced:
+            _settle(partition, outcome)
+        current = self._current
+        assert current is not None
+        current.left -= 1
+        if current.left:
+            return
+        self.rounds += 1
+        self._current = None
+        if self._coming:
+            self._begin()  # before anybody is answered: the disk works meanwhile
+        current.end()
 
 
 class GroupFlusher:
@@ -34,70 +138,67 @@ class GroupFlusher:
     stalled = False
 
     def __init__(self, executor: Executor, threads: int) -> None:
-        self._executor = executor
-        self._threads = threads
         self._loop = asyncio.get_running_loop()
-        self._dirty: set[HostedPartition] = set()
-        self._next: asyncio.Future[None] | None = None
-        self._round: asyncio.Task[None] | None = None
-        self._joined: asyncio.Future[None] | None = None  # those of the round under way
-        self.rounds = 0
+        self._lane = _Lane(executor, threads)
+        self._new = _Lane(executor, min(threads, NEW_THREADS), NEW_AT_ONCE)
+
+    @property
+    def rounds(self) -> int:
+        return self._lane.rounds + self._new.rounds
+
+    def enlist(self, partitions: Sequence[HostedPartition], ack: Ack | None) -> bool:
+        """Whether an answer has to wait for the sync of these logs; it is told when to leave."""
+        for round_ in self._rounds(partitions):
+            if ack is not None:
+                ack.waits += 1
+                round_.acks.append(ack)
+        return bool(partitions)
 
     def join(self, partitions: Sequence[HostedPartition]) -> asyncio.Future[None] | None:
         """Completes when everything these logs hold now is durable, or their log is offline."""
         return self.sync(partitions) if partitions else None
 
     def sync(self, partitions: Sequence[HostedPartition]) -> asyncio.Future[None]:
-        self._dirty.update(partitions)
-        if self._next is None:
-            self._next = self._loop.create_future()
-        if self._round is None:
-            self._round = self._loop.create_task(self._run())
-        # The round is everyone's: a client that goes away must not cancel it for the others.
-        return asyncio.shield(self._next)
+        return self._wait(self._rounds(partitions))
 
     async def barrier(self) -> None:
         """Wait for what has been joined so far."""
-        last = self._next or self._joined
-        if last is not None:
-            await asyncio.shield(last)
+        await self._wait(self._last())
 
     async def drain(self) -> None:
         """Wait until nothing is left to sync."""
-        while self._round is not None:
-            await asyncio.shield(self._round)
+        while last := self._last():
+            await self._wait(last)
 
-    async def _run(self) -> None:
-        try:
-            while self._next is not None:
-                dirty, self._dirty = tuple(self._dirty), set()
-                self._joined, self._next = self._next, None
-                try:
-                    await self._sync_all(dirty)
-                finally:
-                    self.rounds += 1
-                    self._joined.set_result(None)
-                    self._joined = None
-        finally:
-            self._round = None
+    def _rounds(self, partitions: Sequence[HostedPartition]) -> Iterable[_Round]:
+        """The rounds of which these partitions are part from now on: one or two."""
+        if len(partitions) == 1:  # the hot path
+            (partition,) = partitions
+            round_ = (self._new if partition.log.has_new_files else self._lane).next_round()
+            round_.dirty.add(partition)
+            return (round_,)
+        new: list[HostedPartition] = []
+        others: list[HostedPartition] = []
+        for partition in partitions:
+            (new if partition.log.has_new_files else others).append(partition)
+        rounds = []
+        for lane, dirty in ((self._lane, others), (self._new, new)):
+            if dirty:
+                round_ = lane.next_round()
+                round_.dirty.update(dirty)
+                rounds.append(round_)
+        return rounds
 
-    async def _sync_all(self, dirty: Sequence[HostedPartition]) -> None:
-        shares = [dirty[start :: self._threads] for start in range(self._threads)]
-        try:
-            rounds = [
-                self._loop.run_in_executor(self._executor, _sync, share)
-                for share in shares
-                if share
-            ]
-            results = await asyncio.gather(*rounds)
-        except Exception as error:
-            logger.exception("a round of syncs could not be run")
-            for partition in dirty:
-                partition.log.take_offline(error)
-            return
-        for synced in results:
-            for partition, outcome in synced:
-                _settle(partition, outcome)
+    def _last(self) -> list[_Round]:
+        return [last for lane in (self._lane, self._new) if (last := lane.last()) is not None]
+
+    async def _all(self, waits: Sequence[asyncio.Future[None]]) -> None:
+        for wait in waits:
+            await wait
+
+    def _wait(self, rounds: Iterable[_Round]) -> asyncio.Future[None]:
+        waits = [round_.wait(self._loop) for round_ in rounds]
+        return waits[0] if len(waits) == 1 else self._loop.create_task(self._all(waits))
 
 
 def _settle(partition: HostedPartition, outcome: int | Exception) -> None:

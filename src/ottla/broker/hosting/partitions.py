@@ -272,6 +272,11 @@ class Partitions:
         begun = [one for name in closed if (one := self._begin(name, write=write)) is not None]
         return self._opened(begun, closed, write=write) if begun else None
 
+    def foresee(self, names: Iterable[tuple[str, int]]) -> None:
+        """Somebody is about to ask for the `opening` of these, to write: begin with it."""
+        for name in names:
+            self._begin(TopicPartition(*name), write=True)
+
     def opening_by_id(self, keys: Iterable[tuple[bytes, int]]) -> Awaitable[None] | None:
         """`opening` of those whose topics exist."""
         names = self._cluster.image.topic_names

@@ -31,11 +31,13 @@ class Served(NamedTuple):
     chooses: bool = False
     """Whether the handler itself awaits those of its services that a request needs; otherwise all
     of them are imported before its first request."""
+    foresees: str = ""
+    """Who is told of requests of this API that wait behind another one, as `handler`."""
 
 
 SERVED: dict[int, Served] = {
     # librdkafka before 2.x took a listed minimum above 0 for "no compression"; Kafka lists 0 too.
-    0: Served(3, 13, "produce:produce", listed_min=0, chooses=True),
+    0: Served(3, 13, "produce:produce", 0, chooses=True, foresees="produce:foresee"),
     1: Served(4, 17, "fetch:fetch"),
     2: Served(1, 11, "list_offsets:list_offsets"),
     3: Served(0, 13, "metadata:metadata"),
@@ -91,9 +93,18 @@ SERVED: dict[int, Served] = {
 
 
 def handler_of(api_key: int) -> Handler:
-    module, _, function = SERVED[api_key].handler.partition(":")
-    handler: Handler = getattr(import_module(f"ottla.broker.handlers.{module}"), function)
-    return handler
+    return _function(SERVED[api_key].handler)
+
+
+def foresight_of(api_key: int) -> Handler | None:
+    name = SERVED[api_key].foresees
+    return _function(name) if name else None
+
+
+def _function(name: str) -> Handler:
+    module, _, function = name.partition(":")
+    found: Handler = getattr(import_module(f"ottla.broker.handlers.{module}"), function)
+    return found
 
 
 def load(api_key: int) -> None:

@@ -5,6 +5,8 @@
   only waits for its sync does not. Answers leave in the order of the requests.
 - All answers that are ready after one read leave in one write; a read of a hundred small requests
   costs one system call each way.
+- While a request holds those behind it, handlers are told of what is to come (`_look_ahead`), so
+  that thousands of first writes on one connection do not wait for one new log after the other.
 - Answers that add up leave before the next request is looked at, and a long backlog is served a
   part at a time, so that one client costs neither much memory nor the others' time.
 - Reading and serving stop while answers wait to leave (`answer_memory`). Reading stops, too, while
@@ -20,9 +22,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
-from ottla.broker.serving.context import Pipelined
+from ottla.broker.serving.context import Ack
 from ottla.wire.errors import WireError
 from ottla.wire.frames import CHUNK_BYTES, FrameParser
 
@@ -39,6 +42,7 @@ MAX_WAITING_BYTES: Final = 4 * 1024 * 1024  # requests behind a parked one; then
 MAX_PIPELINED: Final = 1024  # answers waiting for one sync; a client far ahead gains nothing more
 MAX_ANSWER_BYTES: Final = 1024 * 1024  # of several answers that leave together
 MAX_REQUESTS_AT_ONCE: Final = 256  # a few milliseconds; then other connections have their turn
+MAX_FORESEEN: Final = 256  # requests behind one that holds them
 # Below this, one joined copy is cheaper than the bookkeeping of a vectored write.
 JOIN_BYTES: Final = 64 * 1024
 
@@ -57,6 +61,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frames = FrameParser(max_frame_bytes)
         self._waiting: deque[memoryview] = deque()
         self._waiting_bytes = 0
+        self._foreseen = 0  # of those that wait, handlers were told of the first ones
         self._answers: Parts = []
         self._answer_bytes = 0
         self._held = 0  # what of the process's request memory is this connection's
@@ -65,7 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turn_comes = False
         self._in_turn = False  # a request is being served in this very moment
         # What was asked and not answered yet, in order; the gate is the one that holds the rest.
-        self._pending: deque[Parts | asyncio.Future[Parked]] = deque()
+        self._pending: deque[Parts | Ack | asyncio.Future[Parked]] = deque()
         self._gate: asyncio.Future[Parked] | None = None
         self._gate_writes = False  # it is a produce request with acks=0
         self._ended = False  # the client sends nothing more
@@ -95,7 +100,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         for pending in self._pending:
-            if not isinstance(pending, list) and not (pending is self._gate and self._goes_on()):
+            if isinstance(pending, Ack):
+                pending.connection = None
+            elif not isinstance(pending, list) and not (pending is self._gate and self._goes_on()):
                 pending.cancel()
         self._pending.clear()
         self._waiting.clear()
@@ -180,6 +187,8 @@ class Connection(asyncio.BufferedProtocol):
             if self._transport is None or self._transport.is_closing():
                 return
             left -= 1
+            if self._foreseen:
+                self._foreseen -= 1
             frame = self._waiting.popleft()
             self._waiting_bytes -= len(frame)
             try:
@@ -187,29 +196,38 @@ class Connection(asyncio.BufferedProtocol):
             except WireError as error:
                 self._error = error
                 self._waiting.clear()
-                self._waiting_bytes = 0
+                self._waiting_bytes = self._foreseen = 0
                 break
             except Exception:
                 logger.exception("request failed; closing the connection of %s", self.peer.host)
                 self.close()
                 return
-            if answer is None or isinstance(answer, list):
+            if isinstance(answer, Ack):
+                answer.connection = self
+                self._pending.append(answer)
+            elif answer is None or isinstance(answer, list):
                 self._pending.append(answer or [])
                 self._collect()
             else:
                 self._park(answer, frame)
         self._in_turn = False
+        if self._gate is not None and self._waiting:
+            self._look_ahead()
         if not left and not self._turn_comes:
             self._turn_comes = True
             self._loop.call_soon(self._next_turn)
         self._send()
+        if self._ended or self.leaves or self._error is not None:
+            self._close_when_done()
+        self._update_reading()
+
+    def _close_when_done(self) -> None:
         if self._ended and not self._goes_on():
             self.close()
         elif (self._error is not None or self.leaves) and not self.busy:
             if self._error is not None:
                 logger.info("closing the connection of %s: %s", self.peer.host, self._error)
             self.close()
-        self._update_reading()
 
     def _may_go_on(self) -> bool:
         return (
@@ -219,16 +237,19 @@ class Connection(asyncio.BufferedProtocol):
             and len(self._pending) < MAX_PIPELINED
         )
 
+    def _look_ahead(self) -> None:
+        for frame in islice(self._waiting, self._foreseen, MAX_FORESEEN):
+            if not self._dispatcher.foresee(frame, self.peer):
+                return
+            self._foreseen += 1
+
     def _next_turn(self) -> None:
         self._turn_comes = False
         self._serve()
 
-    def _park(self, answer: Awaitable[Parked] | Pipelined[Parked], frame: memoryview) -> None:
-        if isinstance(answer, Pipelined):
-            parked = asyncio.ensure_future(answer.answer)
-        else:
-            parked = self._gate = asyncio.ensure_future(answer)
-            self._gate_writes = _is_unacknowledged(frame)
+    def _park(self, answer: Awaitable[Parked], frame: memoryview) -> None:
+        parked = self._gate = asyncio.ensure_future(answer)
+        self._gate_writes = _is_unacknowledged(frame)
         self._pending.append(parked)
         parked.add_done_callback(self._unpark)
 
@@ -239,8 +260,6 @@ class Connection(asyncio.BufferedProtocol):
             return
         error = parked.exception()
         if self._transport is None:
-            if error is None and isinstance(left := parked.result(), Pipelined):
-                asyncio.ensure_future(left.answer).cancel()
             return
         if error is not None:
             if not isinstance(error, WireError):
@@ -248,24 +267,34 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
             return
         result = parked.result()
-        if isinstance(result, Pipelined):
+        if isinstance(result, Ack):
             # In its place among the answers, but the gate is open.
-            following = asyncio.ensure_future(result.answer)
-            self._pending[self._pending.index(parked)] = following
-            following.add_done_callback(self._unpark)
+            self._pending[self._pending.index(parked)] = result
+            result.connection = self
         self.last_active = self._loop.time()
         self._collect()
         self._serve()
+
+    def acked(self) -> None:
+        """A sync is done for which answers wait."""
+        if self._transport is not None:
+            self.last_active = self._loop.time()
+            self._collect()
+            self._serve()
 
     def _collect(self) -> None:
         """Take the answers whose turn it is."""
         while self._pending:
             first = self._pending[0]
-            if isinstance(first, list):
+            if isinstance(first, Ack):
+                if first.waits:
+                    return
+                answer = first.parts
+            elif isinstance(first, list):
                 answer = first
             elif first.done() and not first.cancelled() and first.exception() is None:
                 result = first.result()
-                if isinstance(result, Pipelined):
+                if isinstance(result, Ack):
                     return  # its own callback is about to replace it
                 answer = result or []
             else:

@@ -4,30 +4,57 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.log.scrutiny import Scrutiny
+from ottla.wire.messages import response_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Callable
 
+    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.serving.connection import Connection
     from ottla.wire.writers import Parts
 
 
-T = TypeVar("T")
+class Ack:
+    """An answer that is ready, and leaves when the logs it tells of are durable.
 
-
-class Pipelined(NamedTuple, Generic[T]):
-    """An answer whose request has had its effect and only waits until that is durable.
-
-    Requests behind it may be served meanwhile; their answers still leave after it.
+    Requests behind it are served meanwhile; their answers still leave after it. The handler makes
+    it, the dispatcher encodes it, the connection waits for it.
     """
 
-    answer: Awaitable[T]
+    __slots__ = ("_amend", "_sealed", "connection", "parts", "response", "waits", "written")
+
+    def __init__(
+        self,
+        response: tuple[Any, ...],
+        written: list[HostedPartition],
+        amend: Callable[[Any, list[HostedPartition]], tuple[Any, ...]],
+    ) -> None:
+        self.response = response
+        self._amend = amend  # what to answer when some of the logs are offline
+        self.written = written
+        self.waits = 0
+        self.parts: Parts = []
+        self.connection: Connection | None = None
+
+    def seal(self, api_key: int, version: int, correlation_id: int) -> None:
+        """The answer is what the handler said, unless a log fails."""
+        self._sealed = api_key, version, correlation_id
+        self.parts = response_parts(api_key, version, correlation_id, self.response)
+
+    def settle(self) -> Connection | None:
+        for partition in self.written:
+            if not partition.log.online:
+                self.response = self._amend(self.response, self.written)
+                self.parts = response_parts(*self._sealed, self.response)
+                break
+        return self.connection
 
 
-Parked: TypeAlias = "Parts | Pipelined[Parked] | None"
-"""What waiting for an answer ends in: the answer, none at all, or a wait that holds nobody."""
+Parked: TypeAlias = "Parts | Ack | None"
+"""What waiting for an answer ends in: the answer, one that waits for a sync, or none at all."""
 
 
 @dataclass(slots=True)

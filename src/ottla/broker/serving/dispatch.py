@@ -2,28 +2,28 @@
 
 A handler is a plain function of context, request and the services it uses, which it names as its
 further parameters (`running.services`); they are looked up once for each API, after a thread has
-imported what the API takes. It returns the
-response; an awaitable of it when it has to wait (`Pipelined` when that need not hold what comes
-after, which the end of a wait may be, too); or None when the client wants no answer (Produce with
-acks=0). Unknown keys and versions outside the served range raise, and the connection closes, as
-Kafka does; only ApiVersions answers every version, so that clients can find common ground.
+imported what the API takes. It returns the response; an `Ack` when that leaves with the next sync
+of its logs; an awaitable of either when it has to wait; or None when the client wants no answer
+(Produce with acks=0). Unknown keys and versions outside the served range raise, and the connection
+closes, as Kafka does; only ApiVersions answers every version, so that clients can find common
+ground.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import struct
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.running.services import Lazy
-from ottla.broker.serving.apis import SERVED, handler_of, load, services_of
+from ottla.broker.serving.apis import SERVED, foresight_of, handler_of, load, services_of
 from ottla.broker.serving.connections import Connections
-from ottla.broker.serving.context import Pipelined, RequestContext
+from ottla.broker.serving.context import Ack, RequestContext
 from ottla.broker.serving.request_memory import RequestMemory
-from ottla.wire.errors import MalformedMessage, UnknownApiKey, UnsupportedVersion
+from ottla.wire.errors import MalformedMessage, UnknownApiKey, UnsupportedVersion, WireError
 from ottla.wire.messages import (
     API_VERSIONS,
     read_request,
@@ -51,6 +51,7 @@ class Dispatcher:
     def __init__(self, services: Services, requests: dict[int, int]) -> None:
         self._services = services
         self._handlers: dict[int, tuple[Handler, tuple[Any, ...]]] = {}
+        self._foresights: dict[int, tuple[Handler, tuple[Any, ...]]] = {}
         self.connections = Connections(services.settings)
         self.answers = services.answers
         self.memory = RequestMemory(services.settings.queued_max_request_bytes)
@@ -60,9 +61,7 @@ class Dispatcher:
         self.connections.closed(connection)
         self._services.connection_closed(connection.peer.connection_id)
 
-    def dispatch(
-        self, frame: memoryview, peer: Peer
-    ) -> Parts | Awaitable[Parked] | Pipelined[Parked] | None:
+    def dispatch(self, frame: memoryview, peer: Peer) -> Parts | Awaitable[Parked] | Ack | None:
         """The answer to one request as parts, or what to await for it."""
         if len(frame) < _START.size:
             raise MalformedMessage("a whole header", f"{len(frame)} bytes", "request header")
@@ -87,22 +86,45 @@ class Dispatcher:
         response = handler(context, request, *services)
         if response is None:
             return None
-        if isinstance(response, Pipelined):
-            return Pipelined(self._later(api_key, version, correlation_id, response.answer))
         if isinstance(response, tuple):
             return response_parts(api_key, version, correlation_id, response)
+        if isinstance(response, Ack):
+            response.seal(api_key, version, correlation_id)
+            return response
         return self._later(api_key, version, correlation_id, response)
 
     async def _first(self, frame: memoryview, peer: Peer, api_key: int) -> Parked:
         """A request of an API that has not been asked for yet: others are served meanwhile."""
         await self._services.workers.run(partial(self._load, api_key))
         handler = handler_of(api_key)
-        services = tuple(getattr(self._services, name) for name in services_of(handler))
-        self._handlers[api_key] = handler, services
+        self._handlers[api_key] = handler, self._services_of(handler)
+        foresight = foresight_of(api_key)
+        if foresight is not None:
+            self._foresights[api_key] = foresight, self._services_of(foresight)
         answer = self.dispatch(frame, peer)
-        if answer is None or isinstance(answer, list | Pipelined):
+        if answer is None or isinstance(answer, list | Ack):
             return answer
         return await answer
+
+    def _services_of(self, handler: Handler) -> tuple[Any, ...]:
+        return tuple(getattr(self._services, name) for name in services_of(handler))
+
+    def foresee(self, frame: memoryview, peer: Peer) -> bool:
+        """Tell of a request that waits behind another one; False if its API is not loaded yet.
+
+        What is wrong with it is told when its turn has come.
+        """
+        api_key = int.from_bytes(frame[:2], "big")
+        foresight = self._foresights.get(api_key)
+        if foresight is None:
+            return api_key in self._handlers
+        with suppress(WireError):
+            header = read_request_header(frame)
+            request = read_request(header, frame)
+            context = RequestContext(peer, header.api_key, header.api_version, header.client_id)
+            handler, services = foresight
+            handler(context, request, *services)
+        return True
 
     def _load(self, api_key: int) -> None:
         load(api_key)
@@ -121,10 +143,9 @@ class Dispatcher:
         body = await response
         if body is None:
             return None
-        if isinstance(body, Pipelined):
-            # A task of its own: the connection may be gone before it can be waited for there.
-            answer = self._later(api_key, version, correlation_id, body.answer)
-            return Pipelined(asyncio.ensure_future(answer))
+        if isinstance(body, Ack):
+            body.seal(api_key, version, correlation_id)
+            return body
         return response_parts(api_key, version, correlation_id, body)
 
     def _unsupported_api_versions(self, correlation_id: int) -> Parts:
