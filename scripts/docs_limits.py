@@ -4,12 +4,14 @@
 
 mkdocs calls `on_files`, so the page exists in the site only and cannot be out of date.
 
-A limit is a constant (`module:NAME`) or a configuration key, whose default is shown.
+A limit is a constant (`module:NAME`) or a configuration key, whose default is shown. Further numbers in a
+row are written `{module:NAME unit}` and read from the code, too.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -25,9 +27,9 @@ MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
 INTRODUCTION: Final = """# Limits
 
-Everything that a client, a disk or a peer could make grow has a limit. The numbers below are read
-from the code when this page is built; where a configuration key is named, the number is its
-default and you can change it.
+Everything that a client, a disk or a peer could make grow has a limit. The numbers are read from the
+code when this page is built. If the name is a configuration key or an argument, the number is its
+default, and you can change it; other names are constants in the code.
 """
 
 
@@ -38,6 +40,7 @@ class Limit(NamedTuple):
     source: str
     unit: str
     reason: str
+    argument: str = ""  # by which users set it
 
 
 LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
@@ -55,13 +58,13 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "above it fetches carry one batch; at twice it the slowest client is disconnected",
         ),
         Limit(
-            "a client that reads nothing while that budget is used up",
+            "time without reading for a client while that budget is used up",
             "ottla.broker.serving.answer_memory:STALL_SECONDS",
             "seconds",
-            "then it is disconnected: it would hold memory that others need",
+            "then it is disconnected: others need the memory",
         ),
         Limit(
-            "requests of one connection behind one that waits",
+            "requests of one connection that wait behind another",
             "ottla.broker.serving.connection:MAX_WAITING_BYTES",
             "bytes",
             "then the connection is not read until the first is answered",
@@ -70,7 +73,7 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "produce requests of one connection that wait for a sync",
             "ottla.broker.serving.connection:MAX_PIPELINED",
             "count",
-            "a client that is further ahead gains nothing more",
+            "enough to keep the disk busy",
         ),
         Limit(
             "tail cache: newest batches of all logs",
@@ -94,7 +97,7 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "keys that one pass of compaction remembers",
             "ottla.log.compaction:MAX_KEYS",
             "count",
-            "about 128 MiB, the size of Kafka's buffer; larger logs take several passes",
+            "as much memory as Kafka's buffer takes; larger logs take several passes",
         ),
         Limit(
             "tiered reads kept for a retry, and once more for read-ahead",
@@ -111,25 +114,29 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "Kafka's; a longer one closes the connection before memory is spent on it",
         ),
         Limit(
-            "connections", "max.connections", "count", "Kafka's default: as many as there can be"
+            "connections",
+            "max.connections",
+            "count",
+            "Kafka's default, which is no limit; lower it to protect the process",
         ),
         Limit(
             "connections from one address",
             "max.connections.per.ip",
             "count",
-            "Kafka's default: as many as there can be",
+            "Kafka's default, which is no limit",
         ),
         Limit(
-            "idle connection",
+            "time until an idle connection is closed",
             "connections.max.idle.ms",
             "ms",
-            "Kafka's; a client that is gone holds a descriptor until then",
+            "Kafka's; a vanished client holds a descriptor until then",
         ),
         Limit(
-            "a request that arrives in parts",
+            "time for a request to arrive completely",
             "ottla.broker.running.jobs:HALF_FRAME_SECONDS",
             "seconds",
-            "slower than 1 KiB/s after that time: a client that trickles bytes is disconnected",
+            "a client that is then slower than {ottla.broker.running.jobs:MIN_FRAME_RATE bytes/s} is "
+            "disconnected",
         ),
         Limit(
             "fetch sessions",
@@ -138,16 +145,16 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "Kafka's; the oldest idle session is evicted and its client sends full requests",
         ),
         Limit(
-            "subscription by pattern, length",
+            "characters of a pattern that a consumer subscribes to",
             "ottla.broker.coordinators.regex:MAX_PATTERN_LENGTH",
             "count",
-            "patterns run in linear time (RE2), and their length bounds that time",
+            "matching takes linear time, so the length of the pattern bounds it",
         ),
         Limit(
-            "a proposed change of metadata",
+            "wait for a change of the metadata",
             "ottla.metadata.metadata:CHANGE_WAIT_SECONDS",
             "seconds",
-            "then it fails with REQUEST_TIMED_OUT and has changed nothing",
+            "then the request fails with REQUEST_TIMED_OUT and nothing is changed",
         ),
     ),
     "Records": (
@@ -161,19 +168,22 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "a batch after decompression",
             "ottla.wire.compression:DECOMPRESSION_HARD_LIMIT",
             "bytes",
-            "and 64 times its compressed size, at least 16 MiB: stops compression bombs",
+            "stops compression bombs; smaller batches may grow to "
+            "{ottla.wire.compression:DECOMPRESSION_RATIO count} times their size, and always to "
+            "{ottla.wire.compression:DECOMPRESSION_FLOOR bytes}",
         ),
         Limit(
-            "batch that the event loop checks itself",
+            "records of a batch that the event loop checks itself",
             "ottla.log.validate:QUICK_RECORDS",
             "count",
-            "of records; larger ones, or ones of more than 1 MiB, are checked in a thread",
+            "larger batches, also those above {ottla.log.validate:QUICK_BYTES bytes}, are checked in "
+            "a thread, so that other clients do not wait",
         ),
         Limit(
             "idempotent producers remembered by a partition",
             "ottla.log.producer_state:MAX_PRODUCERS",
             "count",
-            "a client can invent ids for ever; the oldest is forgotten",
+            "a client can invent ids; the least recently used one is forgotten",
         ),
         Limit(
             "batches remembered of one producer",
@@ -185,7 +195,27 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "offsets of one segment",
             "ottla.log.segment:MAX_RELATIVE_OFFSET",
             "count",
-            "offsets in an index are 32 bits from the base; a segment rolls before that",
+            "an index stores offsets as 32-bit numbers; a segment rolls before that",
+        ),
+    ),
+    "Fetching": (
+        Limit(
+            "records in one fetch response",
+            "ottla.broker.serving.answer_memory:MAX_READ_BYTES",
+            "bytes",
+            "reading from files holds up other clients; at least one batch is returned",
+        ),
+        Limit(
+            "bytes that a fetch waits for",
+            "ottla.broker.handlers.fetch:MAX_MIN_BYTES",
+            "bytes",
+            "`fetch.min.bytes` above it would wait for more than one response can hold",
+        ),
+        Limit(
+            "requests of one connection served in a row",
+            "ottla.broker.serving.connection:MAX_REQUESTS_AT_ONCE",
+            "count",
+            "a few milliseconds; then other connections have their turn",
         ),
     ),
     "Names and topics": (
@@ -225,20 +255,32 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "the most a group may ask for",
             "group.share.max.partition.max.record.locks",
             "count",
-            "a broker setting that can be raised to 1,000,000",
+            "a broker setting; it can be raised to "
+            "{ottla.metadata.config.broker_keys:MAX_RECORD_LOCKS count}",
         ),
         Limit(
-            "deliveries of a record", "share.delivery.count.limit", "count", "then it is given up"
+            "deliveries of a record",
+            "share.delivery.count.limit",
+            "count",
+            "Kafka's; then the record is given up",
         ),
         Limit(
-            "lock of a record", "share.record.lock.duration.ms", "ms", "then it is delivered again"
+            "lock of a record",
+            "share.record.lock.duration.ms",
+            "ms",
+            "Kafka's; then the record is delivered again",
         ),
-        Limit("members of a group", "group.share.max.size", "count", "Kafka's"),
+        Limit(
+            "members of a group",
+            "group.share.max.size",
+            "count",
+            "Kafka's; each costs memory and heartbeats",
+        ),
         Limit(
             "partitions in one session",
             "ottla.sharing.sessions:MAX_SESSION_PARTITIONS",
             "count",
-            "a client could name partitions for ever",
+            "a client could add partitions without end",
         ),
         Limit(
             "share groups on one connection",
@@ -250,7 +292,7 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "attempts to write a dead letter",
             "ottla.broker.shares.dead_letters:ATTEMPTS",
             "count",
-            "then the record is given up without a letter, and logged",
+            "then the record is given up without a letter, and its offset is logged",
         ),
     ),
     "Tiered storage": (
@@ -258,19 +300,20 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "size of a tiered segment",
             "ottla.tier.catalogue.segments:MAX_SEGMENT_SIZE",
             "bytes",
-            "Kafka's event has 32 bits for it",
+            "Kafka's event stores the size as a 32-bit number",
         ),
         Limit(
-            "slowest pace of copies",
+            "lowest speed of copies",
             "ottla.tier.store.pacing:FLOOR",
             "bytes/s",
             "copies give way to clients, but never stop",
         ),
         Limit(
-            "read ahead of one consumer",
+            "chunks read ahead for one consumer",
             "ottla.tier.reading.read_ahead:CHUNKS_AHEAD",
             "count",
-            "chunks of about 4 MiB: one arrives while one is sent",
+            "one arrives while one is sent; a chunk has about "
+            "{ottla.tier.reading.read_ahead:CHUNK_BYTES bytes}",
         ),
     ),
     "Clients": (
@@ -281,28 +324,32 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "a wrong length must not make a client allocate gigabytes",
         ),
         Limit(
-            "one call, with all retries",
+            "time of one call with all its retries",
             "ottla.client.cluster.cluster:API_TIMEOUT",
             "seconds",
-            "`api_timeout`; nothing waits for ever",
+            "nothing waits without end",
+            "api_timeout",
         ),
         Limit(
-            "one request",
+            "time of one request",
             "ottla.client.cluster.connection:REQUEST_TIMEOUT",
             "seconds",
-            "`request_timeout`; then the connection is closed and the call is retried",
+            "then the connection is closed and the call is retried",
+            "request_timeout",
         ),
         Limit(
             "Reader: bytes fetched ahead",
             "ottla.client.reader.reader:PREFETCH",
             "bytes",
-            "`prefetch`: enough to keep a decoder busy",
+            "enough to keep the decoder busy",
+            "prefetch",
         ),
         Limit(
-            "Consumer: between two calls",
+            "Consumer: time between two calls",
             "ottla.client.consumer.consumer:MAX_POLL_INTERVAL",
             "seconds",
-            "`max_poll_interval`; then the group gives its partitions to others",
+            "then the group gives its partitions to other members",
+            "max_poll_interval",
         ),
         Limit(
             "Producer: batches in flight of a partition",
@@ -320,7 +367,8 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "streams: messages of a file read ahead of a group's slowest consumer",
             "ottla.streams.dispatch:MAX_QUEUED",
             "count",
-            "also 16 MiB of payloads; then reading waits for it",
+            "then reading waits for that consumer; also at "
+            "{ottla.streams.dispatch:MAX_QUEUED_BYTES bytes} of payloads",
         ),
     ),
     "Offset stores": (
@@ -328,7 +376,7 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "a position",
             "ottla.offsets.types:MAX_POSITION",
             "power",
-            "ids of Redis have 128 bits; all other sequences are narrower",
+            "entry ids of Redis need that much; all other sequences are smaller",
         ),
         Limit(
             "name of a consumer or stream, in UTF-8",
@@ -337,16 +385,18 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "names become parts of index keys and file lines",
         ),
         Limit(
-            "wait for another process's lock",
+            "wait for the lock of another process",
             "ottla.offsets.lockfile:DEFAULT_LOCK_TIMEOUT",
             "seconds",
-            "`lock_timeout`; then `OffsetLockTimeout`",
+            "then `OffsetLockTimeout` is raised",
+            "lock_timeout",
         ),
         Limit(
-            "a hook",
+            "run time of a hook",
             "ottla.offsets.hooks:DEFAULT_HOOK_TIMEOUT",
             "seconds",
-            "`timeout`; a slow hook does not hold up the saver",
+            "a slow hook must not hold up the program that saves",
+            "timeout",
         ),
     ),
 }
@@ -365,11 +415,11 @@ def limits_page() -> str:
     parts = [INTRODUCTION]
     for title, limits in LIMITS.items():
         rows = "\n".join(
-            f"| {each.what} | {shown(value(each.source), each.unit)} | {_where(each.source)} "
-            f"| {each.reason} |"
+            f"| {each.what} | {shown(value(each.source), each.unit)} | {_name(each)} "
+            f"| {filled(each.reason)} |"
             for each in limits
         )
-        parts.append(f"## {title}\n\n| what | limit | set by | why |\n|---|---|---|---|\n{rows}\n")
+        parts.append(f"## {title}\n\n| what | limit | name | why |\n|---|---|---|---|\n{rows}\n")
     return "\n".join(parts)
 
 
@@ -403,9 +453,18 @@ def shown(number: float, unit: str) -> str:
     return f"{number:,.0f}"
 
 
-def _where(source: str) -> str:
-    """A key, which may break after its dots on a narrow screen."""
-    return "" if ":" in source else f"<code>{source.replace('.', '.<wbr>')}</code>"
+def filled(reason: str) -> str:
+    """The reason with its numbers."""
+    return re.sub(
+        r"\{([\w.]+:\w+) ([\w/]+)\}", lambda found: shown(value(found[1]), found[2]), reason
+    )
+
+
+def _name(limit: Limit) -> str:
+    """What sets it, or the constant; names may break after dots and underscores on a phone."""
+    name = limit.argument or limit.source.rpartition(":")[2]
+    breakable = re.sub("([._])", r"\1<wbr>", name)
+    return f"<code>{breakable}</code>"
 
 
 if __name__ == "__main__":
