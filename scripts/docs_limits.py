@@ -4,8 +4,8 @@
 
 mkdocs calls `on_files`, so the page exists in the site only and cannot be out of date.
 
-A limit is a constant (`module:NAME`) or a configuration key, whose default is shown. Further numbers in a
-row are written `{module:NAME unit}` and read from the code, too.
+A limit is a constant (`module:NAME`) or a configuration key, whose default is shown. Further
+numbers in a row are written `{module:NAME unit}` and read from the code, too.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
 INTRODUCTION: Final = """# Limits
 
-Everything that a client, a disk or a peer could make grow has a limit. The numbers are read from the
-code when this page is built. If the name is a configuration key or an argument, the number is its
-default, and you can change it; other names are constants in the code.
+Everything that a client, a disk or a peer could make grow has a limit. The numbers are read from
+the code when this page is built. If the name is a configuration key or an argument, the number is
+its default, and you can change it; other names are constants in the code.
 """
 
 
@@ -135,8 +135,8 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "time for a request to arrive completely",
             "ottla.broker.running.jobs:HALF_FRAME_SECONDS",
             "seconds",
-            "a client that is then slower than {ottla.broker.running.jobs:MIN_FRAME_RATE bytes/s} is "
-            "disconnected",
+            "a client that is then slower than "
+            "{ottla.broker.running.jobs:MIN_FRAME_RATE bytes/s} is disconnected",
         ),
         Limit(
             "fetch sessions",
@@ -176,8 +176,8 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "records of a batch that the event loop checks itself",
             "ottla.log.validate:QUICK_RECORDS",
             "count",
-            "larger batches, also those above {ottla.log.validate:QUICK_BYTES bytes}, are checked in "
-            "a thread, so that other clients do not wait",
+            "larger batches, also those above {ottla.log.validate:QUICK_BYTES bytes}, are "
+            "checked in a thread, so that other clients do not wait",
         ),
         Limit(
             "idempotent producers remembered by a partition",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import griffe
 import pytest
 
 import ottla
@@ -12,10 +13,12 @@ from ottla.metadata.config.broker_keys import BROKER_CONFIGS
 from ottla.metadata.config.keys import GROUP_CONFIGS, TOPIC_CONFIGS
 from ottla.spark.options import NAMES
 from ottla.spark.sink.options import SINK_NAMES
+from scripts.docs_griffe import ReferenceDocstrings
 from scripts.docs_hooks import PYTHON, configuration, python_api
 from scripts.docs_limits import LIMITS, limits_page, shown, value
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 
 
 @pytest.mark.parametrize("page", PYTHON)
@@ -32,6 +35,19 @@ def test_the_front_page_has_all_names_but_modules() -> None:
         line.removeprefix("::: ottla.") for line in text.splitlines() if line.startswith(":::")
     }
     assert shown == set(ottla.__all__) - modules
+
+
+def test_internal_methods_are_not_shown() -> None:
+    package = griffe.load(
+        "ottla",
+        search_paths=[str(ROOT / "src")],
+        extensions=griffe.load_extensions(ReferenceDocstrings),
+    )
+    consumer = package["streams.consumer.Consumer"]
+    assert "commit" in consumer.members
+    hidden = {"check_committing", "transaction_failed", "revoke", "commit_soon", "source"}
+    assert hidden.isdisjoint(consumer.members)
+    assert "Save a position" in package["offsets.memory.SyncMemoryOffsetStore.save"].docstring.value
 
 
 def test_every_option_of_spark_is_described() -> None:

@@ -55,12 +55,12 @@ _OPTIONS: Final[dict[str, dict[str, str]]] = {
 
 
 class BadLocation(ValueError):
-    """A location that names no store."""
+    """Invalid location of a store."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """A parsed location. `prefix` is empty or ends with a slash."""
+    """Where an object store is. `prefix` is empty or ends with a slash."""
 
     kind: str
     bucket: str
@@ -72,7 +72,7 @@ class StoreLocation:
 
 
 def parse_location(config: Mapping[str, str]) -> StoreLocation:
-    """The location that `rsm.config.url` and the other `rsm.config.*` keys describe."""
+    """Parse `rsm.config.url` and the other `rsm.config.*` keys."""
     url = config.get(URL_KEY, "")
     parts = urlsplit(url)
     if parts.scheme not in _OPTIONS:
@@ -97,7 +97,7 @@ def parse_location(config: Mapping[str, str]) -> StoreLocation:
 
 
 def open_store(location: StoreLocation) -> ObjectStore:
-    """The store of a location. No connection is made yet."""
+    """Open the store of a location; it connects with the first request."""
     if location.kind == "file":
         return LocalStore(Path(location.bucket))
     from ottla.objects.cloud import cloud_store, memory_store

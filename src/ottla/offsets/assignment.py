@@ -1,8 +1,8 @@
-"""Who reads what: pure assignments of shards to the workers of a group.
+"""Assign shards to the workers of a group. Pure functions.
 
-Positions are keyed by the group, so a shard that moves goes on where it was: the old owner saves
-and lets go, the new one loads, and its first save passes the loaded value as `expected`. A worker
-that is dead is simply not among the workers of the next assignment.
+Positions belong to the group, so another worker can continue a shard: the old owner saves and
+stops, the new one loads, and passes the loaded value as `expected` to its first save. To replace a
+dead worker, assign again without it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Item = TypeVar("Item", bound="_Ordered | int | str | tuple[object, ...]")
 
 
 def assign_round_robin(items: Iterable[Item], workers: Iterable[str]) -> dict[str, list[Item]]:
-    """In turns: 1..6 over w1, w2, w3 are [1, 4], [2, 5], [3, 6]."""
+    """Assign items in turn: 1 to 6 over w1, w2, w3 gives [1, 4], [2, 5], [3, 6]."""
     names = _names(workers)
     ordered = _ordered(items)
     return {name: ordered[index :: len(names)] for index, name in enumerate(names)}
 
 
 def assign_range(items: Iterable[Item], workers: Iterable[str]) -> dict[str, list[Item]]:
-    """In runs, the first ones longer by one: 1..7 over three are 3, 2 and 2."""
+    """Assign consecutive items: 1 to 7 over w1, w2, w3 gives [1, 2, 3], [4, 5], [6, 7]."""
     names = _names(workers)
     ordered = _ordered(items)
     size, longer = divmod(len(ordered), len(names))
@@ -45,10 +45,10 @@ def assign_range(items: Iterable[Item], workers: Iterable[str]) -> dict[str, lis
 def assign_sticky(
     items: Iterable[Item], workers: Iterable[str], owned: Mapping[str, Iterable[Item]]
 ) -> dict[str, list[Item]]:
-    """Living owners keep all they have; the rest goes to the least loaded, ties to the first name.
+    """Assign free items to the workers with the fewest; live workers keep what they own.
 
-    Nothing is taken from anybody, so a worker that joins gets what is free. If two workers claim
-    an item, the first name keeps it.
+    No item is taken from a live worker, so a new worker gets only free items. If two workers own
+    the same item, the first by name keeps it.
     """
     names = _names(workers)
     free = dict.fromkeys(_ordered(items))
@@ -66,7 +66,7 @@ def assign_sticky(
 def _names(workers: Iterable[str]) -> list[str]:
     names = sorted(set(workers))
     if not names:
-        raise ValueError("there is no worker to assign anything to")
+        raise ValueError("workers is empty; give at least one name")
     return names
 
 

@@ -1,13 +1,13 @@
-"""What can go wrong with a stored position, one exception type each.
+"""Errors of offset stores.
 
-Every text is one sentence that names the way out. A save that raised has changed nothing, with one
-exception that says so itself: `PostCommitHookError` comes after the save has succeeded. Arguments
-are positional, so that an error survives pickling on its way back from a worker process.
+Each message says what to do. A save that raises has changed nothing, except `PostCommitHookError`,
+which comes after a successful save. Arguments are positional, so that an error survives pickling on
+its way back from a worker process.
 
 What a driver or the system raises in an operation of a store (`sqlite3.Error`, `psycopg.Error`,
 `OSError`) becomes an `OffsetStoreError`, once, where the store calls it; the driver's own error is
-its cause. On a connection of the caller's the driver's errors stay what they are, since the caller
-handles them for the business data already.
+its cause. On a connection of the caller the driver's errors are not wrapped, because the caller
+handles them for its own statements already.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class OffsetError(OttlaError):
 
 
 class OffsetStoreError(OffsetError):
-    """The store could not be reached, read or written; what is stored is what was stored."""
+    """The store could not be reached, read or written; the stored position is unchanged."""
 
 
 class OffsetRegression(OffsetError):
@@ -115,7 +115,7 @@ class OffsetLockTimeout(OffsetError):
 
 
 class NotInTransaction(OffsetError):
-    """The connection would commit the position by itself, apart from the business data."""
+    """The connection commits each statement, so the position would not be saved with your data."""
 
 
 class PostCommitHookError(ExceptionGroup[Exception], OffsetError):
@@ -123,17 +123,17 @@ class PostCommitHookError(ExceptionGroup[Exception], OffsetError):
 
     committed = True
     infos: tuple[CommitInfo, ...] = ()
-    """What was saved and some hook failed for."""
+    """The saves for which a hook failed."""
 
     @classmethod
     def of(cls, failures: Sequence[Exception], infos: Sequence[CommitInfo]) -> PostCommitHookError:
-        """The error that carries these failures of hooks."""
+        """Internal: make the error from the failures of hooks."""
         error = cls("the position is saved, but hooks failed after it", failures)
         error.infos = tuple(infos)
         return error
 
     def derive(self, excs: Sequence[Exception]) -> PostCommitHookError:  # type: ignore[override]  # the group is of Exceptions only
-        """A part of the group, for `except*`."""
+        """Internal: a part of the group, for `except*`."""
         return PostCommitHookError.of(excs, self.infos)
 
     @property

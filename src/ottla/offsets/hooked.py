@@ -1,8 +1,7 @@
-"""A store that tells hooks about its saves.
+"""A store that calls hooks after each save.
 
-It is a store itself, so it can stand wherever one is asked for. Deletes, failed saves and saves
-that change nothing are told to nobody. Bound saves of an SQL store are told after the caller's
-commit (see `bound`).
+It is itself an offset store. Hooks are not called for deletes, failed saves and saves that change
+nothing. For bound saves of an SQL store they are called after the caller's commit (see `bound`).
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class _Hooked(Generic[Inner]):
     @overload
     def bind(self, connection: AsyncConnection) -> AsyncBoundOffsets: ...
     def bind(self, connection: object) -> object:
-        """See the store within; `committed` runs the hooks."""
+        """Like `bind` of the SQL store; `committed` runs the hooks."""
         return self._sql_store().bind(connection, hooks=self.hooks)
 
     @overload
@@ -66,7 +65,7 @@ class _Hooked(Generic[Inner]):
         self, connection: AsyncConnection
     ) -> AbstractAsyncContextManager[AsyncBoundOffsets]: ...
     def transaction(self, connection: object) -> object:
-        """See the store within; the hooks run after the commit."""
+        """Like `transaction` of the SQL store; the hooks run after the commit."""
         return self._sql_store().transaction(connection, hooks=self.hooks)
 
     def _sql_store(self) -> SyncSqlOffsetStore:

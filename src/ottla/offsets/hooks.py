@@ -1,8 +1,8 @@
-"""Hooks, and the way they are run: after durability, in order, each for every changed save.
+"""Run hooks after each save that changed something: in order, and after the save is durable.
 
-A hook that fails or takes too long stops neither the others nor the saver, and never un-commits
-anything. A plain hook runs in a thread, because nothing else could be left behind when it takes
-too long; a coroutine runs on the saver's event loop and is cancelled.
+A hook that fails or takes too long does not affect other hooks or the save. A plain hook runs in a
+thread, which can be abandoned when it takes too long; a coroutine runs in the event loop and is
+cancelled.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _logger = logging.getLogger(__name__)
 
 
 class OnHookError(Enum):
-    """What becomes of a hook's failure."""
+    """What happens when a hook fails: log it, or raise it after all hooks have run."""
 
     LOG = "log"
     RAISE = "raise"
-    """`PostCommitHookError`, when all hooks have run."""
+    """Raise `PostCommitHookError`."""
 
 
 class LoggingCommitHook:
-    """Writes each save to a log."""
+    """Logs each save."""
 
     def __init__(self, logger: logging.Logger | None = None, level: int = logging.DEBUG) -> None:
         self._logger = logger or _logger
@@ -51,7 +51,7 @@ class LoggingCommitHook:
 
 
 class CollectingCommitHook:
-    """Remembers each save, for tests; any thread may ask."""
+    """Collects all saves, for tests. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

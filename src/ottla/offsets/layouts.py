@@ -108,33 +108,37 @@ class _File(NamedTuple):
 
 
 class V1:
-    """Ottla's own layout: a directory per consumer, free names, epochs, checksums."""
+    """Ottla's own file layout: a directory per consumer, any names, epochs, checksums."""
 
     shares_files: Final = True
 
     def directory(self, consumer: str) -> str:
+        """Internal: the directory of a consumer."""
         return part(consumer)
 
     def stem(self, key: OffsetKey) -> str:
+        """Internal: the file name of a key, without its suffix."""
         return f"{part(key.stream)}.{key.shard}"
 
     def temporary(self, stem: str, unique: str) -> str:
-        """`unique` is `<process id>.<number>`."""
+        """Internal: a temporary file name; `unique` is `<process id>.<number>`."""
         return f".{stem}.{unique}{TEMP_SUFFIX}"
 
     def stem_of_temporary(self, name: str) -> str | None:
+        """Internal: the stem of a temporary file name; None for other files."""
         if not name.startswith(".") or not name.endswith(TEMP_SUFFIX):
             return None
         stem, *unique = name[1:].rsplit(".", 3)
         return stem if len(unique) == 3 else None
 
     def encode(self, entries: Sequence[tuple[OffsetKey, Stored]]) -> bytes:
+        """Internal: the bytes of a data file."""
         return b"".join([_v1_line("v1", key, stored) for key, stored in entries])
 
     def addition(
         self, data: bytes, entries: Mapping[str, tuple[OffsetKey, Stored]]
     ) -> Addition | None:
-        """What to add to the file of these stems, which has this data; None to replace it."""
+        """Internal: the block to append to a file with this data; None: replace the file."""
         try:
             file = _v1_file(data)
         except Malformed:
@@ -147,7 +151,7 @@ class V1:
         return Addition(block, is_first=not file.has_grown)
 
     def decode(self, consumer: str, stem: str, data: bytes) -> tuple[OffsetKey, Stored]:
-        """The entry of the file with this stem. Malformed if anything is wrong with it."""
+        """Internal: the entry of the file with this stem; raises `Malformed`."""
         own = _v1_file(data).entries.get(stem)
         if own is None:
             raise Malformed("it has no line for its own key")
@@ -242,9 +246,11 @@ class Lance:
             raise ValueError(f"{self.name!r} cannot be the name of a directory")
 
     def directory(self, _consumer: str) -> str:
+        """Internal: the directory of the store."""
         return self.name
 
     def stem(self, key: OffsetKey) -> str:
+        """Internal: the file name of a key, without its suffix."""
         name = f"topic-{key.stream}-consumer-{key.consumer}"
         if key.shard != 0 or self.key(name + OFFSET_SUFFIX) != key:
             raise ValueError(
@@ -254,7 +260,7 @@ class Lance:
         return name
 
     def key(self, file_name: str) -> OffsetKey | None:
-        """The key of a data file; None if it is not one."""
+        """Internal: the key of a data file; None for other files."""
         match = _LANCE_NAME.fullmatch(file_name)
         if match is None:
             return None
@@ -264,13 +270,16 @@ class Lance:
         return OffsetKey(consumer, topic)
 
     def temporary(self, stem: str, _unique: str) -> str:
+        """Internal: a temporary file name."""
         return f"{stem}{OFFSET_SUFFIX}{TEMP_SUFFIX}"
 
     def stem_of_temporary(self, name: str) -> str | None:
+        """Internal: the stem of a temporary file name; None for other files."""
         suffix = OFFSET_SUFFIX + TEMP_SUFFIX
         return name.removesuffix(suffix) if name.endswith(suffix) else None
 
     def encode(self, entries: Sequence[tuple[OffsetKey, Stored]]) -> bytes:
+        """Internal: the bytes of a data file."""
         [(_, stored)] = entries
         if stored.position > _LANCE_MAX_POSITION:
             raise ValueError(
@@ -280,9 +289,11 @@ class Lance:
         return b"%d\n" % stored.position
 
     def addition(self, _data: bytes, _entries: object) -> Addition | None:
+        """Internal: None: files of this layout are always replaced."""
         return None
 
     def decode(self, _consumer: str, stem: str, data: bytes) -> tuple[OffsetKey, Stored]:
+        """Internal: the entry of the file with this stem."""
         key = self.key(stem + OFFSET_SUFFIX)
         if key is None:
             raise Malformed("its name is not of the LANCE layout")

@@ -54,11 +54,11 @@ _logger = logging.getLogger(__name__)
 
 
 class OnCorrupt(Enum):
-    """What to do with a file that holds no position."""
+    """What to do with a damaged file: raise `OffsetCorrupt`, or set the file aside."""
 
     RAISE = "raise"
     QUARANTINE = "quarantine"
-    """Rename it to `*.corrupt-<ns>`, warn, and go on as if there had never been a position."""
+    """Rename it to `*.corrupt-<ns>`, log a warning, and continue without a position."""
 
 
 @dataclass(slots=True)
@@ -85,7 +85,12 @@ class _Task:
 
 
 class SyncLockFileOffsetStore:
-    """One file per key below `base_dir`."""
+    """Positions in files below `base_dir`, one file per key; blocking.
+
+    `layout` is `V1()` (default) or `Lance(name)`. `durability="rename"` leaves out syncs. A key
+    locked by another process for `lock_timeout` seconds raises `OffsetLockTimeout`. With
+    `exclusive` a key stays locked from its first use until `close`.
+    """
 
     def __init__(
         self,
@@ -97,10 +102,7 @@ class SyncLockFileOffsetStore:
         on_corrupt: OnCorrupt | str = OnCorrupt.RAISE,
         exclusive: bool = False,
     ) -> None:
-        """`exclusive`: a key, once used, stays locked until `close`, for a single consumer.
-
-        The directory is made by the first save; a path that cannot be one is refused here.
-        """
+        """The first save creates the directory; a path that cannot be one is refused here."""
         self.base_dir = Path(base_dir)
         nearest = next(
             each for each in (self.base_dir, *self.base_dir.absolute().parents) if each.exists()
@@ -155,7 +157,7 @@ class SyncLockFileOffsetStore:
         rewind: bool = False,
         epoch: str | None = None,
     ) -> list[CommitInfo]:
-        """One group commit. A crash may keep some of the keys; each of them is old or new."""
+        """Save several positions with two syncs; a crash leaves each key old or new."""
         return self._save(wishes(items, expected, rewind, epoch))
 
     @wrapped
@@ -187,7 +189,7 @@ class SyncLockFileOffsetStore:
         return found
 
     def close(self) -> None:
-        """Give back the locks an exclusive store holds."""
+        """Release the locks of an exclusive store."""
         self._locks.close()
 
     def __enter__(self) -> Self:
@@ -351,7 +353,7 @@ class SyncLockFileOffsetStore:
 
 
 class LockFileOffsetStore(ThreadedOffsetStore[SyncLockFileOffsetStore]):
-    """One file per key below `base_dir`, for asyncio."""
+    """Positions in files below `base_dir`, for asyncio; see `SyncLockFileOffsetStore`."""
 
     def __init__(
         self,

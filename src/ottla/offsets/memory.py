@@ -1,7 +1,4 @@
-"""Positions in memory: for tests, and for callers who persist them elsewhere.
-
-To share positions is to pass the same object.
-"""
+"""Positions in memory, for tests and for programs that store them elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SyncMemoryOffsetStore:
-    """A dictionary and a lock."""
+    """Positions in memory; blocking, thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -65,7 +62,7 @@ class SyncMemoryOffsetStore:
             }
 
     def close(self) -> None:
-        """Nothing to give back; the positions stay with the object."""
+        """Does nothing; the positions stay in the object."""
 
     def __enter__(self) -> Self:
         return self

@@ -43,7 +43,7 @@ IN_FAILED_TRANSACTION: Final = "25P02"
 
 @runtime_checkable
 class AsyncpgConnection(Protocol):
-    """What is used of a connection of asyncpg, or of one of its pools."""
+    """The part of asyncpg's connections and pooled connections that is used here."""
 
     def is_in_transaction(self) -> bool: ...
     def transaction(self) -> AbstractAsyncContextManager[Any]: ...
@@ -85,7 +85,7 @@ class AsyncpgBoundOffsets(AsyncBoundOffsets):
 
 
 class SyncPostgresOffsetStore(SyncSqlOffsetStore):
-    """Positions in a table of PostgreSQL."""
+    """Positions in a table of PostgreSQL; blocking. `conninfo` is for use without `bind`."""
 
     def __init__(self, conninfo: str | None = None, *, table: str = DEFAULT_TABLE) -> None:
         """`conninfo` is for operations outside a caller's transaction; its table is created."""
@@ -108,7 +108,7 @@ class SyncPostgresOffsetStore(SyncSqlOffsetStore):
     @overload
     def create_table(self, connection: AsyncConnection) -> Awaitable[None]: ...
     def create_table(self, connection: Connection | AsyncConnection) -> Awaitable[None] | None:
-        """Create the table on the caller's connection, unless it is there."""
+        """Create the table on this connection, unless it exists."""
         steps = sql.create_table(self._dialect)
         if isinstance(connection, AsyncpgConnection):
             return adrive(steps, partial(_fetch, connection))
@@ -127,7 +127,7 @@ class SyncPostgresOffsetStore(SyncSqlOffsetStore):
     def bind(
         self, connection: Connection | AsyncConnection, *, hooks: HookRunner | None = None
     ) -> BoundOffsets | AsyncBoundOffsets:
-        """The operations on the caller's connection, in its transaction."""
+        """Load and save on this connection, in your own transaction; call `committed` after it."""
         if isinstance(connection, AsyncpgConnection):
             return AsyncpgBoundOffsets(self._dialect, connection, hooks)
         import psycopg
@@ -147,7 +147,7 @@ class SyncPostgresOffsetStore(SyncSqlOffsetStore):
     def transaction(
         self, connection: Connection | AsyncConnection, *, hooks: HookRunner | None = None
     ) -> AbstractContextManager[BoundOffsets] | AbstractAsyncContextManager[AsyncBoundOffsets]:
-        """Begin; commit at the end and tell the hooks, or roll back if anything is raised."""
+        """Begin a transaction; commit it at the end of the block, roll back after an exception."""
         if not _is_idle(connection):
             # The driver would make a savepoint of it, and the end of that is no commit.
             raise OffsetError(

@@ -1,10 +1,9 @@
-"""What an offset store is: `OffsetStore` for asyncio, `SyncOffsetStore` for everyone else.
+"""The interfaces of offset stores: `OffsetStore` for asyncio, `SyncOffsetStore` for blocking code.
 
-Each store of this room has the asynchronous form under its plain name and the synchronous one,
-with the same methods, as its `sync` attribute. Both are one store: they share files, connections
-and locks. (`HookedOffsetStore` goes around a store of either form, so it has two names.) A caller
-that is cancelled in an asynchronous save does not stop it: the save may still happen, as with any
-commit whose answer is lost.
+A store class with a plain name is asynchronous; its attribute `sync` is the blocking form, with the
+same methods. Both are one store: they share files, connections and locks. (`HookedOffsetStore` and
+`SyncHookedOffsetStore` are separate classes, because each wraps a store of its own form.)
+Cancelling an asynchronous save only stops waiting: the save may still happen.
 """
 
 from __future__ import annotations
@@ -20,10 +19,13 @@ if TYPE_CHECKING:
 
 
 class SyncOffsetStore(Protocol):
-    """Keeps one position per key; every call may block."""
+    """An offset store for blocking code: one position per key."""
 
     def load(self, key: OffsetKey, *, epoch: str | None = None) -> int | None:
-        """The position; None if there has never been one. StaleOffset if the epochs differ."""
+        """The stored position, or None if nothing is stored.
+
+        Raises `StaleOffset` if the position was saved under another epoch.
+        """
         ...
 
     def save(
@@ -35,11 +37,11 @@ class SyncOffsetStore(Protocol):
         rewind: bool = False,
         epoch: str | None = None,
     ) -> CommitInfo:
-        """Store the position, and say what was there.
+        """Save a position: the next sequence to read. The result has the position it replaced.
 
-        OffsetConflict if `expected` is given and something else is stored; OffsetRegression if
-        the position is lower than the stored one, StaleOffset if the epochs differ, both unless
-        `rewind`.
+        With `expected`, raises `OffsetConflict` if something else is stored (None: if anything is).
+        Without `rewind`, raises `OffsetRegression` if the position is lower than the stored one,
+        and `StaleOffset` if the stored one has another epoch.
         """
         ...
 
@@ -51,11 +53,11 @@ class SyncOffsetStore(Protocol):
         rewind: bool = False,
         epoch: str | None = None,
     ) -> list[CommitInfo]:
-        """Store several positions at the price of few; if a key is refused none is written."""
+        """Save several positions with few syncs; if one key is refused, none is written."""
         ...
 
     def delete(self, key: OffsetKey) -> bool:
-        """Forget the position; True if there was one."""
+        """Delete the position; returns whether there was one."""
         ...
 
     def list_all(self, consumer: str | None = None) -> dict[OffsetKey, int]:
@@ -63,12 +65,12 @@ class SyncOffsetStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what the store holds open."""
+        """Close files, locks and connections of the store."""
         ...
 
 
 class OffsetStore(Protocol):
-    """The same for asyncio."""
+    """An offset store for asyncio; each method is that of `SyncOffsetStore` with `await`."""
 
     async def load(self, key: OffsetKey, *, epoch: str | None = None) -> int | None:
         """See `SyncOffsetStore.load`."""
@@ -106,13 +108,13 @@ class OffsetStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give back what the store holds open."""
+        """Close files, locks and connections of the store."""
         ...
 
 
 class PostCommitHook(Protocol):
-    """Told of every save that changed something, when it is durable."""
+    """A hook that is called after each save that changed something, when the save is durable."""
 
     def on_commit(self, info: CommitInfo) -> Awaitable[None] | None:
-        """Plain hooks run in a thread, coroutines on the event loop of the saver."""
+        """Called with the save. Plain functions run in a thread, coroutines in the event loop."""
         ...

@@ -37,7 +37,7 @@ BUSY_SECONDS: Final = 10.0
 
 
 class AsyncSqliteConnection(Protocol):
-    """What is used of a connection of aiosqlite."""
+    """The part of aiosqlite's connection that is used here."""
 
     @property
     def in_transaction(self) -> bool: ...
@@ -162,7 +162,7 @@ class AsyncSqliteTransaction(AsyncSqliteBoundOffsets):
 
 
 class SyncSqliteOffsetStore(SyncSqlOffsetStore):
-    """Positions in a table of SQLite."""
+    """Positions in a table of SQLite; blocking. `database` is a file for use without `bind`."""
 
     def __init__(
         self, database: str | os.PathLike[str] | None = None, *, table: str = DEFAULT_TABLE
@@ -179,7 +179,7 @@ class SyncSqliteOffsetStore(SyncSqlOffsetStore):
     def create_table(
         self, connection: sqlite3.Connection | AsyncSqliteConnection
     ) -> Awaitable[None] | None:
-        """Create the table on the caller's connection, unless it is there."""
+        """Create the table on this connection, unless it exists."""
         steps = sql.create_table(self._dialect)
         if isinstance(connection, sqlite3.Connection):
             return drive(steps, partial(_execute, connection))
@@ -199,7 +199,7 @@ class SyncSqliteOffsetStore(SyncSqlOffsetStore):
         *,
         hooks: HookRunner | None = None,
     ) -> BoundOffsets | AsyncBoundOffsets:
-        """The operations on the caller's connection, in its transaction."""
+        """Load and save on this connection, in your own transaction; call `committed` after it."""
         if isinstance(connection, sqlite3.Connection):
             return SqliteBoundOffsets(self._dialect, connection, hooks)
         return AsyncSqliteBoundOffsets(self._dialect, connection, hooks)
@@ -218,7 +218,7 @@ class SyncSqliteOffsetStore(SyncSqlOffsetStore):
         *,
         hooks: HookRunner | None = None,
     ) -> SqliteTransaction | AbstractAsyncContextManager[AsyncBoundOffsets]:
-        """Begin; commit at the end and tell the hooks, or roll back if anything is raised."""
+        """Begin a transaction; commit it at the end of the block, roll back after an exception."""
         if isinstance(connection, sqlite3.Connection):
             return SqliteTransaction(self._dialect, connection, hooks)
         return self._async_transaction(connection, hooks)
@@ -286,8 +286,8 @@ class SyncSqliteOffsetStore(SyncSqlOffsetStore):
 class SqliteOffsetStore(ThreadedOffsetStore[SyncSqliteOffsetStore]):
     """Positions in a table of SQLite, for asyncio.
 
-    `bind`, `transaction` and `create_table` take connections of `sqlite3`, and are plain then, or
-    of aiosqlite, and what they give is asynchronous.
+    `bind`, `transaction` and `create_table` take connections of `sqlite3` or aiosqlite. With
+    aiosqlite use `async with` and `await`.
     """
 
     def __init__(
@@ -317,7 +317,7 @@ async def _aexecute(connection: AsyncSqliteConnection, statement: Statement) -> 
 
 
 def _explain(error: sqlite3.OperationalError) -> None:
-    """Say what to do about an error, where that is known."""
+    """Raise a clearer error if the cause is known."""
     if str(error).startswith("no such table"):
         raise OffsetStoreError(
             f"{error}: make it once with store.create_table(connection), "

@@ -1,9 +1,7 @@
-"""The values of this room: keys, positions, and what a save has done.
+"""Keys, positions and the result of a save.
 
-A position is the smallest sequence that is not known to be processed, so the next one to read.
-`None` says that there has never been one, `0` is the start of the stream; neither stands for the
-other anywhere. Wrong arguments are `ValueError`s and `TypeError`s, before anything is stored: they
-are mistakes of a program, not of a store.
+A position is the next sequence to read. `None` means that nothing is stored; `0` is the start of
+the stream. Invalid arguments raise `ValueError` or `TypeError` before anything is stored.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ class Unset(Enum):
 
 
 UNSET: Final = Unset.UNSET
-"""Given for `expected`: whatever is stored may be replaced. `None` means "nothing is stored"."""
+"""Default of `expected`: replace whatever is stored. None means "nothing may be stored"."""
 
 M = TypeVar("M", bound=Enum)
 
@@ -42,7 +40,10 @@ Expected: TypeAlias = int | Unset | None
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetKey:
-    """A position belongs to a group (`consumer`, not one of its workers) in a shard of a stream."""
+    """The key of a position: consumer group, stream and shard.
+
+    `consumer` names the group, not one of its workers, so that another worker can continue.
+    """
 
     consumer: str
     stream: str
@@ -60,20 +61,20 @@ class OffsetKey:
 
 
 class CommitInfo(NamedTuple):
-    """One successful save."""
+    """The result of a save."""
 
     key: OffsetKey
     position: int
     previous: int | None
-    """What was stored before, also by another process; None if nothing was."""
+    """The position that was stored before, also by another process; None if there was none."""
     timestamp: datetime
     """When it was saved; aware, UTC."""
     changed: bool
-    """False if the position was stored already: nothing was written and no hook runs."""
+    """False if the same position was stored already: nothing was written, no hook runs."""
 
 
 def check_position(position: int) -> None:
-    """Refuse what is no position."""
+    """Raise unless this is a valid position."""
     _check_integer("position", position)
     if not 0 <= position <= MAX_POSITION:
         raise ValueError(f"position is {position}, it must be between 0 and 2^128-1")
@@ -93,7 +94,7 @@ def check_epoch(epoch: str | None) -> None:
 
 
 def check_expected(expected: Expected) -> None:
-    """Refuse what cannot have been a position."""
+    """Raise unless `expected` can be a position."""
     if expected is not UNSET and expected is not None:
         _check_integer("expected", expected)
 

@@ -1,4 +1,4 @@
-"""Streams: one consumer and producer API; the URL decides the store behind it."""
+"""One consumer and producer API for Kafka, Redis, files and pipes; the URL selects the store."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _log = logging.getLogger("ottla.streams")
 
 
 class Consumer:
-    """Messages of some streams. Made by `Streamer.consumer`; use it as a context manager."""
+    """Receives messages of one or more streams. `Streamer.consumer` makes it; use `async with`."""
 
     def __init__(
         self,
@@ -84,27 +84,27 @@ class Consumer:
 
     @property
     def state(self) -> ConsumerState:
-        """Where in its life the consumer is."""
+        """The state of the consumer: new, reading, iterating, closed and so on."""
         return self._life.state
 
     @property
     def native(self) -> object:
-        """The driver's object."""
+        """The client object of the store's own library, such as librdkafka's consumer."""
         return self._source.native
 
     @property
     def source(self) -> Source:
-        """For sinks: whose positions a transaction commits."""
+        """Internal: the source whose positions a transaction commits."""
         return self._source
 
     @property
     def group(self) -> str | None:
-        """The group this consumer is in now."""
+        """The group this consumer belongs to; None without one, and after a seek."""
         return self._source.group
 
     @property
     def dropped_acks(self) -> int:
-        """Acknowledgements ignored: repeated, unknown, or of a shard that was revoked."""
+        """How many acknowledgements were ignored: repeated, unknown, or of a revoked shard."""
         return self._tracker.dropped_acks
 
     # ---- life
@@ -130,7 +130,7 @@ class Consumer:
         await self.close(drain=kind is None)
 
     async def close(self, *, drain: bool = True) -> None:
-        """Stop fetching, let work in flight finish, flush acks (not under DISABLED), let go."""
+        """Stop reading, wait for acknowledgements, save positions (not with DISABLED), close."""
         if self._closer is None:
             if not self._life.opened or self._life.closed:
                 self._life.closed = True
@@ -192,7 +192,7 @@ class Consumer:
         )
 
     async def batch(self, max_messages: int, timeout: float) -> list[Message]:  # noqa: ASYNC109
-        """What is there, at most `max_messages`; waits for the first, and an empty list after."""
+        """Up to `max_messages` that have arrived; waits for the first, else the list is empty."""
         self._life.check_reading()
         arguments.whole("max_messages", max_messages, 1)
         arguments.seconds("timeout", timeout)
@@ -258,14 +258,14 @@ class Consumer:
     # ---- acknowledging
 
     def ack(self, message: Message | MessageId) -> None:
-        """This message is done. Never fails on I/O; repeats are ignored."""
+        """Mark a message as done. Does no I/O; repeated acknowledgements are ignored."""
         id_ = self._by_user(message, "ack")
         if not self._tracker.ack(id_):
             _log.debug("ignored an acknowledgement that is repeated, unknown or revoked: %s", id_)
         self._noticed()
 
     def nack(self, message: Message | MessageId, *, delay: float = 0) -> None:
-        """Deliver this message again after `delay` seconds; the position is held back."""
+        """Deliver this message again after `delay` seconds; the position does not pass it."""
         arguments.seconds("delay", delay)
         id_ = self._by_user(message, "nack")
         held = self._tracker.take_back(id_)
@@ -281,14 +281,14 @@ class Consumer:
             self._again.again(held, delay)
 
     def positions(self) -> dict[ShardKey, int]:
-        """What may be committed now: never past a message that is delivered and not done."""
+        """The positions that `commit` would save: never past a message that is not done."""
         self._life.check_open(draining=True)
         return self._tracker.positions()
 
     async def commit(self) -> dict[ShardKey, int]:
-        """Make what is done durable; returns the positions that are.
+        """Save the positions of done messages; returns the saved positions.
 
-        Under NEXT the task that was given messages last says with this that they are done.
+        With NEXT, messages that were delivered to the calling task count as done.
         """
         self._life.check_open(draining=True)
         self.check_committing()
@@ -300,13 +300,13 @@ class Consumer:
         return await self._commits.now()
 
     def check_committing(self) -> None:
-        """For producers too: refuse where there is nothing to commit to."""
+        """Internal: raise if this consumer has nowhere to commit to."""
         reason = self._commits.refusal
         if reason is not None:
             raise CommitNotAllowed(reason)
 
     def transaction_failed(self) -> None:
-        """For producers: what was acknowledged has not taken effect, and is not to."""
+        """Internal: a transaction failed, so its acknowledgements must not be committed."""
         self._commits.spoiled = True
 
     def _noticed(self) -> None:
@@ -338,27 +338,27 @@ class Consumer:
     # ---- moving
 
     def assign(self, stream: str, shard: int) -> None:
-        """Read this shard, from the next seek or rewind on."""
+        """Read this shard after the next seek or rewind."""
         self._life.check_reading()
         refuse(self.backend, self._unsupported, Operation.REWIND)
         arguments.whole("shard", shard, 0)
         self._assigned.add(stream, shard)
 
     def unassign(self, stream: str, shard: int) -> None:
-        """Do not read this shard, from the next seek or rewind on."""
+        """Stop reading this shard after the next seek or rewind."""
         self._life.check_reading()
         refuse(self.backend, self._unsupported, Operation.REWIND)
         arguments.whole("shard", shard, 0)
         self._assigned.remove(stream, shard)
 
     async def seek(self, to: datetime) -> None:
-        """Go on with the first message strictly later than `to`. Commits nothing."""
+        """Continue with the first message after this time. Commits nothing."""
         arguments.moment("to", to)
         self._check_moving(Operation.SEEK)
         await self._move(lambda: self._source.seek(to, self._assigned.shards()))
 
     async def rewind(self, to: SeqPos) -> None:
-        """Go on at `BEGINNING`, `END` or `At(n)`: the first sequence >= n. Commits nothing."""
+        """Continue at `BEGINNING`, `END` or `At(n)`, the first sequence >= n. Commits nothing."""
         arguments.place(to)
         self._check_moving(Operation.REWIND)
         await self._move(lambda: self._source.rewind(to, self._assigned.shards()))
@@ -391,7 +391,7 @@ class Consumer:
         self._again.discard(shards)
 
     async def revoke(self, shards: Collection[ShardKey], *, lost: bool, within: float) -> None:
-        """For sources: see `Host.revoke`."""
+        """Internal: see `Host.revoke`."""
         self._unqueue(shards)
         if not lost:
             await self._hands.empty(shards, within)
@@ -400,12 +400,12 @@ class Consumer:
         self._discard(shards)
 
     def commit_soon(self) -> None:
-        """For sources: see `Host.commit_soon`."""
+        """Internal: see `Host.commit_soon`."""
         if self._commits.automatic:
             self._commits.soon()
 
     async def lag(self) -> dict[ShardKey, int | None]:
-        """How many messages each shard is behind its end; None where nobody can say."""
+        """How many messages each shard is behind its end; None if the store cannot tell."""
         self._life.check_open()
         refuse(self.backend, self._unsupported, Operation.LAG)
         await self._life.moved()

@@ -1,4 +1,4 @@
-"""What can go wrong with a stream. Each error says stream and shard where known, and the fix."""
+"""Errors of streams. Each names the stream and shard if known, and what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ottla.errors import OttlaError
 
 
 class StreamError(OttlaError):
-    """Base of all errors of the streams room."""
+    """Base class of all errors of streams."""
 
     def __init__(self, message: str, *, stream: str | None = None, shard: int | None = None):
         where = "" if stream is None else f"{stream}: " if shard is None else f"{stream}/{shard}: "
@@ -16,7 +16,7 @@ class StreamError(OttlaError):
 
 
 class InvalidArgument(StreamError, ValueError):
-    """An argument that a call cannot take; the call has changed nothing."""
+    """Invalid argument; the call has changed nothing."""
 
 
 class InvalidType(InvalidArgument, TypeError):
@@ -32,7 +32,7 @@ class BackendNotInstalled(ConnectError):
 
 
 class ConfigError(StreamError):
-    """Options that cannot work together."""
+    """Invalid options, or options that exclude each other."""
 
 
 class GroupIsSet(ConfigError):
@@ -44,7 +44,7 @@ class GroupNotSet(ConfigError):
 
 
 class LatestButNotLive(ConfigError):
-    """Starting at the end of a file without following it would deliver nothing."""
+    """A consumer that starts at the end of a file with follow=False would get nothing."""
 
 
 class SameGroupSameMode(ConfigError):
@@ -56,31 +56,31 @@ class InvalidBeaconInterval(ConfigError):
 
 
 class NoWildcardInGroup(ConfigError):
-    """The wildcard subscribes to all streams, ungrouped only."""
+    """The wildcard, which subscribes to all streams, cannot be used in a group."""
 
 
 class NoStoredPosition(ConfigError):
-    """There is no prior state and `reset=NONE` forbids to choose a start."""
+    """No position is stored, and `reset=NONE` forbids choosing one."""
 
 
 class UrlError(StreamError):
-    """A URL that cannot be read."""
+    """Invalid URL."""
 
 
 class ProtocolRequired(UrlError):
-    """A URL without nodes needs a scheme."""
+    """The URL has no scheme such as `kafka://`."""
 
 
 class NoEndingSlash(UrlError):
-    """A stream URL has a slash before its keys, even if there are none."""
+    """The slash before the stream keys is missing; a URL needs it even without keys."""
 
 
 class NotOneStreamKey(UrlError):
-    """`.stream` of a URL that has no key or several."""
+    """The URL must name exactly one stream here."""
 
 
 class InvalidStreamKey(StreamError):
-    """Stream keys are 1 to 249 of `[A-Za-z0-9._-]` and not reserved."""
+    """A stream key has 1 to 249 characters of `[A-Za-z0-9._-]` and must not be a reserved name."""
 
 
 class StreamKeyEmpty(StreamError):
@@ -88,15 +88,15 @@ class StreamKeyEmpty(StreamError):
 
 
 class StreamKeyNotFound(StreamError):
-    """A stream that is not there or not subscribed."""
+    """The stream does not exist or is not subscribed."""
 
 
 class ShardNotAssigned(StreamKeyNotFound):
-    """A shard that was not assigned to this consumer."""
+    """The shard was not assigned to this consumer."""
 
 
 class AlreadyAnchored(StreamError):
-    """A producer has at most one anchored stream."""
+    """The producer has an anchored stream already."""
 
 
 class NotAnchored(StreamError):
@@ -108,19 +108,19 @@ class CommitNotAllowed(StreamError):
 
 
 class Evicted(StreamError):
-    """The group went on without this consumer: what it did not commit is delivered again."""
+    """The group removed this consumer; messages it did not commit are delivered again."""
 
 
 class AckNotAllowed(StreamError):
-    """The auto-commit policy acknowledges by itself."""
+    """`ack` is not allowed: with this `auto_commit` messages are acknowledged automatically."""
 
 
 class Unsupported(StreamError):
-    """What this backend cannot do, and why."""
+    """This store cannot do that; the message says why."""
 
 
 class ConsumerBusy(StreamError):
-    """A live iterator owns the consumer."""
+    """An `async for` is running on this consumer."""
 
 
 class ConsumerClosed(StreamError):
@@ -136,11 +136,11 @@ class ProducerEnded(StreamError):
 
 
 class DeliveryError(StreamError):
-    """A message was not taken in."""
+    """The store did not accept a message, or its answer was lost."""
 
 
 class PayloadDecodeError(StreamError):
-    """A payload that is not the text it was read as; `payload` keeps the bytes."""
+    """The payload is not valid UTF-8; `payload` has the bytes."""
 
     def __init__(self, message: str, payload: bytes):
         super().__init__(message)
@@ -148,7 +148,7 @@ class PayloadDecodeError(StreamError):
 
 
 class FormatError(StreamError):
-    """Bytes that are not what the format says; `offset` is where in the file."""
+    """Malformed data; `offset` is the place in the file."""
 
     def __init__(self, message: str, *, offset: int | None = None, stream: str | None = None):
         super().__init__(
@@ -158,15 +158,15 @@ class FormatError(StreamError):
 
 
 class ChecksumError(FormatError):
-    """A payload that does not match its checksum."""
+    """A payload does not match its checksum."""
 
 
 class TruncatedFile(FormatError):
-    """The file ends inside a frame, or inside its header."""
+    """The file ends inside a message or inside its header."""
 
 
 class SequenceOverflow(FormatError):
-    """A native identity that does not fit the sequence; `native_id` keeps it."""
+    """The store's id does not fit into a sequence; `native_id` has it."""
 
     def __init__(self, message: str, native_id: str):
         super().__init__(message)
@@ -178,7 +178,7 @@ class GroupLost(StreamError):
 
 
 class SeekOutOfRange(StreamError):
-    """Nothing lies at or after the place asked for; the old position still holds."""
+    """There is nothing at or after that place; the consumer stays where it was."""
 
 
 class PositionOutOfRange(StreamError):
@@ -186,7 +186,7 @@ class PositionOutOfRange(StreamError):
 
 
 class FileLimitExceeded(StreamError):
-    """The frame would not fit within the file's size limit; nothing was written."""
+    """The message does not fit within the size limit of the file; nothing was written."""
 
 
 class FileBusy(StreamError):

@@ -26,7 +26,16 @@ if TYPE_CHECKING:
 
 
 class ConsumerState(Enum):
-    """See the table of the module."""
+    """What a consumer can do now.
+
+    - `NEW`: not entered yet.
+    - `READY`: open; every method may be called.
+    - `ITERATING`: an `async for` is running; other reads and seeks raise `ConsumerBusy`.
+    - `SEEKING`: a seek or rewind is running; reads wait for it.
+    - `ENDED`: the stream has ended; seeking back is possible.
+    - `FAILED`: reading failed; the next read raises the error.
+    - `CLOSED`: closed for good.
+    """
 
     NEW = "new"
     READY = "ready"

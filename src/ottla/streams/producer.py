@@ -105,7 +105,7 @@ class Pipe:
         return batch.add(stream, payload, shard, timestamp_ns, whole)
 
     def settled(self, count: int, size: int) -> None:
-        """That many deliveries, with payloads of that size, have met their fate."""
+        """Count deliveries that succeeded or failed, and the size of their payloads."""
         self._outstanding -= count
         self._outstanding_bytes -= size
         self.full = (
@@ -179,11 +179,11 @@ class Producer:
 
     @property
     def stream(self) -> str | None:
-        """The anchored stream."""
+        """The stream that messages go to unless they name another."""
         return self._stream
 
     def anchor(self, stream: str) -> None:
-        """Choose the stream of messages that name none; possible once."""
+        """Set the stream for messages that name none; can be called once."""
         if self._stream is not None:
             raise AlreadyAnchored(f"this producer is anchored to {self._stream}; clone it instead")
         self._stream = validate_key(stream)
@@ -199,9 +199,10 @@ class Producer:
         headers: Headers = (),
         timestamp: datetime | None = None,
     ) -> Delivery:
-        """Queue a message; waits for room only. `json=` takes a value instead of a payload.
+        """Queue a message; await the returned `Delivery` for the receipt.
 
-        A payload of None is a null, Kafka's tombstone.
+        Waits only if too many messages are unsent. `json=` takes a value instead of a payload. A
+        payload of None writes a null, in Kafka a tombstone.
         """
         if stream is None:
             stream = self._stream
@@ -233,7 +234,7 @@ class Producer:
         return pipe.put(stream, payload, shard, at, whole)
 
     async def post(self, message: Outgoing) -> Delivery:
-        """Queue a message that is laid out already; see `send`."""
+        """Internal: queue a prepared message; see `send`."""
         self._check_extras(message)
         pipe = await self._with_room()
         return pipe.put(
@@ -245,18 +246,18 @@ class Producer:
         return self._pipe()
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Everything sent so far is with the store; raises a failure nobody has seen."""
+        """Wait until the store has every message sent so far; raises the first unseen failure."""
         arguments.optional_seconds("timeout", timeout)
         async with asyncio.timeout(timeout):
             await self._pipe().flush()
 
     @asynccontextmanager
     async def transaction(self, consumer: Consumer | None = None) -> AsyncIterator[None]:
-        """What is sent inside, and the consumer's positions, take effect together or not at all.
+        """Write messages and the consumer's positions together or not at all.
 
-        The consumer has auto_commit=DISABLED. After a transaction that failed it holds
-        acknowledgements that did not take effect, and refuses to commit them: close it, and open
-        another one, which begins at the last position that did, or rewind it.
+        The consumer must have auto_commit=DISABLED. After a failed transaction it refuses to
+        commit, because its acknowledgements took no effect: rewind it, or open a new consumer,
+        which starts at the last committed position.
         """
         pipe = self._pipe()
         if self._driver is not None:
@@ -288,7 +289,7 @@ class Producer:
         await pipe.sink.abort_transaction()
 
     async def end(self) -> None:
-        """Flush and leave; the last producer of a sink marks the end where the store can."""
+        """Flush and close; the last producer writes an end mark if the store has one."""
         if not self._ended:
             self._ended = True
             if self._pipe_ is not None:
@@ -299,7 +300,7 @@ class Producer:
         await self.end()
 
     def clone(self) -> Producer:
-        """Another producer on the same sink; enter it before use, end it on its own."""
+        """Another producer with the same connection; use `async with`, end it separately."""
         return Producer(self._make_pipe, self._stream, self._driver)
 
     async def __aenter__(self) -> Self:

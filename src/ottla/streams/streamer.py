@@ -1,4 +1,4 @@
-"""`connect(url)`: the scheme decides the backend, the rest of a program does not change."""
+"""`connect(url)`: the scheme of the URL selects the store."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ class Streamer:
 
     @property
     def backend(self) -> Backend:
-        """Which store this is."""
+        """The kind of store."""
         return self._driver.backend
 
     @property
     def driver(self) -> Driver:
-        """The backend's own object, for what only it can do."""
+        """The backend, for operations that only this store has."""
         return self._driver
 
     async def __aenter__(self) -> Self:
@@ -109,7 +109,7 @@ class Streamer:
         await self._driver.close()
 
     def consumer(self, *streams: str, options: ConsumerOptions | None = None) -> Consumer:
-        """A consumer of these streams, or of those named in the URL. Enter it to connect."""
+        """A consumer of these streams, or of those in the URL; `async with` connects it."""
         chosen = self._with_query(options or ConsumerOptions())
         names = tuple(dict.fromkeys(streams or self.url.keys or ()))
         driver = self._driver
@@ -133,7 +133,7 @@ class Streamer:
     def producer(
         self, stream: str | None = None, *, options: ProducerOptions | None = None
     ) -> Producer:
-        """A producer, anchored to `stream` or to the URL's only key. Enter it to connect."""
+        """A producer for `stream`, or for the only stream in the URL; `async with` connects it."""
         keys = self.url.keys or ()
         anchor = keys[0] if stream is None and len(keys) == 1 else stream
         chosen = options or ProducerOptions()
@@ -164,7 +164,7 @@ class Streamer:
 
 
 def connect(url: str, options: ConnectOptions | OneBackendOptions | None = None) -> Streamer:
-    """A streamer for a URL; enter it (`async with`) to connect.
+    """A streamer for a URL; `async with` connects it.
 
     Options of one backend may be given alone: `connect(url, FileOptions(...))`.
     """

@@ -1,4 +1,4 @@
-"""The words of the streams room: messages, identities, positions and options. No I/O, no Ottla.
+"""Values of the streams API: messages, identities, positions and options. No I/O.
 
 A *position* is the smallest sequence not known to be processed, that is, the next one. Every
 stored offset is a position; `None` means never stored and is not `0`. Times are nanoseconds since
@@ -35,7 +35,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Backend(Enum):
-    """Which store stands behind a streamer; the value is the scheme of its URLs."""
+    """The kind of store; the value is the scheme of its URLs."""
 
     KAFKA = "kafka"
     REDIS = "redis"
@@ -44,7 +44,7 @@ class Backend(Enum):
 
 
 class Mode(Enum):
-    """Who gets a message, and where a consumer starts.
+    """Which consumers get a message, and where a consumer starts.
 
     - `REAL_TIME` (default): every consumer gets every message; no position is kept.
     - `RESUMABLE`: this program continues where it stopped.
@@ -61,11 +61,11 @@ class Mode(Enum):
 class AutoCommit(Enum):
     """When a message counts as done, and when that is saved.
 
-    - `NEXT` (default): done when the next message is asked for.
+    - `NEXT` (default): done when you ask for the next message; saved in the background.
     - `ROLLING`: done by `ack`; saved in the background.
-    - `DISABLED`: done by `ack`; saved by `commit` only.
-    - `DELAYED`: done `auto_commit_delay` seconds after delivery.
-    - `IMMEDIATE`: done, and saved, before it is delivered: at most once.
+    - `DISABLED`: done by `ack`; saved only by `commit`.
+    - `DELAYED`: done `auto_commit_delay` seconds after delivery; saved in the background.
+    - `IMMEDIATE`: done and saved before it is delivered: at most once.
     """
 
     IMMEDIATE = "immediate"
@@ -76,7 +76,7 @@ class AutoCommit(Enum):
 
 
 class Reset(Enum):
-    """Where to start without a stored position; `NONE` refuses to start."""
+    """Where to start without a stored position; `NONE` raises `NoStoredPosition` instead."""
 
     LATEST = "latest"
     EARLIEST = "earliest"
@@ -84,18 +84,18 @@ class Reset(Enum):
 
 
 Headers = tuple[tuple[str, bytes | None], ...]
-"""Names and values in their order; a name may come twice, and Kafka's values may be null."""
+"""Names and values in order. A name may occur twice; in Kafka a value may be null."""
 
 
 class ShardKey(NamedTuple):
-    """One ordered part of a stream."""
+    """A shard of a stream: messages in it are ordered. In Kafka, a partition."""
 
     stream: str
     shard: int
 
 
 class MessageId(NamedTuple):
-    """What identifies a message; ordered within a shard."""
+    """Identifies a message; `seq` grows within a shard."""
 
     stream: str
     shard: int
@@ -103,7 +103,7 @@ class MessageId(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """Where the store put a message that was sent."""
+    """Where the store wrote a sent message."""
 
     stream: str
     shard: int
@@ -156,9 +156,11 @@ def timestamp_text(timestamp_ns: int) -> str:
 
 
 class Message(NamedTuple):
-    """One message as a consumer gets it. A tuple, because a batch makes thousands of them.
+    """One received message.
 
-    A null of Kafka (a tombstone) has an empty payload and `is_null`.
+    A null value of Kafka (a tombstone) has an empty `payload` and `is_null` set. `delivery` counts
+    the deliveries of this message to this consumer, from 1. `native_id` is the id in the store,
+    such as the entry id of Redis.
     """
 
     stream: str
@@ -174,16 +176,16 @@ class Message(NamedTuple):
 
     @property
     def timestamp(self) -> datetime:
-        """When the message was made: aware, UTC, truncated to microseconds."""
+        """When the message was sent: a datetime in UTC, truncated to microseconds."""
         return from_ns(self.timestamp_ns)
 
     @property
     def id(self) -> MessageId:
-        """(stream, shard, sequence)."""
+        """Stream, shard and sequence."""
         return MessageId(self.stream, self.shard, self.seq)
 
     def text(self, errors: str = "strict") -> str:
-        """The payload as UTF-8; `PayloadDecodeError` keeps the bytes."""
+        """The payload decoded as UTF-8; raises `PayloadDecodeError`, which has the bytes."""
         try:
             return self.payload.decode("utf-8", errors)
         except UnicodeDecodeError as error:
@@ -199,12 +201,12 @@ class Message(NamedTuple):
 
 
 def payload_bytes(messages: Iterable[Message]) -> int:
-    """What payloads weigh, for limits on memory."""
+    """The size of all payloads, for limits on memory."""
     return sum(map(len, map(_PAYLOAD, messages)))
 
 
 class Outgoing(NamedTuple):
-    """One message on its way to a sink; `timestamp_ns` of None lets the sink choose."""
+    """A message to send; with `timestamp_ns` None the store sets the time."""
 
     stream: str
     payload: bytes
@@ -217,7 +219,7 @@ class Outgoing(NamedTuple):
 
 
 class Create(Enum):
-    """Whether opening a file for writing creates it; `EXCLUSIVE` refuses an existing file."""
+    """Whether a producer creates the file; `EXCLUSIVE` refuses an existing file."""
 
     NEVER = "never"
     IF_MISSING = "if_missing"
@@ -226,7 +228,16 @@ class Create(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaOptions:
-    """Options of the Kafka backend; `extra` holds librdkafka properties and wins over the rest."""
+    """Options for Kafka. Times are in seconds.
+
+    - `security_protocol`, `sasl_*`: as in librdkafka.
+    - `session_timeout`: after this silence the group gives the partitions to other members.
+    - `compression`: of a producer: `gzip`, `snappy`, `lz4` or `zstd`.
+    - `revoke_timeout`: how long a revoked partition waits for acknowledgements in flight.
+    - `metadata_refresh`: how often a real-time consumer looks for new partitions.
+    - `transactional_id`: of a producer; `Producer.transaction` needs it.
+    - `extra`: librdkafka properties; they override everything else.
+    """
 
     security_protocol: str | None = None
     sasl_mechanism: str | None = None
@@ -242,7 +253,25 @@ class KafkaOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisOptions:
-    """Options of the Redis backend; `extra` are arguments of redis-py's client, word for word."""
+    """Options for Redis Streams. Times are in seconds.
+
+    - `field`: the field of an entry that holds the payload.
+    - `batch`: the most entries in one read; by default it follows the size of the messages.
+    - `block`: how long one read waits in the server.
+    - `auto_claim_interval`: how often to look for entries of dead members; None: never.
+    - `auto_claim_idle`: a member is dead when it has not renewed its entries for this long.
+    - `mkstream`: create missing streams.
+    - `seq_bits`: bits of the counter in a sequence; 64 holds every entry id.
+    - `timestamp_format`: unit of the time in entry ids, `ms` or `ns`.
+    - `shard_refresh`: how often to look for new shards.
+    - `shards`, `sharder`: number of shards of a producer, and how it chooses one.
+    - `on_bad_entry`: for an entry without `field`: `raise`, `skip` or `dead_letter`.
+    - `recreate_group`: create the group again if somebody deletes it.
+    - `consumer_id`: name of the member in the group; made up by default.
+    - `tls_ca_file`: certificates for `rediss://`.
+    - `cluster`, `hash_tag`: use Redis Cluster; keep all shards of a stream in one slot.
+    - `extra`: further arguments of redis-py's client.
+    """
 
     field: str = "msg"
     batch: int | None = None
@@ -266,7 +295,17 @@ class RedisOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOptions:
-    """Options of the File backend."""
+    """Options for `.ss` files. Times are in seconds.
+
+    - `create`: whether a producer creates the file.
+    - `follow`: wait for more at the end of the file; if False, the stream ends there.
+    - `beacon_interval`: bytes between beacons, a multiple of 1024.
+    - `file_size_limit`: a message that does not fit raises `FileLimitExceeded`.
+    - `end_with_eos`: write an end mark when the last producer ends.
+    - `on_stale`: if the stored position belongs to an older file: `raise`, `earliest` or `latest`.
+    - `max_poll`: the longest pause between two looks for new messages.
+    - `watch`: use inotify on Linux to notice what other processes write.
+    """
 
     create: Create = Create.NEVER
     follow: bool = True
@@ -276,7 +315,6 @@ class FileOptions:
     on_stale: str = "raise"
     max_poll: float = 0.256
     watch: bool = True
-    """Let the system tell of what other processes write, besides polling."""
 
     def __post_init__(self) -> None:
         _take_words(self, (("create", Create),))
@@ -284,7 +322,14 @@ class FileOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StdioOptions:
-    """Options of the Stdio backend; `source` and `target` replace this process's own pipes."""
+    """Options for stdin and stdout.
+
+    - `on_bad_line`: a line with a malformed header is taken as text (`raw`), skipped (`skip`) or an
+      error (`raise`).
+    - `newline`: a payload with a line break is an error (`raise`), or is escaped (`escape`).
+    - `loopback`: consumers get what producers of this process send, instead of stdin.
+    - `source`, `target`: pipes to use instead of stdin and stdout.
+    """
 
     on_bad_line: str = "raw"
     newline: str = "raise"
@@ -295,7 +340,7 @@ class StdioOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendOptions:
-    """The options of each backend; the others ignore theirs. None: those of the connection."""
+    """Options for each kind of store; those of other stores are ignored. None: as for `connect`."""
 
     kafka: KafkaOptions | None = None
     redis: RedisOptions | None = None
@@ -305,14 +350,31 @@ class BackendOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectOptions(BackendOptions):
-    """Options of a connection."""
+    """Options of `connect`; `timeout` is for connecting, in seconds."""
 
     timeout: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions(BackendOptions):
-    """Options of a consumer, the same words on every backend; `mode="resumable"` does as well."""
+    """Options of a consumer, the same for every store. Times are in seconds.
+
+    Enums can be given as words: `mode="resumable"`.
+
+    - `mode`, `group`: which consumers get a message; see `Mode`.
+    - `app`: name of the program, for the group of `RESUMABLE` without `group`.
+    - `reset`: where to start without a stored position.
+    - `auto_commit`, `auto_commit_delay`: when a message counts as done; see `AutoCommit`.
+    - `auto_commit_interval`: how often positions are saved: 1 s, or 5 s with `offsets`.
+    - `commit_every`: save also after this many messages.
+    - `drain_timeout`: how long `close` waits for acknowledgements of delivered messages.
+    - `prefetch`, `prefetch_bytes`: the most that is read ahead; one message may be larger.
+    - `max_deliveries`, `dead_letter`: after so many deliveries a message goes to that stream.
+    - `offsets`: save positions in this store instead of the stream's own.
+    - `start_position`: where a shard starts that `offsets` does not know.
+    - `on_out_of_range`: if a stored position is beyond the end: `raise`, `wait`, `earliest` or
+      `latest`.
+    """
 
     mode: Mode = Mode.REAL_TIME
     group: str | None = None
@@ -325,7 +387,6 @@ class ConsumerOptions(BackendOptions):
     drain_timeout: float = 10.0
     prefetch: int = 1000
     prefetch_bytes: int = 16 * MEBIBYTE
-    """Payloads fetched ahead, at most; a single message may be larger."""
     max_deliveries: int | None = None
     dead_letter: str | None = None
     offsets: OffsetStore | None = None
@@ -337,7 +398,7 @@ class ConsumerOptions(BackendOptions):
 
 
 def _take_words(options: object, kinds: tuple[tuple[str, type[Enum]], ...]) -> None:
-    """Words where members of an enum are wanted: `mode="resumable"`."""
+    """Replace words by the members of enums: `mode="resumable"`."""
     for name, kind in kinds:
         given = getattr(options, name)
         if not isinstance(given, kind):
@@ -354,7 +415,7 @@ def _member(kind: type[Enum], name: str, word: object) -> Enum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions(BackendOptions):
-    """Options of a producer: how much may wait for the store before `send` waits."""
+    """Options of a producer: how many messages and bytes may be unsent before `send` waits."""
 
     max_pending: int = 10_000
     max_pending_bytes: int = 64 * MEBIBYTE

@@ -1,8 +1,8 @@
-"""What can go wrong with remote storage, by what the caller should do about it.
+"""Errors of tiered storage, by what the caller should do.
 
-`NotReady` and `RetriableRemoteError` pass by themselves: try again later, never answer "missing".
-`RemoteNotFound` says that the thing is certainly not there. Any other `RemoteStorageError` needs
-somebody to look.
+`NotReady` and `RetriableRemoteError` are temporary: retry later, never answer "missing".
+`RemoteNotFound` means that the object or entry does not exist. Any other `RemoteStorageError` needs
+an operator.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from ottla.wire.errors import Mismatch
 
 
 class NotReady(RetriableRemoteError):
-    """The catalogue does not know enough yet to answer."""
+    """The catalogue is still being read; retry later."""
 
 
 class OffsetNotRemote(RemoteStorageError):
-    """The catalogue knows everything about the partition, and no segment has the offset."""
+    """The catalogue is complete, and no segment in the store has this offset."""
 
 
 class CorruptRemoteData(RemoteStorageError):
-    """An object is there, but its bytes are not what was written."""
+    """An object exists, but its bytes are damaged."""
 
 
 class InvalidAdd(ValueError):
@@ -32,15 +32,15 @@ class InvalidUpdate(ValueError):
 
 
 class InvalidSegment(ValueError):
-    """Metadata that no segment can have."""
+    """Invalid segment metadata."""
 
 
 class StaleSegmentState(RemoteStorageError):
-    """The catalogue holds another state than the one asked for: somebody else was faster."""
+    """The segment has another state by now: another broker changed it first."""
 
 
 class CodecError(Mismatch):
-    """A metadata event that cannot be read."""
+    """A malformed metadata event."""
 
     summary = "bad metadata event"
 

@@ -1,8 +1,8 @@
-"""Which objects, and which bytes of them, hold the wanted offsets. Pure.
+"""Find the objects, and the bytes in them, that hold the requested offsets. Pure.
 
-The lineage of the log is what the segment that ends last says of it. Segments that are not of that
-lineage are left out, overlaps are resolved as the broker resolves them, and what is left must be
-without gaps: a hole between segments is an error, never fewer rows.
+The segment that ends last defines the lineage (leader epochs) of the log. Segments of another
+lineage are ignored, overlaps are resolved as in the broker, and the rest must have no gaps: a gap
+is an error.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
 
 
 class MissingSegments(RemoteStorageError):
-    """Offsets between remote segments that no segment has."""
+    """Offsets are missing between two remote segments."""
 
 
 class PlannedSegment(NamedTuple):
-    """One object, and the wanted offsets in it, both inclusive."""
+    """An object and the offsets to read from it, first and last included."""
 
     key: str
     size: int
@@ -45,11 +45,11 @@ class PlannedSegment(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Bytes to read at once, the offsets wanted of them, and what to leave out: plain values.
+    """A range of bytes to read, and which of its offsets to return. Plain values, safe to pickle.
 
-    The first split of an object must begin at or before the first wanted offset, the last one must
-    reach the last: the flags say which of the two is to be checked. `aborted` are (producer id,
-    first offset, offset of the marker).
+    The flags say whether this is the first or last split of its object, whose offsets must reach
+    the first or last requested one. `aborted` has (producer id, first offset, offset of the marker)
+    of each aborted transaction.
     """
 
     topic: str
@@ -66,7 +66,7 @@ class Split(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a plan was asked for, with times turned into offsets: enough to plan again."""
+    """The arguments of a plan, with times resolved to offsets: enough to plan again."""
 
     topic: str
     partition: int
@@ -79,10 +79,10 @@ class Request(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Offsets `start_offset` up to `end_offset`; later ones are not in the remote tier yet.
+    """What to read: offsets `start_offset` up to, not including, `end_offset`, in `splits`.
 
-    `log_start` is the first offset that the tier has. `end_offset` may lie before the end of the
-    last segment, where the fate of a transaction is not known from the remote tier alone.
+    `log_start` is the first offset in the store. `end_offset` may be before the end of the last
+    segment, if the outcome of a transaction is not known from the store alone.
     """
 
     tip: TopicIdPartition

@@ -1,9 +1,8 @@
-"""Plans made from a source and a store, and their splits read as Arrow.
+"""Make plans from a source of segments and a store, and read their splits as Arrow.
 
-A reader never gets fewer rows than the plan promised: bytes are asked for by the ETag that the plan
-saw, every batch is checked, and the offsets must reach from the first wanted to the last. An object
-that is gone or another one means that retention was faster: `read` then plans again, and if offsets
-that were promised are gone says so with `OffsetsExpired`.
+A reader never returns fewer rows than planned: it reads objects by the ETag that the plan saw,
+checks every batch, and checks that the offsets reach from the first to the last. If an object was
+deleted or replaced, `read` plans again; if planned offsets are gone it raises `OffsetsExpired`.
 """
 
 from __future__ import annotations
@@ -50,15 +49,15 @@ REPLANS: Final = 3  # an object that is gone three times in a row is no coincide
 
 
 class SegmentGone(RemoteStorageError):
-    """An object of the plan is not there any more, or is another one: plan again."""
+    """An object of the plan was deleted or replaced: plan again."""
 
 
 class OffsetsExpired(RemoteStorageError):
-    """Offsets that were asked for have been deleted by retention."""
+    """Retention has deleted the requested offsets."""
 
 
 class RemoteReader:
-    """Plans and reads with one store and one source of segments."""
+    """Reads tiered segments from an object store: `plan` what to read, then `read` it as Arrow."""
 
     def __init__(self, storage: RemoteStorageManager, source: SegmentSource) -> None:
         self._storage = storage
@@ -79,13 +78,12 @@ class RemoteReader:
         split_bytes: int = SPLIT_BYTES,
         tail_aborted: Sequence[AbortedTransaction] | None = None,
     ) -> Plan:
-        """The splits with offsets from `start_offset` up to `end_offset`.
+        """Plan the records from `start_offset` up to, not including, `end_offset`.
 
-        Times stand for the offset of the first record that is not older. Without a start the plan
-        begins with the remote log, without an end it reaches as far as the remote log does.
-        `tail_aborted` are the aborted transactions of the log after its remote part, if somebody
-        could ask a broker; without them a plan for committed records ends before the first
-        transaction whose end is not in the remote tier.
+        A time stands for the offset of the first record that is not older. By default the plan
+        covers everything in the store. With `isolation_level="read_committed"` it ends before the
+        first transaction whose outcome is not in the store, unless `tail_aborted` has the aborted
+        transactions that a broker reports for the rest of the log.
         """
         tip, segments = await self._source.find(topic, partition, topic_id)
         serving = await self._chain(segments)
@@ -113,7 +111,10 @@ class RemoteReader:
     async def read(
         self, plan: Plan, *, columns: Sequence[str] = COLUMNS_WITHOUT_HEADERS
     ) -> AsyncIterator[pa.RecordBatch]:
-        """The rows of a plan, in order; plans again where retention was faster."""
+        """The rows of a plan, in order, as Arrow batches.
+
+        If an object was deleted meanwhile it plans again; `OffsetsExpired` if offsets are gone.
+        """
         failures = 0
         position = 0
         splits = plan.splits
@@ -242,16 +243,16 @@ class RemoteReader:
 async def read_split(
     store: ObjectStore, split: Split, *, columns: Sequence[str] = COLUMNS_WITHOUT_HEADERS
 ) -> list[pa.RecordBatch]:
-    """The rows of a split, all of them at once; see `stream_split`."""
+    """All rows of a split as a list of Arrow batches; see `stream_split`."""
     return [rows async for rows in stream_split(store, split, columns=columns)]
 
 
 async def stream_split(
     store: ObjectStore, split: Split, *, columns: Sequence[str] = COLUMNS_WITHOUT_HEADERS
 ) -> AsyncIterator[pa.RecordBatch]:
-    """The rows of a split, part by part: the next parts arrive while one is decoded.
+    """The rows of a split as Arrow batches; the next parts are read while one is decoded.
 
-    Damaged bytes are asked for once more, then are `CorruptRemoteData`.
+    Damaged bytes are read once more; then `CorruptRemoteData` is raised.
     """
     keep_freed_memory()
     waiting = deque(_parts(split))

@@ -1,4 +1,4 @@
-"""Where a planner learns which remote segments a partition has."""
+"""Sources of the segments that a partition has in the store: a listing, or the metadata topic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REQUESTS_IN_FLIGHT: Final = 16
 
 
 class AmbiguousTopic(RemoteStorageError):
-    """The store has segments of several topics of that name; say which by topic id."""
+    """The store has several topics of this name; pass `topic_id`."""
 
 
 class Found(NamedTuple):
@@ -41,18 +41,21 @@ class Found(NamedTuple):
 
 
 class SegmentSource(Protocol):
+    """Finds the segments of a partition, for `RemoteReader`."""
+
     async def find(self, topic: str, partition: int, topic_id: UUID | None) -> Found:
         """The partition's finished segments; `RemoteNotFound` if the topic cannot be found."""
 
 
 class ListingSource:
-    """Reads the manifests of all `.meta` objects; a `.log` without one is not a segment."""
+    """Finds segments by listing the store. A `.log` object without a `.meta` is ignored."""
 
     def __init__(self, storage: RemoteStorageManager) -> None:
         self._storage = storage
         self._turn = asyncio.Semaphore(REQUESTS_IN_FLIGHT)
 
     async def find(self, topic: str, partition: int, topic_id: UUID | None) -> Found:
+        """The finished segments of a partition; without `topic_id` all keys are listed."""
         if topic_id is None:
             topic_id, keys = await self._search(topic, partition)
         else:
@@ -132,7 +135,7 @@ class TopicSource:
 
 
 def rebuild_catalogue(segments: Iterable[RemoteLogSegmentMetadata]) -> Catalogue:
-    """A catalogue that serves the same reads as the one whose topic was lost."""
+    """A catalogue of these segments, for a partition whose metadata topic was lost."""
     catalogue = Catalogue()
     for one in segments:
         catalogue.put_segment(one)

@@ -1,4 +1,4 @@
-"""RemoteStorageManager: moves the bytes of segments, and knows nothing else about them.
+"""RemoteStorageManager: writes, reads and deletes the objects of segments.
 
 - A copy writes `.log`, then creates `.meta`; until `.meta` is there nobody sees the segment.
   Copying the same segment id again is harmless, copying another one under the same id is refused.
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 async def at_once(_: int) -> None:
-    """The pace of who has nothing else to do."""
+    """No limit on the speed of uploads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Sections(NamedTuple):
 
 
 class RemoteStorageManager:
-    """Segments in one store, below one prefix."""
+    """Writes, reads and deletes segments in one store, below one prefix."""
 
     def __init__(
         self, store: ObjectStore, prefix: str, cluster_id: str, *, pace: Pace = at_once
@@ -89,7 +89,7 @@ class RemoteStorageManager:
     async def copy_log_segment_data(
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
     ) -> bytes:
-        """Copy a segment; the custom metadata to keep in the catalogue."""
+        """Copy a segment; returns the custom metadata for the catalogue."""
         log_crc = await self.copy_log(metadata, data)
         return await self.copy_meta(metadata, data, log_crc)
 
