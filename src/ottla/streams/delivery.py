@@ -84,7 +84,7 @@ class Batch:
         return Delivery(self, number)
 
     def deliveries(self) -> Iterator[tuple[Outgoing, Delivery]]:
-        """For sinks: every message with what settles it."""
+        """Internal: every message with the object that settles it."""
         stream, shard, time_ns, others = self.stream, self.shard, self.timestamp_ns, self._messages
         for number, payload in enumerate(self.payloads):
             message = others.get(number)
@@ -102,14 +102,14 @@ class Batch:
         return found
 
     def settle(self, number: int, fate: Receipt | StreamError) -> None:
-        """For sinks: what became of one message."""
+        """Internal: settle one message."""
         self._fates[number] = fate
         if isinstance(fate, StreamError):
             self._counter.failures[self, number] = fate
         self._settled(number, 1)
 
     def settle_all(self, results: Iterable[Receipts | StreamError]) -> None:
-        """For sinks: what became of all of them, in order; none was settled before."""
+        """Internal: settle all messages in order; none was settled before."""
         at = 0
         for result in results:
             if isinstance(result, StreamError):
@@ -151,7 +151,7 @@ class Batch:
 
 
 class Delivery:
-    """The fate of one message: await it for the receipt, or for the error."""
+    """A sent message: await it for the receipt, or for the error."""
 
     __slots__ = ("_batch", "_number")
 
@@ -161,15 +161,15 @@ class Delivery:
 
     @property
     def done(self) -> bool:
-        """Whether the fate is known."""
+        """Whether the store has answered."""
         return self._batch.fate(self._number) is not None
 
     def resolve(self, receipt: Receipt) -> None:
-        """For sinks: the message was taken in."""
+        """Internal: the store accepted the message."""
         self._batch.settle(self._number, receipt)
 
     def reject(self, error: StreamError) -> None:
-        """For sinks: the message was not taken in."""
+        """Internal: the store did not accept the message."""
         self._batch.settle(self._number, error)
 
     def result(self) -> Receipt:
