@@ -37,9 +37,9 @@ def test_t78_sticky_ignores_what_is_gone_and_ties_go_to_the_first_name() -> None
 
 def test_nobody_to_assign_to() -> None:
     for assign in (assign_round_robin, assign_range):
-        with pytest.raises(ValueError, match="no worker"):
+        with pytest.raises(ValueError, match="workers is empty"):
             assign([1], [])
-    with pytest.raises(ValueError, match="no worker"):
+    with pytest.raises(ValueError, match="workers is empty"):
         assign_sticky([1], [], {})
 
 
