@@ -278,8 +278,9 @@ _SHARE_GROUPS: Final = [
 
 _REMOTE: Final = [
     _fixed("remote.log.storage.system.enable", _BOOL, "false", "Whether topics can be tiered."),
-    _fixed("rsm.config.url", _TEXT, None, "The object store: s3://, gs://, az:// or file://.",
-           Matching(r"[a-z][a-z0-9+.-]*://.+", "s3://bucket/prefix")),
+    _fixed("rsm.config.url", _TEXT, None,
+           "The object store: s3://, gs://, az:// or file://; memory: in tests.",
+           Matching(r"memory:|[a-z][a-z0-9+.-]*://.+", "s3://bucket/prefix")),
     _fixed("remote.log.metadata.custom.metadata.max.bytes", _INT, 128,
            "Longest note of the store beside a segment.", AtLeast(0)),
     _live("remote.log.index.file.cache.total.size.bytes", _LONG, 1024 * MIB,
