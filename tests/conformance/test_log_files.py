@@ -101,6 +101,7 @@ def test_kafka_reads_our_files(tmp_path: Path, *, compacted: bool) -> None:
     if compacted:
         writer.compact()
     batches = list(iter_batches(memoryview(read_all(writer.log))))
+    aborted = sum(len(segment.aborted) for segment in writer.log.segments)
     assert writer.log.close()
     files = [path for path in sorted(directory.iterdir()) if path.suffix in FILE_KINDS]
     assert {path.suffix for path in files} == set(FILE_KINDS)
@@ -109,7 +110,6 @@ def test_kafka_reads_our_files(tmp_path: Path, *, compacted: bool) -> None:
     ).stdout
     assert dumped.count("isvalid: true") == len(batches)
     assert "isvalid: false" not in dumped
-    aborted = sum(len(segment.aborted) for segment in writer.log.segments)
     assert dumped.count("lastStableOffset: ") == aborted > 0
     indexes = [str(path) for path in files if path.suffix in (".index", ".timeindex")]
     verified = run_tool("kafka-dump-log", "--verify-index-only", "--files", ",".join(indexes))

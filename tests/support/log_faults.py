@@ -178,6 +178,9 @@ class MemoryStorage(Storage):
     def size(self, fd: int) -> int:
         return len(self._open[fd].data)
 
+    def identity(self, fd: int) -> int:
+        return id(self._open[fd])
+
     def truncate(self, fd: int, size: int) -> None:
         self._strike_metadata()
         del self._open[fd].data[size:]

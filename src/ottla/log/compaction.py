@@ -77,6 +77,7 @@ class CompactionResult(NamedTuple):
         """Remove what was written, for a log that is closed by now. Blocks."""
         for group in self.groups:
             group.new.unlink()
+            group.new.close()
 
 
 def cleanable_segments(log: PartitionLog, now_ms: int) -> tuple[Segment, ...]:
@@ -225,12 +226,14 @@ class _Cleaner:
             self._plan.config,
             first.created_ms,
             suffix=self._plan.suffix,
+            sealed=first.shared,
         )
-        first.storage.truncate(new.file.fd, 0)
+        file = new.file
+        first.storage.truncate(file.fd, 0)
         return new
 
     def _copy(self, group: tuple[Segment, ...], new: Segment) -> IndexSums:
-        new.aborted = AbortedIndex(entry for segment in group for entry in segment.aborted)
+        new.replace_aborted(AbortedIndex(entry for segment in group for entry in segment.aborted))
         end = group[-1].next_offset
         for segment in group:
             for batch in _batches(segment):
@@ -242,6 +245,7 @@ class _Cleaner:
         new.sync()
         for kind in INDEX_SUFFIXES:
             new.storage.sync_file(new.path(kind))
+        new.settle(keep=False)
         return sums
 
     def _cleaned(self, batch: RecordBatch, *, must_stay: bool) -> memoryview:

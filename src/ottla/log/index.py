@@ -34,8 +34,6 @@ OFFSET_ENTRY_SIZE: Final = 8
 TIME_ENTRY_SIZE: Final = 12
 TXN_ENTRY_SIZE: Final = 34
 
-_OFFSET_ENTRY = struct.Struct(">ii")
-_TIME_ENTRY = struct.Struct(">qi")
 _TXN_ENTRY = struct.Struct(">hqqqq")
 _TXN_VERSION: Final = 0
 _TXN_FIELDS: Final = 4
@@ -46,6 +44,13 @@ _SUMS_MAGIC: Final = b"OSUM"
 
 class CorruptIndex(ValueError):
     """An index file that cannot be what was written; it is rebuilt from the log."""
+
+
+def _big_endian(values: array[int]) -> array[int]:
+    """The same array with its bytes the other way round, where this machine has them so."""
+    if sys.byteorder == "little":
+        values.byteswap()
+    return values
 
 
 def _ascends(values: array[int]) -> bool:
@@ -72,19 +77,30 @@ class OffsetIndex:
         """The number of the entry to scan from, -1 for the start of the file."""
         return bisect_right(self.offsets, relative_offset) - 1
 
+    @property
+    def nbytes(self) -> int:
+        return len(self) * OFFSET_ENTRY_SIZE
+
     def encode(self) -> bytes:
-        return b"".join(map(_OFFSET_ENTRY.pack, self.offsets, self.positions))
+        pairs = array("i", bytes(self.nbytes))
+        pairs[0::2] = self.offsets
+        pairs[1::2] = self.positions
+        return _big_endian(pairs).tobytes()
+
+    @classmethod
+    def take(cls, data: bytes) -> OffsetIndex:
+        """Of bytes that `encode` gave."""
+        pairs = _big_endian(array("i", data))
+        index = cls()
+        index.offsets = pairs[0::2]
+        index.positions = pairs[1::2]
+        return index
 
     @classmethod
     def decode(cls, data: bytes, log_size: int) -> OffsetIndex:
         if len(data) % OFFSET_ENTRY_SIZE:
             raise CorruptIndex(f"{len(data)} bytes are no whole number of offset entries")
-        pairs = array("i", data)
-        if sys.byteorder == "little":
-            pairs.byteswap()
-        index = cls()
-        index.offsets = pairs[0::2]
-        index.positions = pairs[1::2]
+        index = cls.take(data)
         if not (_ascends(index.offsets) and _ascends(index.positions)):
             raise CorruptIndex("offset entries do not ascend")
         if index.positions and not 0 < index.positions[0] <= index.positions[-1] < log_size:
@@ -115,17 +131,36 @@ class TimeIndex:
         found = bisect_right(self.timestamps, timestamp) - 1
         return self.offsets[found] if found >= 0 else 0
 
+    @property
+    def nbytes(self) -> int:
+        return len(self) * TIME_ENTRY_SIZE
+
     def encode(self) -> bytes:
-        return b"".join(map(_TIME_ENTRY.pack, self.timestamps, self.offsets))
+        # An entry is three words: two of the timestamp, one of the offset.
+        times = array("i", _big_endian(self.timestamps[:]).tobytes())
+        words = array("i", bytes(self.nbytes))
+        words[0::3] = times[0::2]
+        words[1::3] = times[1::2]
+        words[2::3] = _big_endian(self.offsets[:])
+        return words.tobytes()
+
+    @classmethod
+    def take(cls, data: bytes) -> TimeIndex:
+        """Of bytes that `encode` gave."""
+        words = array("i", data)
+        times = array("i", bytes(len(data) // TIME_ENTRY_SIZE * 8))
+        times[0::2] = words[0::3]
+        times[1::2] = words[1::3]
+        index = cls()
+        index.timestamps = _big_endian(array("q", times.tobytes()))
+        index.offsets = _big_endian(words[2::3])
+        return index
 
     @classmethod
     def decode(cls, data: bytes) -> TimeIndex:
         if len(data) % TIME_ENTRY_SIZE:
             raise CorruptIndex(f"{len(data)} bytes are no whole number of time entries")
-        index = cls()
-        for timestamp, offset in _TIME_ENTRY.iter_unpack(data):
-            index.timestamps.append(timestamp)
-            index.offsets.append(offset)
+        index = cls.take(data)
         offsets_ascend = all(map(le, index.offsets, index.offsets[1:]))
         if not (_ascends(index.timestamps) and offsets_ascend):
             raise CorruptIndex("time entries do not ascend")
@@ -173,6 +208,10 @@ class AbortedIndex:
 
     def __iter__(self) -> Iterator[AbortedTransaction]:
         return map(self._entry, range(len(self)))
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._values) * self._values.itemsize
 
     @property
     def last_marker(self) -> int:

@@ -17,13 +17,16 @@ from __future__ import annotations
 
 import enum
 import threading
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from ottla.log.errors import LogClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+
+
+THE_LOG: Final = 0  # the number of the log itself among those who are inside it
 
 
 class Life(enum.Enum):
@@ -37,15 +40,16 @@ class Life(enum.Enum):
 class Lease:
     """Keeps the files of one log open until it is released; releasing twice changes nothing."""
 
-    __slots__ = ("_leases",)
+    __slots__ = ("_leases", "_number")
 
-    def __init__(self, leases: Leases) -> None:
+    def __init__(self, leases: Leases, number: int) -> None:
         self._leases: Leases | None = leases
+        self._number = number
 
     def release(self) -> None:
         leases, self._leases = self._leases, None
         if leases is not None:
-            leases.leave()
+            leases.leave(self._number)
 
     def __enter__(self) -> Self:
         return self
@@ -60,15 +64,20 @@ class Lease:
 
 
 class Leases:
-    """Counts who is inside one log; the log itself is the first. `give_back` runs when all left."""
+    """Counts who is inside one log; the log itself is the first. `give_back` runs when all left.
 
-    __slots__ = ("_count", "_give_back", "_lock", "_name", "life")
+    Leases are numbered in the order in which they were given, so that it can be told whether
+    anybody is left who was inside at some time.
+    """
+
+    __slots__ = ("_give_back", "_inside", "_lock", "_name", "last_given", "life")
 
     def __init__(self, name: str, give_back: Callable[[], None]) -> None:
         self._name = name
         self._give_back = give_back
         self._lock = threading.Lock()
-        self._count = 1
+        self._inside: dict[int, None] = {THE_LOG: None}  # in the order of their numbers
+        self.last_given = THE_LOG
         self.life = Life.OPEN
 
     def closed(self) -> LogClosed:
@@ -82,8 +91,9 @@ class Leases:
         with self._lock:
             if self.life is not Life.OPEN:
                 raise self.closed()
-            self._count += 1
-        return Lease(self)
+            self.last_given += 1
+            self._inside[self.last_given] = None
+            return Lease(self, self.last_given)
 
     def begin_close(self) -> bool:
         """Let nobody in any more; False if that was so already."""
@@ -96,12 +106,19 @@ class Leases:
     @property
     def others(self) -> bool:
         """Whether anybody but the log itself is inside."""
-        return self._count > 1
-
-    def leave(self) -> None:
         with self._lock:
-            self._count -= 1
-            if self._count:
+            return any(number != THE_LOG for number in self._inside)
+
+    @property
+    def oldest_inside(self) -> int:
+        """The lease that was given first of those that are not back; past the last if all are."""
+        with self._lock:
+            return next((n for n in self._inside if n != THE_LOG), self.last_given + 1)
+
+    def leave(self, number: int) -> None:
+        with self._lock:
+            del self._inside[number]
+            if self._inside:
                 return
             self.life = Life.CLOSED
         self._give_back()

@@ -41,11 +41,12 @@ from ottla.log.errors import (
     PolicyViolation,
     StorageFailure,
 )
-from ottla.log.life import Leases, Life
+from ottla.log.life import THE_LOG, Leases, Life
 from ottla.log.producer_state import CorruptSnapshot, Origin, snapshot_sums, with_sums
 from ottla.log.reading import ReadResult, TimestampOffset
 from ottla.log.recovery import SWAP, LogLoader
 from ottla.log.retention import SegmentBin, expired_segments
+from ottla.log.sealed import NO_DESCRIPTOR, Sealed, shared
 from ottla.log.segment import (
     INDEX_SUFFIXES,
     LOG,
@@ -116,6 +117,7 @@ class PartitionLog:
         high_watermark: int,
         log_start_offset: int,
         tail: TailCache,
+        sealed: Sealed,
     ) -> None:
         self.storage = directory.storage
         self.directory = directory.path
@@ -125,7 +127,7 @@ class PartitionLog:
         self._active = loaded.segments[-1]
         self._producers = loaded.producers
         self.epochs = loaded.epochs
-        self._last_abort = max(segment.aborted.last_marker for segment in self._segments)
+        self._last_abort = max(segment.last_abort for segment in self._segments)
         self.log_end_offset = self._active.next_offset
         self.size_bytes = sum(segment.size for segment in self._segments)
         # The oldest part of a tiered log is in the remote tier alone.
@@ -134,6 +136,7 @@ class PartitionLog:
         self.recovery_point = min(recovery_point, self.log_end_offset)
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
         self._tail = Tail(tail)
+        self._sealed = sealed
         self._bin = SegmentBin()
         self.incarnation = next(_incarnations)
         self._leases = Leases(directory.path.name, self._give_back)
@@ -157,14 +160,17 @@ class PartitionLog:
         high_watermark: int = 0,
         log_start_offset: int = 0,
         tail: TailCache | None = None,
+        sealed: Sealed | None = None,
         storage: Storage | None = None,
     ) -> Self:
         """Load or make the log in `directory`. Blocks.
 
         `clean` says that every file was closed by `close(clean=True)`; the three offsets come from
-        the data directory's checkpoints. Logs of one process share a `tail`.
+        the data directory's checkpoints. Logs of one node share a `tail`, those of one process
+        what they keep of `sealed` segments.
         """
         storage = storage or OsStorage()
+        sealed = sealed or shared()
         try:
             files = _opened(storage, directory)
             loaded = LogLoader(
@@ -174,6 +180,7 @@ class PartitionLog:
                 clean=clean,
                 recovery_point=recovery_point,
                 log_start_offset=log_start_offset,
+                sealed=sealed,
             ).load()
         except (OSError, CorruptSegment, BatchError) as error:
             raise StorageFailure(f"log {directory.name} cannot be opened: {error}") from error
@@ -185,6 +192,7 @@ class PartitionLog:
             high_watermark=high_watermark,
             log_start_offset=log_start_offset,
             tail=TailCache() if tail is None else tail,
+            sealed=sealed,
         )
         if clean and not files.unsynced:
             log._closed_as = log._on_disk
@@ -306,7 +314,7 @@ class PartitionLog:
                     staged, staged_bytes = [], 0
                     self._roll(now_ms)
                 if tracked and (aborted := self._producers.update(batch, end)) is not None:
-                    self._active.aborted.append(aborted)
+                    self._active.add_aborted(aborted)
                     self._last_abort = aborted.last_offset
                 patched = _PATCHED.pack(end, batch.batch_length, leader_epoch)
                 if size > LOG_TAIL_BYTES:
@@ -368,8 +376,10 @@ class PartitionLog:
         sums = self._active.seal()
         end = self.log_end_offset
         self.files.put(self._snapshot(end), self._producers.encode(sums))
-        self._active = Segment(self.files, end, self.config, now_ms)
+        sealed = self._active
+        self._active = Segment(self.files, end, self.config, now_ms, sealed=self._sealed)
         self._segments = (*self._segments, self._active)
+        sealed.settle(keep=True)
         self._directory_changes += 1
 
     # Reading
@@ -423,10 +433,11 @@ class PartitionLog:
         Nothing comes back for an offset that is not on local disk.
         """
         self._require_usable()
-        segments = self._segments
-        if not segments[0].base_offset <= offset < upper_bound_offset:
-            return ReadResult([], 0)
         with self.lease():
+            # After the lease: what leaves the log from now on keeps its files until it is released.
+            segments = self._segments
+            if not segments[0].base_offset <= offset < upper_bound_offset:
+                return ReadResult([], 0)
             try:
                 chunks = reading.read_segments(
                     segments,
@@ -436,14 +447,17 @@ class PartitionLog:
                     at_least_one=min_one_message,
                 )
             except (OSError, CorruptSegment) as error:
-                raise self._fail(error) from error
+                raise self._unreadable(error) from error
         return ReadResult(chunks, sum(map(len, chunks)))
 
     def aborted_transactions(self, first: int, end: int) -> list[AbortedTransaction]:
         """Those that touch offsets `first` to `end` (exclusive), ascending by first offset."""
         if first > self._last_abort:
             return []
-        return reading.aborted_transactions(self._segments, first, end)
+        try:
+            return reading.aborted_transactions(self._segments, first, end)
+        except (OSError, CorruptSegment) as error:
+            raise self._unreadable(error) from error
 
     def aborted_in(
         self, first: int, chunks: Sequence[bytes | memoryview]
@@ -451,7 +465,7 @@ class PartitionLog:
         """Those that touch what `read` gave from the offset `first` on."""
         if first > self._last_abort or not chunks:
             return []
-        return reading.aborted_transactions(self._segments, first, reading.next_offset(chunks))
+        return self.aborted_transactions(first, reading.next_offset(chunks))
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record not older than `timestamp`, exact inside its batch. Blocks."""
@@ -462,7 +476,7 @@ class PartitionLog:
                     self._segments, timestamp, self.log_start_offset
                 )
             except (OSError, CorruptSegment) as error:
-                raise self._fail(error) from error
+                raise self._unreadable(error) from error
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record with the largest timestamp. Blocks."""
@@ -471,7 +485,7 @@ class PartitionLog:
             try:
                 return reading.max_timestamp_offset(self._segments, self.log_start_offset)
             except (OSError, CorruptSegment) as error:
-                raise self._fail(error) from error
+                raise self._unreadable(error) from error
 
     # Shrinking
 
@@ -532,12 +546,16 @@ class PartitionLog:
         self.size_bytes -= sum(segment.size for segment in gone)
         try:
             for segment in gone:
-                self._bin.discard(segment, now_ms, self.config.file_delete_delay_ms)
+                self._discard(segment, now_ms)
                 self._drop_snapshot(segment.base_offset)
         except OSError as error:
             raise self._fail(error) from error
         self._directory_changes += len(gone)
         return list(gone)
+
+    def _discard(self, segment: Segment, now_ms: int) -> None:
+        purge_at = now_ms + self.config.file_delete_delay_ms
+        self._bin.discard(segment, purge_at, self._leases.last_given)
 
     def roll(self, now_ms: int) -> None:
         """End the active segment, if it holds anything, so that it can leave."""
@@ -575,11 +593,12 @@ class PartitionLog:
         try:
             if self._segments[first:last] != compacted.old:
                 new.unlink()
+                new.close()
                 return False
             swap = self.files / segment_name(new.base_offset, LOG + SWAP)
             self.storage.rename(new.path(LOG), swap)  # if it is not there the old segments stay
             for segment in compacted.old:
-                self._bin.discard(segment, now_ms, self.config.file_delete_delay_ms)
+                self._discard(segment, now_ms)
                 if segment.base_offset != new.base_offset:
                     self._drop_snapshot(segment.base_offset)
             new.move(INDEX_SUFFIXES, "")
@@ -601,10 +620,13 @@ class PartitionLog:
             self.files.put(snapshot, with_sums(self.storage.read_file(snapshot), sums))
 
     def purge(self, now_ms: int) -> int:
-        """Unlink segments that went file.delete.delay.ms ago; how many. Blocks, any thread."""
+        """Unlink segments that went file.delete.delay.ms ago; how many. Blocks, any thread.
+
+        Whoever is inside since before a segment went may still read it, so its files wait for him.
+        """
         with self.lease():
             try:
-                return self._bin.purge(now_ms)
+                return self._bin.purge(now_ms, self._leases.oldest_inside)
             except OSError as error:
                 raise self._fail(error) from error
 
@@ -674,13 +696,13 @@ class PartitionLog:
                         self.files.hold()
                     self._finish()
                     self._closed_cleanly = True
-            self._leases.leave()
+            self._leases.leave(THE_LOG)
         return self._closed_cleanly
 
     def _give_back(self) -> None:
         """Nobody is left inside."""
         for segment in self._segments:
-            segment.file.close()
+            segment.close()
         self._bin.clear()
         self.files.close()
 
@@ -719,6 +741,18 @@ class PartitionLog:
     def take_offline(self, error: Exception) -> None:
         """Something failed outside the log, and nobody knows what the disk holds of it."""
         self._fail(error)
+
+    def _unreadable(self, error: OSError | CorruptSegment) -> LogError:
+        """What a reader is told whose files could not be read."""
+        if self._leases.life is not Life.OPEN:
+            return self._leases.closed()  # and its files may be gone: nobody waits for readers then
+        if isinstance(error, OSError) and error.errno in NO_DESCRIPTOR:
+            # That says nothing about the log: it stays online.
+            return StorageFailure(
+                f"log {self.directory.name} cannot be read now: {error}; raise the limit of open "
+                "files (ulimit -n) or have fewer connections"
+            )
+        return self._fail(error)
 
     def _fail(self, error: BaseException) -> StorageFailure:
         """Take the log offline."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from ottla.log.config import LogConfig
     from ottla.log.index import IndexSums
+    from ottla.log.sealed import Sealed
     from ottla.log.storage import Directory, Entry
     from ottla.wire.batch import RecordBatch
 
@@ -69,7 +70,9 @@ class LogLoader:
         clean: bool,
         recovery_point: int,
         log_start_offset: int,
+        sealed: Sealed,
     ) -> None:
+        self._sealed = sealed
         self._storage = directory.storage
         self._directory = directory
         self._config = config
@@ -118,11 +121,12 @@ class LogLoader:
 
     def _swap_end(self, base: int) -> int:
         segment = Segment(self._directory, base, self._config, self._now_ms, suffix=SWAP)
-        segment.size = self._storage.size(segment.file.fd)
+        file = segment.file
+        segment.size = self._storage.size(file.fd)
         end = base
         for _, header in segment.headers():
             end = header.next_offset
-        segment.file.close()
+        segment.close()
         return end
 
     def _drop_leftovers(self) -> None:
@@ -150,13 +154,17 @@ class LogLoader:
         bases = self._bases(LOG) or [self._log_start_offset]
         segments: list[Segment] = []
         for base, next_base in zip_longest(bases, bases[1:]):
-            segment = Segment(self._directory, base, self._config, self._now_ms)
+            segment = Segment(
+                self._directory, base, self._config, self._now_ms, sealed=self._sealed
+            )
             segments.append(segment)
             if not self._load_segment(segment, next_base):
                 self._cut_after(base, bases)
                 segment.sealed = False
                 segment.cut()
                 break
+            if next_base is not None:
+                segment.settle(keep=False)  # nobody has asked for it yet
         return segments
 
     def _cut_after(self, last: int, bases: list[int]) -> None:
@@ -200,7 +208,6 @@ class LogLoader:
         known = segment.load(sealed=next_base is not None, sums=sums)
         if segment.size and not (known and is_readable and end >= segment.next_offset):
             self._unknown.add(segment.base_offset)
-            segment.aborted = AbortedIndex()
 
     def _sums_at(self, offset: int) -> tuple[IndexSums | None, bool]:
         """What the snapshot at an offset says of the segment before it; whether there is one."""
@@ -234,7 +241,7 @@ class LogLoader:
         before: Segment | None = None
         for segment in segments:
             if segment.base_offset > start:
-                sums = before.sums() if before is not None else None
+                sums = before.sums if before is not None else None
                 self._directory.put(
                     self._entry(segment.base_offset, SNAPSHOT), producers.encode(sums)
                 )
@@ -259,16 +266,17 @@ class LogLoader:
     def _replay_segment(
         self, segment: Segment, start: int, producers: ProducerStates, epochs: LeaderEpochs
     ) -> None:
+        found = []
         for position, header in segment.headers():
             epochs.assign(header.partition_leader_epoch, header.base_offset)
             if header.producer_id < 0 or header.base_offset < start:
                 continue
             batch = segment.batch_at(position, header) if header.is_control else header
             aborted = producers.update(batch, header.base_offset)
-            if aborted is not None and segment.base_offset in self._unknown:
-                segment.aborted.append(aborted)
-        if segment.sealed and segment.base_offset in self._unknown:
-            segment.write_indexes()
+            if aborted is not None:
+                found.append(aborted)
+        if segment.base_offset in self._unknown:
+            segment.replace_aborted(AbortedIndex(found))
 
 
 def _tail_headers(segment: Segment, end_offset: int) -> Iterator[RecordBatch]:

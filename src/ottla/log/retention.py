@@ -4,12 +4,14 @@ The oldest segments go while one of these holds: the log start has passed them, 
 is older than retention.ms, or the log without them still has retention.bytes. Nothing at or past
 the high watermark goes, and an empty active segment has nothing to give.
 
-A segment leaves in two steps: its files are renamed to `.deleted` and it is gone from the log;
-after file.delete.delay.ms they are unlinked. A reader that still holds it reads on.
+A segment leaves in two steps: its files are renamed to `.<number>.deleted` and it is gone from the
+log; after file.delete.delay.ms they are unlinked. A reader that still holds it reads on, and until
+it is done the files stay. The number keeps apart what compaction has replaced twice.
 """
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.log.recovery import DELETED
@@ -29,13 +31,13 @@ def expired_segments(
     high_watermark: int,
 ) -> int:
     """How many segments may go, counted from the oldest; all of them have `total` bytes."""
-    for count, segment in enumerate(segments):
-        is_active = count + 1 == len(segments)
+    for number, segment in enumerate(segments):
+        is_active = number + 1 == len(segments)
         if segment.next_offset > high_watermark or (is_active and segment.size == 0):
-            return count
-        passed = not is_active and segments[count + 1].base_offset <= log_start_offset
+            return number
+        passed = not is_active and segments[number + 1].base_offset <= log_start_offset
         if not passed and not _is_over(segment, total, config, now_ms):
-            return count
+            return number
         total -= segment.size
     return len(segments)
 
@@ -56,9 +58,14 @@ def last_timestamp(segment: Segment) -> int:
     return segment.storage.mtime_ms(segment.path(LOG))
 
 
+_discards = count(1)
+
+
 class _Discarded(NamedTuple):
     segment: Segment
     purge_at_ms: int
+    last_lease: int
+    """Given before it left the log: until that one and those before it are back, it may be read."""
 
 
 class SegmentBin:
@@ -68,22 +75,28 @@ class SegmentBin:
         self._discarded: list[_Discarded] = []
         self._last_ms = 0
 
-    def discard(self, segment: Segment, now_ms: int, delay_ms: int) -> None:
+    def discard(self, segment: Segment, purge_at_ms: int, last_lease: int) -> None:
         """Rename the files out of the log's sight."""
-        segment.rename(DELETED)
+        segment.rename(f".{next(_discards)}{DELETED}")
         # In the order of their time, also when the setting or the clock went back.
-        self._last_ms = max(self._last_ms, now_ms + delay_ms)
-        self._discarded.append(_Discarded(segment, self._last_ms))
+        self._last_ms = max(self._last_ms, purge_at_ms)
+        self._discarded.append(_Discarded(segment, self._last_ms, last_lease))
 
     def clear(self) -> None:
         """Let go of the files; what is left on disk goes when the log is opened again."""
+        for discarded in self._discarded:
+            discarded.segment.close()
         self._discarded.clear()
 
-    def purge(self, now_ms: int) -> int:
+    def purge(self, now_ms: int, oldest_lease: int) -> int:
         """Unlink what has waited long enough; how many segments that was. Blocks."""
         purged = 0
-        while self._discarded and self._discarded[0].purge_at_ms <= now_ms:
-            self._discarded[0].segment.unlink()
+        while self._discarded:
+            segment, purge_at_ms, last_lease = self._discarded[0]
+            if purge_at_ms > now_ms or last_lease >= oldest_lease:
+                break
+            segment.unlink()
+            segment.close()
             del self._discarded[0]
             purged += 1
         return purged

@@ -3,6 +3,11 @@
 A segment is named by its base offset, padded to 20 digits. Only the last segment of a log grows.
 `size` and `next_offset` describe the bytes that were written without error; readers, also those in
 other threads, never look past them.
+
+A segment that grows, or is being loaded, has its descriptor and its indexes for itself. Once it is
+sealed it settles: from then on it keeps a few numbers, and the rest comes from `ottla.log.sealed`
+for as long as somebody uses it. What is loaded again is compared with the sums of what was written,
+and the file with the one that was sealed: another one may have its name by then.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ from ottla.log.index import (
     decode_aborted,
     encode_aborted,
 )
+from ottla.log.sealed import Sealed, shared
 from ottla.log.storage import File
 from ottla.wire.batch import (
     HEADER_SIZE,
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.log.config import LogConfig
+    from ottla.log.index import AbortedTransaction
     from ottla.log.storage import Buffer, Directory, Entry
 
 LOG: Final = ".log"
@@ -57,8 +64,8 @@ _SCAN_CHUNK: Final = 1 << 16
 _MAX_CURSORS: Final = 64  # readers of one segment whose next position is remembered
 
 _DERIVED: Final = (  # what `reset` forgets and the headers tell again
-    "offset_index",
-    "time_index",
+    "_offsets",
+    "_times",
     "next_offset",
     "first_timestamp",
     "max_timestamp",
@@ -69,7 +76,7 @@ _OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 
 class CorruptSegment(Exception):
-    """The batches of a segment that was closed cleanly do not fill its file."""
+    """The file of a segment does not hold what was written; the message names it."""
 
 
 def newest_time(header: RecordBatch) -> int:
@@ -88,6 +95,32 @@ def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
 class Segment:
     """Bookkeeping of one segment; the partition decides when it grows, rolls and goes."""
 
+    __slots__ = (
+        "_aborted",
+        "_cursors",
+        "_identity",
+        "_interval",
+        "_last_indexed",
+        "_moving_to",
+        "_offsets",
+        "_own",
+        "_sums",
+        "_times",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "first_timestamp",
+        "last_abort",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "sealed",
+        "shared",
+        "size",
+        "storage",
+        "suffix",
+    )
+
     def __init__(
         self,
         directory: Directory,
@@ -96,16 +129,22 @@ class Segment:
         now_ms: int,
         *,
         suffix: str = "",
+        sealed: Sealed | None = None,
     ) -> None:
         self.storage = directory.storage
         self.directory = directory
         self.base_offset = base_offset
         self.created_ms = now_ms
-        self.suffix = suffix
+        self.suffix = self._moving_to = suffix
         self.sealed = False
-        self.file = File(self.storage, self.path(LOG), create=True)
+        self.shared = sealed or shared()
+        self._own: File | None = File(self.storage, self.path(LOG), create=True)
+        self._identity = -1
         self._interval = config.index_interval_bytes
-        self.aborted = AbortedIndex()
+        self._sums = IndexSums(0, 0, 0)
+        self._aborted: AbortedIndex | None = AbortedIndex()
+        self.last_abort = -1
+        """Offset of the last marker that aborts a transaction, -1 if there is none."""
         self.reset()
 
     def reset(self) -> None:
@@ -115,10 +154,10 @@ class Segment:
         self.first_timestamp = -1
         self.max_timestamp = -1
         self.max_timestamp_offset = -1
-        self.offset_index = OffsetIndex()
-        self.time_index = TimeIndex()
+        self._offsets: OffsetIndex | None = OffsetIndex()
+        self._times: TimeIndex | None = TimeIndex()
         self._last_indexed = 0
-        self._cursors: dict[int, int] = {}
+        self._cursors: dict[int, int] | None = None
 
     def __repr__(self) -> str:
         return f"<Segment {self.base_offset}..{self.next_offset} bytes {self.size}>"
@@ -126,11 +165,131 @@ class Segment:
     def path(self, kind: str) -> Entry:
         return self.directory / segment_name(self.base_offset, kind + self.suffix)
 
+    def _corrupt(self, what: str) -> CorruptSegment:
+        path = self.path(LOG)
+        return CorruptSegment(f"{path.parent.path.name}/{path.name}: {what}")
+
+    # Files and indexes
+
+    @property
+    def file(self) -> File:
+        """Open for as long as somebody holds a reference to it."""
+        own = self._own
+        return own if own is not None else self.shared.file(self, self._reopen)
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        index = self._offsets
+        if index is None:
+            kept = self.shared.indexes.get((self, INDEX))
+            index = kept if isinstance(kept, OffsetIndex) else self._load_offsets()
+        return index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        index = self._times
+        if index is None:
+            kept = self.shared.indexes.get((self, TIME_INDEX))
+            index = kept if isinstance(kept, TimeIndex) else self._load_times()
+        return index
+
+    @property
+    def aborted(self) -> AbortedIndex:
+        index = self._aborted
+        if index is None:
+            if self.last_abort < 0:
+                return AbortedIndex()
+            kept = self.shared.indexes.get((self, TXN_INDEX))
+            index = kept if isinstance(kept, AbortedIndex) else self._load_aborted()
+        return index
+
+    def settle(self, *, keep: bool) -> None:
+        """Be sealed, loaded or written: let go of the descriptor and the indexes.
+
+        With `keep` they stay until others are used more: it has just been written to.
+        """
+        if self._own is None:
+            return
+        self._identity = self.storage.identity(self._own.fd)
+        if keep:
+            self.shared.files.put(self, self._own, 1)
+            self._keep_index(INDEX, self._offsets)
+            self._keep_index(TIME_INDEX, self._times)
+            self._keep_index(TXN_INDEX, self._aborted)
+        # Readers in other threads look here first, so what they find next must be there already.
+        self._own = self._offsets = self._times = self._aborted = None
+
+    def close(self) -> None:
+        """Give the descriptor back; nobody uses the segment any more."""
+        if self._own is not None:
+            self._own.close()
+        else:
+            self.shared.files.drop(self)
+            for kind in INDEX_SUFFIXES:
+                self.shared.indexes.drop((self, kind))
+
+    def _keep_index(self, kind: str, index: OffsetIndex | TimeIndex | AbortedIndex | None) -> None:
+        if index:
+            self.shared.keep_index((self, kind), index)
+
+    def _names(self, kind: str) -> Iterator[Entry]:
+        """Where a file of the segment is; the second one, if it is just being renamed."""
+        yield self.path(kind)
+        yield self.directory / segment_name(self.base_offset, kind + self._moving_to)
+
+    def _reopen(self) -> File:
+        for name in self._names(LOG):
+            with suppress(FileNotFoundError):
+                file = File(self.storage, name)
+                if self.storage.identity(file.fd) == self._identity:
+                    return file
+        raise self._corrupt("the file is gone, or another one has its name")
+
+    def _written(self, kind: str, crc: int) -> bytes | None:
+        """The content of an index file; None if it is not what was written."""
+        if not crc:
+            return b""  # without entries there need not be a file
+        for name in self._names(kind):
+            with suppress(FileNotFoundError):
+                data = self.storage.read_file(name)
+                if crc32c(data) == crc:
+                    return data
+        return None
+
+    def _load_offsets(self) -> OffsetIndex:
+        data = self._written(INDEX, self._sums.offsets)
+        index = self._rebuilt().offset_index if data is None else OffsetIndex.take(data)
+        self.shared.keep_index((self, INDEX), index)
+        return index
+
+    def _load_times(self) -> TimeIndex:
+        data = self._written(TIME_INDEX, self._sums.times)
+        if data is None:
+            rebuilt = self._rebuilt()
+            rebuilt._note_time()
+            index = rebuilt.time_index
+        else:
+            index = TimeIndex.take(data)
+        self.shared.keep_index((self, TIME_INDEX), index)
+        return index
+
+    def _load_aborted(self) -> AbortedIndex:
+        """Without the producers' state before the segment it cannot be told from the batches."""
+        data = self._written(TXN_INDEX, self._sums.aborted)
+        if not data:
+            raise self._corrupt(
+                f"its {TXN_INDEX} is not what was written; it is made anew when the log is opened"
+            )
+        index = AbortedIndex(decode_aborted(data))
+        self.shared.keep_index((self, TXN_INDEX), index)
+        return index
+
     # Growing
 
     def write(self, chunks: Sequence[Buffer]) -> None:
         """Write after the last byte. `add` then makes the batches visible, one by one."""
-        self.storage.write_all(self.file.fd, chunks, self.size)
+        file = self.file
+        self.storage.write_all(file.fd, chunks, self.size)
 
     def add(self, size: int, last_offset: int, max_timestamp: int) -> None:
         """Count the batch of `size` bytes that lies at the end of the segment."""
@@ -142,9 +301,7 @@ class Segment:
             self.first_timestamp = max_timestamp
         elif position - self._last_indexed > self._interval:
             self.offset_index.append(last_offset - self.base_offset, position)
-            self.time_index.maybe_append(
-                self.max_timestamp, self.max_timestamp_offset - self.base_offset
-            )
+            self._note_time()
             self._last_indexed = position
         self.next_offset = last_offset + 1
         self.size = position + size
@@ -178,52 +335,74 @@ class Segment:
             return timestamp - self.first_timestamp
         return now_ms - self.created_ms
 
+    def add_aborted(self, entry: AbortedTransaction) -> None:
+        """Of a transaction whose marker is in this segment."""
+        self.aborted.append(entry)
+        self.last_abort = entry.last_offset
+
     def seal(self) -> IndexSums:
         """End the time index with the largest timestamp; no batch is added any more."""
-        self._end_time_index()
+        self._note_time()
         self.sealed = True
         return self.write_indexes()
 
-    def _end_time_index(self) -> None:
+    def _note_time(self) -> None:
         self.time_index.maybe_append(
             self.max_timestamp, self.max_timestamp_offset - self.base_offset
         )
 
     def write_indexes(self) -> IndexSums:
         """The directory remembers that they are not durable yet."""
-        put = self.directory.put
-        offsets, times, aborted = self._encoded()
-        put(self.path(INDEX), offsets)
-        put(self.path(TIME_INDEX), times)
-        if aborted:
-            put(self.path(TXN_INDEX), aborted)
+        offsets, times = self.offset_index.encode(), self.time_index.encode()
+        self.directory.put(self.path(INDEX), offsets)
+        self.directory.put(self.path(TIME_INDEX), times)
+        aborted = self._write_aborted(self.aborted)
+        self._sums = IndexSums(crc32c(offsets), crc32c(times), aborted)
+        return self._sums
+
+    def _write_aborted(self, aborted: AbortedIndex) -> int:
+        """The sum of what was written."""
+        data = encode_aborted(aborted)
+        if data:
+            self.directory.put(self.path(TXN_INDEX), data)
         else:
             self.storage.unlink(self.path(TXN_INDEX))
-        return IndexSums(crc32c(offsets), crc32c(times), crc32c(aborted))
+        return crc32c(data)
 
+    def replace_aborted(self, aborted: AbortedIndex) -> None:
+        """Another list than the one that was loaded: of a segment that grows, or on disk, too."""
+        self.last_abort = aborted.last_marker
+        if self._aborted is not None:
+            self._aborted = aborted
+        else:
+            self._keep_index(TXN_INDEX, aborted)
+        if self.sealed:
+            self._sums = self._sums._replace(aborted=self._write_aborted(aborted))
+
+    @property
     def sums(self) -> IndexSums:
-        """Of the indexes as they are in memory."""
-        return IndexSums(*map(crc32c, self._encoded()))
-
-    def _encoded(self) -> tuple[bytes, bytes, bytes]:
-        return self.offset_index.encode(), self.time_index.encode(), encode_aborted(self.aborted)
+        """Of the index files of a sealed segment, as they were written."""
+        return self._sums
 
     def sync(self) -> None:
         """Blocks until the batches are durable."""
-        self.storage.fdatasync(self.file.fd)
+        file = self.file
+        self.storage.fdatasync(file.fd)
 
     def cut(self) -> None:
         """Cut the file after the last counted batch, durably: what is written there next must
         never be mixed with the old bytes. Blocks."""
-        self.storage.truncate(self.file.fd, self.size)
-        self.storage.fdatasync(self.file.fd)
+        file = self.file
+        self.storage.truncate(file.fd, self.size)
+        self.storage.fdatasync(file.fd)
 
     # Reading
 
     def headers(
-        self, position: int = 0, *, chunk_size: int = _SCAN_CHUNK
+        self, position: int = 0, *, chunk_size: int = _SCAN_CHUNK, file: File | None = None
     ) -> Iterator[tuple[int, RecordBatch]]:
         """The batches from `position` on, headers only: their `data` ends after 61 bytes."""
+        file = file or self.file
         end = self.size
         chunk = memoryview(b"")
         chunk_start = position
@@ -231,47 +410,55 @@ class Segment:
             start = position - chunk_start
             if start + HEADER_SIZE > len(chunk):
                 size = min(chunk_size, end - position)
-                chunk = memoryview(self.storage.pread(self.file.fd, size, position))
+                chunk = memoryview(self.storage.pread(file.fd, size, position))
                 chunk_start, start = position, 0
                 if len(chunk) < HEADER_SIZE:
-                    raise CorruptSegment(f"{len(chunk)} bytes left at position {position}")
+                    raise self._corrupt(f"{len(chunk)} bytes left at position {position}")
             header = RecordBatch(chunk[start : start + HEADER_SIZE])
             if header.magic != MAGIC or header.batch_length < MIN_BATCH_LENGTH:
-                raise CorruptSegment(f"no batch at position {position}")
+                raise self._corrupt(f"no batch at position {position}")
             yield position, header
             position += header.size
 
     def batch_at(self, position: int, header: RecordBatch) -> RecordBatch:
         """The whole batch of a header that `headers` gave."""
-        return RecordBatch(memoryview(self.storage.pread(self.file.fd, header.size, position)))
+        file = self.file
+        return RecordBatch(memoryview(self.storage.pread(file.fd, header.size, position)))
 
-    def locate(self, offset: int) -> int | None:
+    def locate(self, offset: int, file: File | None = None) -> int | None:
         """Position of the first batch that ends at or after `offset`."""
-        position = self._cursors.get(offset)
+        file = file or self.file
+        cursors = self._cursors
+        position = None if cursors is None else cursors.get(offset)
         if position is None:
-            position = self._indexed_position(offset)
-        for found, header in self.headers(position, chunk_size=_SEARCH_CHUNK):
+            position = self._indexed_position(offset, file)
+        for found, header in self.headers(position, chunk_size=_SEARCH_CHUNK, file=file):
             if header.last_offset >= offset:
                 return found
         return None
 
-    def _indexed_position(self, offset: int) -> int:
-        index = self.offset_index
+    def _indexed_position(self, offset: int, file: File) -> int:
+        index = self._offsets
+        if index is None:
+            index = self.offset_index
         entry = index.last_at_or_below(offset - self.base_offset)
         if entry < 0:
             return 0
-        if not self._entry_holds(index, entry):
+        if not self._entry_holds(index, entry, file):
             rebuilt = self._rebuilt()
             index = rebuilt.offset_index
             entry = index.last_at_or_below(offset - self.base_offset)
-            if self.size == rebuilt.size:
-                self.offset_index = index
+            if self._offsets is None:
+                self.shared.keep_index((self, INDEX), index)
+            elif self.size == rebuilt.size:
+                self._offsets = index
         return index.positions[entry] if entry >= 0 else 0
 
-    def _entry_holds(self, index: OffsetIndex, entry: int) -> bool:
+    def _entry_holds(self, index: OffsetIndex, entry: int, file: File) -> bool:
         """Whether the batch that an entry names is there: bit rot must not mislead a reader."""
+        position = index.positions[entry]
         try:
-            _, header = next(self.headers(index.positions[entry], chunk_size=HEADER_SIZE))
+            _, header = next(self.headers(position, chunk_size=HEADER_SIZE, file=file))
         except (CorruptSegment, StopIteration):
             return False
         return header.last_offset - self.base_offset == index.offsets[entry]
@@ -283,16 +470,17 @@ class Segment:
 
         The flag says that the segment was read to its end, so that the next one may follow.
         """
+        file = self._own or self.file  # without a call for a segment that grows
         end = self.size
-        start = self.locate(offset)
+        start = self.locate(offset, file)
         if start is None:
             return b"", True
-        data = self.storage.pread(self.file.fd, min(max_bytes, end - start), start)
+        data = self.storage.pread(file.fd, min(max_bytes, end - start), start)
         size = self._whole_batches(data, start, end, upper_bound)
         if size == 0 and at_least_one:
-            _, first = next(self.headers(start, chunk_size=HEADER_SIZE))
+            _, first = next(self.headers(start, chunk_size=HEADER_SIZE, file=file))
             if first.base_offset < upper_bound:
-                data = self.storage.pread(self.file.fd, first.size, start)
+                data = self.storage.pread(file.fd, first.size, start)
                 size = first.size
         whole = data if size == len(data) else memoryview(data)[:size]
         return whole, start + size == end
@@ -301,7 +489,9 @@ class Segment:
         """How many bytes of `data` are batches that end in it and start below the bound."""
         if start + len(data) == end and upper_bound >= self.next_offset:
             return len(data)
-        index = self.offset_index
+        index = self._offsets
+        if index is None:
+            index = self.offset_index
         entry = min(
             bisect_right(index.positions, start + len(data)),
             bisect_left(index.offsets, min(upper_bound - self.base_offset, MAX_RELATIVE_OFFSET)),
@@ -318,9 +508,10 @@ class Segment:
 
     def _remember(self, offset: int, position: int) -> None:
         """A reader that goes on from here needs no search."""
-        if len(self._cursors) >= _MAX_CURSORS:
-            self._cursors.clear()
-        self._cursors[offset] = position
+        cursors = self._cursors
+        if cursors is None or len(cursors) >= _MAX_CURSORS:
+            cursors = self._cursors = {}
+        cursors[offset] = position
 
     # Loading
 
@@ -331,11 +522,12 @@ class Segment:
         of, or cannot be right; CorruptSegment if the batches themselves do not add up. False if the
         aborted transactions are not known: only a replay of the segment finds them.
         """
-        size = self.storage.size(self.file.fd)
+        file = self.file
+        size = self.storage.size(file.fd)
         self.sealed = sealed
-        known = self._load_aborted(sums)
+        known = self._read_aborted(sums)
         try:
-            self._load_indexes(size, sums)
+            self._read_indexes(size, sums)
         except (CorruptIndex, CorruptSegment, FileNotFoundError):
             self.size = size
             self._take(self._rebuilt())
@@ -343,37 +535,43 @@ class Segment:
                 self.seal()
         return known
 
-    def _load_aborted(self, sums: IndexSums | None) -> bool:
+    def _read_aborted(self, sums: IndexSums | None) -> bool:
         try:
             data = self.storage.read_file(self.path(TXN_INDEX))
         except FileNotFoundError:
             data = b""
-        self.aborted = AbortedIndex()
-        if sums is not None and crc32c(data) != sums.aborted:
+        self._aborted = AbortedIndex()
+        self.last_abort = -1
+        found = crc32c(data)
+        self._sums = self._sums._replace(aborted=found)
+        if sums is not None and found != sums.aborted:
             return False
         try:
-            self.aborted = AbortedIndex(decode_aborted(data))
+            self._aborted = AbortedIndex(decode_aborted(data))
         except CorruptIndex:
             return False
+        self.last_abort = self._aborted.last_marker
         return True
 
-    def _load_indexes(self, size: int, sums: IndexSums | None) -> None:
+    def _read_indexes(self, size: int, sums: IndexSums | None) -> None:
         offsets = self.storage.read_file(self.path(INDEX))
         times = self.storage.read_file(self.path(TIME_INDEX))
-        if sums is not None and (crc32c(offsets), crc32c(times)) != sums[:2]:
+        found = self._sums._replace(offsets=crc32c(offsets), times=crc32c(times))
+        if sums is not None and found[:2] != sums[:2]:
             raise CorruptIndex("these are not the indexes that were written")
+        self._sums = found
         self.reset()
-        self.offset_index = OffsetIndex.decode(offsets, size)
-        self.time_index = TimeIndex.decode(times)
+        self._offsets = index = OffsetIndex.decode(offsets, size)
+        self._times = newest = TimeIndex.decode(times)
         self.size = size
         for _, first in self.headers(chunk_size=HEADER_SIZE):
             self.first_timestamp = newest_time(first)
             break
-        if self.time_index:
-            self.max_timestamp = self.time_index.timestamps[-1]
-            self.max_timestamp_offset = self.base_offset + self.time_index.offsets[-1]
-        self._last_indexed = self.offset_index.positions[-1] if self.offset_index else 0
-        if self.offset_index and not self._entry_holds(self.offset_index, -1):
+        if newest:
+            self.max_timestamp = newest.timestamps[-1]
+            self.max_timestamp_offset = self.base_offset + newest.offsets[-1]
+        self._last_indexed = index.positions[-1] if index else 0
+        if index and not self._entry_holds(index, -1, self.file):
             raise CorruptIndex("the last offset entry names no batch")
         end = self._last_indexed
         for position, header in self.headers(self._last_indexed):
@@ -384,11 +582,11 @@ class Segment:
                 self.max_timestamp = newest_time(header)
                 self.max_timestamp_offset = header.last_offset
             end = position + header.size
-        timeless = self.first_timestamp >= 0 and not self.time_index
+        timeless = self.first_timestamp >= 0 and not newest
         if self.sealed and timeless:
             raise CorruptIndex("time entries are missing")
         if end != size or self.max_timestamp_offset >= self.next_offset:
-            raise CorruptSegment(f"batches end at {end}, the file at {size}")
+            raise self._corrupt(f"batches end at {end}, the file at {size}")
 
     def _rebuilt(self) -> Segment:
         """This segment with offset and time index derived from the headers. Blocks on reading.
@@ -401,7 +599,7 @@ class Segment:
         for _, header in self.headers():
             copied.add(header.size, header.last_offset, newest_time(header))
         if copied.size != size:
-            raise CorruptSegment("the last batch does not end with the file")
+            raise self._corrupt("the last batch does not end with the file")
         return copied
 
     def _take(self, other: Segment) -> None:
@@ -413,6 +611,7 @@ class Segment:
 
     def rename(self, suffix: str) -> None:
         """Give every file of the segment another suffix; open descriptors stay valid."""
+        self._moving_to = suffix
         self.move(SEGMENT_SUFFIXES, suffix)
         self.suffix = suffix
 

@@ -177,6 +177,10 @@ class Storage(ABC):
     def size(self, fd: int) -> int: ...
 
     @abstractmethod
+    def identity(self, fd: int) -> int:
+        """Of two files in one directory no two have the same, and renaming does not change it."""
+
+    @abstractmethod
     def truncate(self, fd: int, size: int) -> None: ...
 
     @abstractmethod
@@ -324,6 +328,9 @@ class OsStorage(Storage):
 
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size
+
+    def identity(self, fd: int) -> int:
+        return os.fstat(fd).st_ino
 
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)

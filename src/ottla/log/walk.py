@@ -22,10 +22,10 @@ _CHUNK: Final = 1 << 20  # a garbage length must not make recovery read a whole 
 
 def recover_segment(segment: Segment) -> bool:
     """Check every batch and rebuild the indexes; False if the file must be cut. Blocks."""
-    storage, fd = segment.storage, segment.file.fd
-    file_size = storage.size(fd)
+    storage, file = segment.storage, segment.file
+    file_size = storage.size(file.fd)
     segment.reset()
-    segment.aborted = AbortedIndex()
+    segment.replace_aborted(AbortedIndex())
     chunk = memoryview(b"")
     chunk_start = 0
     while segment.size < file_size:
@@ -34,7 +34,7 @@ def recover_segment(segment: Segment) -> bool:
         if header is None or header.size > len(chunk) - start:
             chunk_start = segment.size
             size = min(_CHUNK, file_size - chunk_start)
-            chunk = memoryview(storage.pread(fd, size, chunk_start))
+            chunk = memoryview(storage.pread(file.fd, size, chunk_start))
             header = _next_header(segment, chunk, file_size)
         if header is None or not _crc_matches(segment, header):
             break
@@ -60,11 +60,12 @@ def _next_header(segment: Segment, data: memoryview, file_size: int) -> RecordBa
 
 def _crc_matches(segment: Segment, header: RecordBatch) -> bool:
     """A batch larger than the chunk is read on piece by piece."""
+    file = segment.file
     crc = crc32c(header.data[CRC_START : header.size])
     done = min(len(header.data), header.size)
     while done < header.size:
         size = min(_CHUNK, header.size - done)
-        rest = segment.storage.pread(segment.file.fd, size, segment.size + done)
+        rest = segment.storage.pread(file.fd, size, segment.size + done)
         crc = crc32c(rest, crc)
         done += size
     return crc == header.crc

@@ -139,6 +139,18 @@ def open_files(path: Path) -> list[str]:
     return sorted(name for name in found if name.startswith(str(path)))
 
 
+@pytest.mark.parametrize(("size", "is_kept"), [(0, False), (1 << 20, True)])
+async def test_the_tail_cache_is_as_large_as_the_setting_says(
+    tmp_path: Path, size: int, is_kept: bool
+) -> None:
+    async with started(tmp_path, f"ottla.tail.cache.bytes={size}") as node:
+        await create(node)
+        await write(node, b"x")
+        log = node.partitions.find(*ORDERS).log
+        assert (log._tail.read(0, 1, 1, at_least_one=True) is not None) == is_kept
+        assert await values(node) == [b"x"]
+
+
 # -- looking does not make ------------------------------------------------------------------------
 
 

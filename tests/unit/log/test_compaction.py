@@ -19,6 +19,7 @@ from ottla.log.config import LogConfig
 from ottla.log.errors import StorageFailure
 from ottla.log.partition import PartitionLog
 from ottla.log.producer_state import Origin
+from ottla.log.sealed import Sealed
 from ottla.log.tail import TailCache
 from ottla.wire.batch import RecordBatch, iter_batches
 from ottla.wire.builder import BatchBuilder
@@ -66,6 +67,7 @@ class Topic:
             recovery_point=recovery_point,
             high_watermark=1 << 40,
             tail=TailCache(self.tail_bytes),
+            sealed=Sealed(1, 600),  # less than two segments need: what it keeps comes and goes
             storage=self.storage,
         )
 

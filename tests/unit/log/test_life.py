@@ -242,7 +242,7 @@ def test_a_purge_of_a_deleted_log_unlinks_nothing_of_its_successor(tmp_path: Pat
     fill(new, *(b"%d" % number * 40 for number in range(20)))
     assert new.apply_retention(0)
     before = names_and_bytes(home)
-    assert deleted.purge(1) == 1
+    assert deleted.purge(1, oldest_lease=1) == 1
     lease.release()
     assert names_and_bytes(home) == before
 

@@ -16,6 +16,7 @@ from ottla.log import partition
 from ottla.log.config import LogConfig
 from ottla.log.errors import OffsetOutOfRange
 from ottla.log.partition import SCANNED_BYTES, AppendResult, PartitionLog
+from ottla.log.sealed import Sealed
 from ottla.log.tail import TailCache
 from ottla.wire.batch import RecordBatch, iter_batches
 from ottla.wire.compression import Codec
@@ -79,6 +80,7 @@ class LogModel(RuleBasedStateMachine):
             high_watermark=self.flushed,
             log_start_offset=self.log_start,
             tail=TailCache(self.tail_bytes),
+            sealed=Sealed(1, 600),  # less than two segments need: what it keeps comes and goes
             storage=self.storage,
         )
 

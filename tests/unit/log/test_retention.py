@@ -11,6 +11,7 @@ import pytest
 from ottla.log.config import LogConfig
 from ottla.log.errors import OffsetMovedToTieredStorage, OffsetOutOfRange, PolicyViolation
 from ottla.log.partition import PartitionLog
+from ottla.log.sealed import shared
 from ottla.log.tail import TailCache
 from tests.support.log_batches import batch_of, batches_in, read_all
 from tests.support.log_faults import MemoryStorage
@@ -117,14 +118,17 @@ def test_a_reader_holds_on_to_a_deleted_segment(tmp_path: Path) -> None:
     for _ in range(4):
         log.append(batch_of(b"x"), leader_epoch=0, now_ms=0)
     log.advance_high_watermark(4)
-    held = log.segments[0]
-    before = held.read(0, 1000, 4, at_least_one=True)
-    log.apply_retention(9999)
-    assert held.read(0, 1000, 4, at_least_one=True) == before
-    assert log.purge(9999 + 49) == 0
-    assert log.purge(9999 + 50) == 2
+    with log.lease():
+        held = log.segments[0]
+        before = held.read(0, 1000, 4, at_least_one=True)
+        log.apply_retention(9999)
+        assert log.purge(9999 + 50) == 0, "whoever was inside when it left may still read it"
+        shared().files.clear()
+        assert held.read(0, 1000, 4, at_least_one=True) == before
+    with log.lease():
+        assert log.purge(9999 + 49) == 0
+        assert log.purge(9999 + 50) == 2, "those who came later never saw it"
     assert [p.suffix for p in tmp_path.iterdir() if p.suffix == ".deleted"] == []
-    assert held.read(0, 1000, 4, at_least_one=True) == before
 
 
 def test_files_are_renamed_then_unlinked() -> None:

@@ -36,7 +36,7 @@ from ottla.log.checkpoints import (
 from ottla.log.directory import STRAY_SUFFIX, DataDirectory
 from ottla.log.errors import LogError, StorageFailure
 from ottla.log.storage import OsStorage
-from ottla.log.tail import TailCache
+from ottla.log.tail import DEFAULT_TAIL_BYTES, TailCache
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -99,7 +99,9 @@ class Opened(NamedTuple):
 class Data:
     """Holds the lock on the directory from construction to `close`."""
 
-    def __init__(self, path: Path, *, ephemeral: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, ephemeral: bool = False, tail_bytes: int = DEFAULT_TAIL_BYTES
+    ) -> None:
         self.storage: Storage = UnsyncedStorage() if ephemeral else OsStorage()
         self.path = path
         self._directory = DataDirectory(path, self.storage)
@@ -113,7 +115,7 @@ class Data:
                 clean = False
         self._on_disk = set(self._directory.partitions())
         self._trusted = set(self._on_disk) if clean else set()
-        self._tail = TailCache()
+        self._tail = TailCache(tail_bytes)
         self.checkpoints = Checkpoints(self.storage, path, offsets)
         self.checkpoints.keep_only(self._on_disk)
 

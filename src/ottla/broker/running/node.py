@@ -131,7 +131,7 @@ class Node:
     ) -> Node:
         """Nodes of one cluster are given one `metadata` file; a node alone keeps its own."""
         settings = Settings(config)
-        data = Data(path, ephemeral=ephemeral)
+        data = Data(path, ephemeral=ephemeral, tail_bytes=settings.tail_cache_bytes)
         file = metadata or (MEMORY if ephemeral else path / METADATA_FILE)
         try:
             opened = await Metadata.open(

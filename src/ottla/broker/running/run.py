@@ -27,7 +27,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def raise_file_limit() -> None:
-    """Take all the open files the system grants: each segment and each connection is one.
+    """Take all the open files the system grants: each open log and each connection is one.
 
     The usual soft limit of 1,024 is there for programs that use select(); this one does not.
     """

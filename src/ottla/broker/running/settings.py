@@ -63,6 +63,7 @@ class Settings:
         self.queued_max_request_bytes = config.get_int("queued.max.request.bytes")
         self.queued_max_response_bytes = config.get_int("ottla.queued.max.response.bytes")
         self.idle_ms = config.get_int("connections.max.idle.ms")
+        self.tail_cache_bytes = config.get_int("ottla.tail.cache.bytes")
         self.group_flush = config.get_str("ottla.flush.mode") == "group"
         self.verify_transactions = config.get_bool("transaction.partition.verification.enable")
         inter_broker = config.parsed("inter.broker.listener.name")

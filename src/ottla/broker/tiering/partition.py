@@ -374,7 +374,7 @@ def local_segment(segment: Segment) -> LocalSegment:
         segment.size,
         newest,
         newest if newest >= 0 else segment.storage.mtime_ms(segment.path(LOG)),
-        has_aborted=bool(segment.aborted),
+        has_aborted=segment.last_abort >= 0,
     )
 
 

@@ -102,6 +102,9 @@ _NODE: Final = [
     _fixed("ottla.flush.mode", _TEXT, "group",
            "When acks=all is answered: after a group fdatasync, or from the page cache (os).",
            OneOf(("group", "os"))),
+    _fixed("ottla.tail.cache.bytes", _LONG, 64 * MIB,
+           "Memory for the last batches of all logs together; who keeps up reads them from there.",
+           AtLeast(0)),
 ]  # fmt: skip
 
 _SOCKETS: Final = [

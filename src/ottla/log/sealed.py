@@ -1,0 +1,165 @@
+"""What sealed segments share in one process: open descriptors, and indexes in memory.
+
+A log may have thousands of segments, a node thousands of logs, and a process some thousand
+descriptors. So only segments that grow keep their own. A sealed one opens its file and loads its
+indexes when somebody reads it, and both are kept here until there is no room for more and they have
+not been used for long.
+
+Whoever uses a value holds a reference to it, and that is the lease: what goes from here lives on
+until its last user lets go. A descriptor is closed by the last reference to its `File`, never by
+the budget, so it cannot be closed under a reader.
+
+Keys are the segments themselves, not their paths. A segment that compaction has put in the place
+of others is another key, and `Segment.reopen` makes sure that the file it finds is its own.
+
+Every call is safe in any thread. Values are loaded outside the lock: nobody waits for a disk
+because somebody else does.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from functools import cache
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from ottla.log.index import AbortedIndex, OffsetIndex, TimeIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from ottla.log.storage import File
+
+# Of what the process may open: connections and growing segments need the rest.
+DESCRIPTOR_SHARE: Final = 8
+MIN_DESCRIPTORS: Final = 16  # a handful of threads can read at once, and each needs one
+# More are not worth it: to open a file again costs some 15 us, a read from it ten times that.
+MAX_DESCRIPTORS: Final = 1024
+# The offset indexes of 16 GiB that are being read (8 bytes for each 4 KiB).
+INDEX_BYTES: Final = 32 << 20
+# What an index costs beside its entries: two arrays, an object, a key and its place in the order.
+INDEX_OVERHEAD: Final = 512
+NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+
+Index = OffsetIndex | TimeIndex | AbortedIndex
+V = TypeVar("V")
+
+
+class _Kept(Generic[V]):
+    __slots__ = ("is_used", "value", "weight")
+
+    def __init__(self, value: V, weight: int) -> None:
+        self.value = value
+        self.weight = weight
+        self.is_used = False  # since it came or was last passed over
+
+
+class Budget(Generic[V]):
+    """Values by key, those dropped that were not used for long when their weights pass a limit.
+
+    Who is found is only marked: reading must not cost more than that. When room is needed the
+    oldest goes, unless it is marked; then it is the youngest again, without its mark.
+    """
+
+    __slots__ = ("_lock", "_values", "limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._values: dict[Hashable, _Kept[V]] = {}  # oldest first
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: Hashable) -> V | None:
+        kept = self._values.get(key)
+        if kept is None:
+            return None
+        kept.is_used = True
+        return kept.value
+
+    def put(self, key: Hashable, value: V, weight: int, *, replace: bool = False) -> V:
+        """Keep it, unless there is one already; the one that is kept."""
+        with self._lock:
+            before = self._values.get(key)
+            if before is not None and not replace:
+                return before.value
+            if before is not None:
+                self.used -= before.weight
+            self._values[key] = _Kept(value, weight)
+            self.used += weight
+            dropped = self._make_room(self.limit)
+        del dropped, before  # a file whose last user this was is closed here, outside the lock
+        return value
+
+    def drop(self, key: Hashable) -> None:
+        """The key is gone for good."""
+        with self._lock:
+            dropped = self._values.pop(key, None)
+            if dropped is not None:
+                self.used -= dropped.weight
+        del dropped
+
+    def clear(self) -> None:
+        with self._lock:
+            dropped, self._values, self.used = self._values, {}, 0
+        del dropped
+
+    def _make_room(self, limit: int) -> list[_Kept[V]]:
+        dropped = []
+        while self.used > limit:
+            key = next(iter(self._values))
+            kept = self._values.pop(key)
+            if kept.is_used:
+                kept.is_used = False
+                self._values[key] = kept
+            else:
+                self.used -= kept.weight
+                dropped.append(kept)
+        return dropped
+
+
+class Sealed:
+    """The two budgets of a process."""
+
+    __slots__ = ("files", "indexes")
+
+    def __init__(self, descriptors: int, index_bytes: int = INDEX_BYTES) -> None:
+        self.files: Budget[File] = Budget(descriptors)
+        self.indexes: Budget[Index] = Budget(index_bytes)
+
+    def file(self, key: Hashable, reopen: Callable[[], File]) -> File:
+        """The open file of a key, to be used while a reference to it is held. May block."""
+        kept = self.files.get(key)
+        if kept is not None:
+            return kept
+        try:
+            opened = reopen()
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTOR:
+                raise
+            self.files.clear()
+            opened = reopen()
+        return self.files.put(key, opened, 1)
+
+    def keep_index(self, key: Hashable, index: Index) -> None:
+        self.indexes.put(key, index, index.nbytes + INDEX_OVERHEAD, replace=True)
+
+
+def descriptor_limit(nofile: int) -> int:
+    """How many descriptors sealed segments may keep in a process that may open `nofile` files."""
+    return min(max(nofile // DESCRIPTOR_SHARE, MIN_DESCRIPTORS), MAX_DESCRIPTORS)
+
+
+@cache
+def shared() -> Sealed:
+    """Of this process."""
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return Sealed(MIN_DESCRIPTORS)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return Sealed(MAX_DESCRIPTORS)
+    return Sealed(descriptor_limit(soft))
