@@ -22,6 +22,10 @@ if TYPE_CHECKING:
         """Who counts what is outstanding, and keeps failures that nobody has seen."""
 
         failures: dict[tuple[Batch, int], StreamError]
+        stopped_by: StreamError | None
+
+        def failed(self, batch: Batch, number: int, error: StreamError) -> None:
+            """Nobody has seen this failure yet."""
 
         def settled(self, count: int, size: int) -> None:
             """That many deliveries, with payloads of that size, have met their fate."""
@@ -84,9 +88,15 @@ class Batch:
         return Delivery(self, number)
 
     def deliveries(self) -> Iterator[tuple[Outgoing, Delivery]]:
-        """Internal: every message with the object that settles it."""
+        """Internal: every message with the object that settles it.
+
+        A sink takes them one by one: those after a failure fail too if the producer stops at one.
+        """
         stream, shard, time_ns, others = self.stream, self.shard, self.timestamp_ns, self._messages
         for number, payload in enumerate(self.payloads):
+            if (first := self._counter.stopped_by) is not None:
+                self.settle(number, held_back(first))
+                continue
             message = others.get(number)
             if message is None:
                 message = Outgoing(stream, payload, shard, timestamp_ns=time_ns)
@@ -105,7 +115,7 @@ class Batch:
         """Internal: settle one message."""
         self._fates[number] = fate
         if isinstance(fate, StreamError):
-            self._counter.failures[self, number] = fate
+            self._counter.failed(self, number, fate)
         self._settled(number, 1)
 
     def settle_all(self, results: Iterable[Receipts | StreamError]) -> None:
@@ -148,6 +158,11 @@ class Batch:
                 waiter = self._waiters.pop(number, None)
                 if waiter is not None and not waiter.done():
                     waiter.set_result(None)
+
+
+def held_back(first: StreamError) -> DeliveryError:
+    """Why a message after the first one that failed is not written."""
+    return DeliveryError(f"not sent, because an earlier message failed: {first}")
 
 
 class Delivery:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from ottla.streams import arguments
 from ottla.streams.base import Operation
-from ottla.streams.delivery import Batch
+from ottla.streams.delivery import Batch, held_back
 from ottla.streams.errors import (
     AlreadyAnchored,
     ConfigError,
@@ -50,13 +50,15 @@ _log = logging.getLogger("ottla.streams")
 class Pipe:
     """What the clones of a producer share: the sink, its queue and the task that writes."""
 
-    def __init__(self, sink: Sink, max_pending: int, max_pending_bytes: int):
+    def __init__(self, sink: Sink, options: ProducerOptions):
         self.sink = sink
         self.users = 0
         self.failures: dict[tuple[Batch, int], StreamError] = {}
+        self.stopped_by: StreamError | None = None
+        self._stop_at_failure = options.stop_at_failure
         self.full = False
-        self._max_pending = max_pending
-        self._max_pending_bytes = max_pending_bytes
+        self._max_pending = options.max_pending
+        self._max_pending_bytes = options.max_pending_bytes
         self._batch: Batch | None = None
         self._outstanding = 0
         self._outstanding_bytes = 0
@@ -103,6 +105,12 @@ class Pipe:
         ):
             self.full = True
         return batch.add(stream, payload, shard, timestamp_ns, whole)
+
+    def failed(self, batch: Batch, number: int, error: StreamError) -> None:
+        """A message was not taken in."""
+        self.failures[batch, number] = error
+        if self._stop_at_failure and self.stopped_by is None:
+            self.stopped_by = error
 
     def settled(self, count: int, size: int) -> None:
         """Count deliveries that succeeded or failed, and the size of their payloads."""
@@ -153,6 +161,9 @@ class Pipe:
             self._wake.clear()
             batch, self._batch = self._batch, None
             if batch is None:
+                continue
+            if self.stopped_by is not None:
+                batch.reject_rest(held_back(self.stopped_by))
                 continue
             try:
                 await self.sink.write(batch)
@@ -338,7 +349,7 @@ class Producer:
 
 def make_pipe(sink: Sink, options: ProducerOptions) -> Pipe:
     """A pipe for a sink."""
-    return Pipe(sink, options.max_pending, options.max_pending_bytes)
+    return Pipe(sink, options)
 
 
 def _payload_bytes(payload: Payload | None, json: object) -> bytes:

@@ -1,7 +1,9 @@
 """Copying one stream to another: at least once, in order, resumable with an offset store.
 
-A batch is acknowledged when the other side has given a receipt for each of its messages. SIGINT
-and SIGTERM end the relay after the batch that is underway, with its positions committed.
+A batch is acknowledged when the other side has given a receipt for each of its messages. A message
+that the output refuses ends the relay: those before it are acknowledged, nothing after it is
+written. SIGINT and SIGTERM end the relay after the batch that is underway, with its positions
+committed.
 
 Between two stores of one kind a message arrives as it was: payload or null, key, headers in their
 order and their nulls, time. What the output cannot keep is told before the first message is copied
@@ -18,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.streams.base import Operation
-from ottla.streams.errors import ConfigError, StreamEnded
+from ottla.streams.errors import ConfigError, DeliveryError, StreamEnded, StreamError
 from ottla.streams.streamer import connect
 from ottla.streams.types import (
     BEGINNING,
@@ -31,6 +33,7 @@ from ottla.streams.types import (
     FileOptions,
     Mode,
     Outgoing,
+    ProducerOptions,
     Reset,
 )
 
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from ottla.streams.types import Message
 
 BATCH = 1000
+NS_PER_MS = 1_000_000
 WAIT = 0.2
 """Seconds a batch waits for its first message: how long a signal may go unnoticed."""
 
@@ -103,20 +107,25 @@ async def relay_streams(
     try:
         async with (
             connect(input_url, ConnectOptions(file=FileOptions(follow=not until_end))) as source,
-            connect(output_url, CREATING) as target,
         ):
-            lost = await losses(source, target, new_timestamps=new_timestamps)
-            if lost and strict:
-                raise Lossy(f"the output cannot keep {'; nor '.join(lost)}; nothing was copied")
-            for loss in lost:
-                warn(f"the output does not keep {loss}")
-            keep = _Keep.of(source, target, new_timestamps=new_timestamps)
-            async with (
-                source.consumer(options=_options(source, offsets, name, from_start)) as consumer,
-                target.producer() as producer,
-            ):
-                copy = _Copy(consumer, producer, keep)
-                await copy.run(tally, stop, until_end=until_end, show=show)
+            target = connect(output_url, CREATING)
+            if strict:  # before the output is opened, which may make a file
+                _refuse(lossy(source, target, new_timestamps=new_timestamps))
+            async with target:
+                lost = await losses(source, target, new_timestamps=new_timestamps)
+                if strict:
+                    _refuse(lost)
+                for loss in lost:
+                    warn(f"the output does not keep {loss}")
+                keep = _Keep.of(source, target, new_timestamps=new_timestamps)
+                async with (
+                    source.consumer(
+                        options=_options(source, offsets, name, from_start)
+                    ) as consumer,
+                    target.producer(options=ProducerOptions(stop_at_failure=True)) as producer,
+                ):
+                    copy = _Copy(consumer, producer, keep, None if strict else warn)
+                    await copy.run(tally, stop, until_end=until_end, show=show)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
@@ -125,18 +134,29 @@ async def relay_streams(
 _CARRIED = (Operation.MESSAGE_KEYS, Operation.HEADERS, Operation.NULLS)
 
 
-async def losses(source: Streamer, target: Streamer, *, new_timestamps: bool) -> list[str]:
-    """What messages of one store may hold and the other cannot keep, with the reason."""
+def _refuse(lost: list[str]) -> None:
+    if lost:
+        raise Lossy(f"the output cannot keep {'; nor '.join(lost)}; nothing was copied")
+
+
+def lossy(source: Streamer, target: Streamer, *, new_timestamps: bool) -> list[str]:
+    """What messages of one kind of store may hold and the other cannot keep, with the reason."""
     may_hold, cannot = source.driver.unsupported, target.driver.unsupported
     lost = [
         f"{what.value}: {cannot[what]}"
         for what in (*_CARRIED, Operation.BINARY)
         if what not in may_hold and what in cannot
     ]
+    if not new_timestamps and not _keeps_time(source, target):
+        lost.append("timestamps: Redis refuses a time before that of its last entry")
+    return lost
+
+
+async def losses(source: Streamer, target: Streamer, *, new_timestamps: bool) -> list[str]:
+    """The same, with what is known of these very streams."""
+    lost = lossy(source, target, new_timestamps=new_timestamps)
     if new_timestamps:
         return lost
-    if not _keeps_time(source, target):
-        lost.append("timestamps: Redis refuses a time before that of its last entry")
     reads = source.url.keys or ()
     writes = (target.url.keys or ()) if len(target.url.keys or ()) == 1 else reads
     stamped, stamping = (
@@ -165,11 +185,13 @@ class _Keep(NamedTuple):
     headers: bool
     nulls: bool
     times: bool
+    time_zero: bool
 
     @classmethod
     def of(cls, source: Streamer, target: Streamer, *, new_timestamps: bool) -> _Keep:
         keys, headers, nulls = (what not in target.driver.unsupported for what in _CARRIED)
-        return cls(keys, headers, nulls, not new_timestamps and _keeps_time(source, target))
+        times = not new_timestamps and _keeps_time(source, target)
+        return cls(keys, headers, nulls, times, target.backend is not Backend.KAFKA)
 
 
 def _options(
@@ -190,12 +212,20 @@ def _options(
 
 
 class _Copy:
-    """From a consumer to a producer."""
+    """From a consumer to a producer. Without `warn` a time that is not kept ends it."""
 
-    def __init__(self, consumer: Consumer, producer: Producer, keep: _Keep):
+    def __init__(
+        self,
+        consumer: Consumer,
+        producer: Producer,
+        keep: _Keep,
+        warn: Callable[[str], None] | None,
+    ):
         self._consumer = consumer
         self._producer = producer
         self._keep = keep
+        self._warn = warn
+        self._told_of_time = False
 
     async def run(
         self,
@@ -212,21 +242,31 @@ class _Copy:
             except StreamEnded:
                 return
             if messages:
-                await self._deliver(messages)
-                tally.total += len(messages)
-                if consumer.options.offsets is not None:
-                    for message in messages:
-                        consumer.ack(message)
-                    await consumer.commit()
+                await self._deliver(messages, tally)
             elif until_end and await self._caught_up():
                 return
             if show is not None:
                 show(tally)
 
-    async def _deliver(self, messages: Sequence[Message]) -> None:
-        deliveries = [await self._producer.post(self._outgoing(message)) for message in messages]
-        for delivery in deliveries:
-            await delivery
+    async def _deliver(self, messages: Sequence[Message], tally: Tally) -> None:
+        """All of them, or those before the first one that is refused, which ends the relay."""
+        posted = [await self._producer.post(self._outgoing(message)) for message in messages]
+        refused: StreamError | None = None
+        for message, delivery in zip(messages, posted, strict=True):
+            try:
+                await delivery
+            except StreamError as error:
+                # Those after it were held back; their errors say no more than this one.
+                refused = refused or _refused(message, error)
+                continue
+            if refused is None:
+                tally.total += 1
+                if self._consumer.options.offsets is not None:
+                    self._consumer.ack(message)
+        if self._consumer.options.offsets is not None:
+            await self._consumer.commit()
+        if refused is not None:
+            raise refused
 
     def _outgoing(self, message: Message) -> Outgoing:
         keep = self._keep
@@ -239,15 +279,37 @@ class _Copy:
             None,
             message.key if keep.keys else None,
             headers,
-            message.timestamp_ns if keep.times else None,
+            self._time(message),
             message.is_null and keep.nulls,
         )
+
+    def _time(self, message: Message) -> int | None:
+        if not self._keep.times:
+            return None
+        # librdkafka takes the time 0 for "now"; its sink refuses it.
+        if not self._keep.time_zero and 0 <= message.timestamp_ns < NS_PER_MS and self._warn:
+            if not self._told_of_time:
+                self._told_of_time = True
+                self._warn(
+                    f"the output does not keep the time 0 of {_place(message)}: librdkafka writes "
+                    "the time of the copy instead (told once)"
+                )
+            return None
+        return message.timestamp_ns
 
     async def _caught_up(self) -> bool:
         """Nothing came for a while: whether that was the end. A pipe's end comes by itself."""
         if self._consumer.backend is Backend.STDIO:
             return False
         return all(not behind for behind in (await self._consumer.lag()).values())
+
+
+def _refused(message: Message, error: StreamError) -> DeliveryError:
+    return DeliveryError(f"{_place(message)} was refused, and nothing after it is copied: {error}")
+
+
+def _place(message: Message) -> str:
+    return f"{message.stream}/{message.shard} at {message.seq}"
 
 
 async def tick(output_url: str, interval: float, count: int | None) -> None:

@@ -419,3 +419,5 @@ class ProducerOptions(BackendOptions):
 
     max_pending: int = 10_000
     max_pending_bytes: int = 64 * MEBIBYTE
+    stop_at_failure: bool = False
+    """A message that is refused fails all that were sent after it: none is written past it."""

@@ -17,11 +17,20 @@ import confluent_kafka as kafka
 import pytest
 from typer.testing import CliRunner
 
+from ottla import Producer, Reader
 from ottla.cli.whole import app
 from ottla.client.admin.admin import Admin
 from ottla.offsets import MemoryOffsetStore
-from ottla.streams import ConnectOptions, ConsumerOptions, Create, FileOptions, Reset, connect
-from ottla.streams.errors import ConfigError, Unsupported
+from ottla.streams import (
+    ConnectOptions,
+    ConsumerOptions,
+    Create,
+    FileOptions,
+    ProducerOptions,
+    Reset,
+    connect,
+)
+from ottla.streams.errors import ConfigError, DeliveryError, FileLimitExceeded, Unsupported
 from ottla.streams.relay import Tally, relay_streams, tick
 
 if TYPE_CHECKING:
@@ -288,7 +297,129 @@ def test_strict_refuses_with_status_2_and_without_it_the_losses_are_told(
     assert refused.exit_code == 2
     assert "message keys: a frame holds" in refused.stderr
     assert "null payloads and null headers: a frame has a payload" in refused.stderr
+    assert not (tmp_path / "x.ss").exists()
     done = run.invoke(app, args)
     assert done.exit_code == 0
     assert done.stderr.count("ottla: the output does not keep ") == 3
     assert "relayed 4 messages" in done.stderr
+
+
+@pytest.fixture
+async def odd_one(tmp_path: Path) -> str:
+    """A file whose third message is larger than Kafka takes, and has two lines."""
+    url = f"file://{tmp_path}/in.ss/a"
+    async with (
+        connect(url, FileOptions(create=Create.IF_MISSING)) as streamer,
+        streamer.producer() as producer,
+    ):
+        for number in range(2000):
+            await producer.send("\n" * 3_000_000 if number == 2 else str(number))
+    return url
+
+
+@pytest.mark.parametrize("limit", ["5000000", "2000"])
+async def test_nothing_is_written_past_a_message_that_kafka_refuses(
+    odd_one: str, limit: str, ottla_broker: EmbeddedBroker, ottla_topic: str
+) -> None:
+    """By librdkafka itself, and by the broker: messages behind it were in flight already."""
+    topic = f"{ottla_topic}-small"
+    output = f"kafka://{ottla_broker.bootstrap}/{topic}"
+    async with Admin(ottla_broker.bootstrap) as admin:
+        await admin.create_topic(topic, 1, configs={"max.message.bytes": limit})
+    store, tally = MemoryOffsetStore(), Tally()
+    for _ in range(2):  # and the next one ends there again, after no repeats
+        with pytest.raises(DeliveryError, match="a/0 at 3 was refused, and nothing after it"):
+            await relay_streams(odd_one, output, until_end=True, offsets=store, tally=tally)
+    assert tally.total == 2
+    async with Reader(ottla_broker.bootstrap, topic, stop="latest") as reader:
+        assert [record.value for record in await reader.read_many(9)] == [b"0", b"1"]
+
+
+async def test_batches_in_flight_behind_a_refused_one_are_not_written(
+    tmp_path: Path, ottla_broker: EmbeddedBroker, ottla_topic: str
+) -> None:
+    url, topic = f"file://{tmp_path}/in.ss/a", f"{ottla_topic}-tiny"
+    async with (
+        connect(url, FileOptions(create=Create.IF_MISSING)) as streamer,
+        streamer.producer() as producer,
+    ):
+        for number in range(900):
+            # More than the topic takes, and little enough for librdkafka.
+            await producer.send(os.urandom(900_000) if number == 500 else str(number))
+    async with Admin(ottla_broker.bootstrap) as admin:
+        await admin.create_topic(topic, 1, configs={"max.message.bytes": "100000"})
+    with pytest.raises(DeliveryError, match="was refused, and nothing after it"):
+        await relay_streams(url, f"kafka://{ottla_broker.bootstrap}/{topic}", until_end=True)
+    async with Reader(ottla_broker.bootstrap, topic, stop="latest") as reader:
+        written = [int(record.value or b"") for record in await reader.read_many(900)]
+    assert written == list(range(len(written)))
+    assert len(written) <= 500
+
+
+async def test_nothing_is_written_past_a_message_that_a_pipe_refuses(
+    odd_one: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out))
+    monkeypatch.setattr("ottla.streams.backends.stdio._process_hub", None)
+    with pytest.raises(DeliveryError, match="a/0 at 3 was refused"):
+        await relay_streams(odd_one, "stdio:///b", until_end=True)
+    assert [line.rpartition(b" ")[2] for line in out.getvalue().splitlines()] == [b"0", b"1"]
+
+
+async def test_nothing_is_written_past_a_message_that_redis_refuses(
+    redis_server: RedisServer,
+) -> None:
+    """An entry older than the last one is refused; the one after it would not be."""
+    first, second = (f"{redis_server.url}/refused-{which}" for which in "ab")
+    for url, times in ((first, (1000, 3000)), (second, (2000,))):
+        async with connect(url) as streamer, streamer.producer() as producer:
+            for at in times:
+                await producer.send(str(at), timestamp=datetime.fromtimestamp(at, UTC))
+    with pytest.raises(DeliveryError, match="was refused, and nothing after it is copied: refused"):
+        await relay_streams(first, second, until_end=True)
+    options = ConsumerOptions(reset=Reset.EARLIEST)
+    async with connect(second) as streamer, streamer.consumer(options=options) as consumer:
+        assert [one.text() for one in await consumer.batch(9, 10)] == ["2000"]
+        assert set((await consumer.lag()).values()) <= {0, None}
+
+
+async def test_a_file_that_is_full_takes_nothing_more(tmp_path: Path) -> None:
+    full = FileOptions(create=Create.IF_MISSING, file_size_limit=4096)
+    options = ProducerOptions(stop_at_failure=True)
+    url = f"file://{tmp_path}/full.ss/a"
+    async with connect(url, full) as streamer:
+        producer = streamer.producer(options=options)
+        await producer.__aenter__()
+        sent = [await producer.send(b"x" * size) for size in (10, 10, 5000, 10)]
+        await sent[0]
+        with pytest.raises(FileLimitExceeded):
+            await sent[2]
+        with pytest.raises(DeliveryError, match="not sent, because an earlier message failed"):
+            await sent[3]
+        with pytest.raises(DeliveryError, match="not sent"):
+            await (await producer.send(b"later"))
+    assert await payloads(url) == ["x" * 10] * 2
+
+
+async def test_the_time_0_is_told_or_refused_and_never_turned_into_now_unsaid(
+    ottla_broker: EmbeddedBroker, ottla_topic: str
+) -> None:
+    """librdkafka takes 0 for "no time given"."""
+    bootstrap, copy = ottla_broker.bootstrap, f"{ottla_topic}-copy"
+    urls = [f"kafka://{bootstrap}/{topic}" for topic in (ottla_topic, copy)]
+    async with Producer(bootstrap) as producer:
+        for at in (AGO, AGO, 0, AGO + 1):
+            await producer.send(ottla_topic, b"v", timestamp_ms=at)
+    with pytest.raises(DeliveryError, match="librdkafka cannot write the time 0"):
+        await relay_streams(*urls, until_end=True, strict=True)
+    async with Reader(bootstrap, copy, stop="latest") as reader:
+        assert len(await reader.read_many(9)) == 2
+    said: list[str] = []
+    await relay_streams(*urls, until_end=True, warn=said.append)
+    assert [sentence.partition(":")[0] for sentence in said] == [
+        f"the output does not keep the time 0 of {ottla_topic}/0 at 2"
+    ]
+    async with connect(urls[1]) as streamer, streamer.producer() as sender:
+        with pytest.raises(DeliveryError, match="librdkafka cannot write the time 0"):
+            await (await sender.send(b"x", timestamp=datetime.fromtimestamp(0, UTC)))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ottla.streams.backends.file_group import FileGroup
 from ottla.streams.backends.file_source import FileSource
 from ottla.streams.base import Driver, Operation, Sink, Source
+from ottla.streams.delivery import held_back
 from ottla.streams.errors import (
     ConfigError,
     ConnectError,
@@ -19,6 +20,7 @@ from ottla.streams.errors import (
     NoStoredPosition,
     NoWildcardInGroup,
     SameGroupSameMode,
+    StreamError,
 )
 from ottla.streams.modes import has_wildcard
 from ottla.streams.ss.watch import grown
@@ -98,7 +100,8 @@ class FileDriver(Driver):
         """A share of the process's writer of this file."""
         file = options.file or self.options.file or FileOptions()
         # The connection has made the file, if it was to be made.
-        return FileSink(_Handle(self.url.path, replace(file, create=Create.NEVER)))
+        handle = _Handle(self.url.path, replace(file, create=Create.NEVER))
+        return FileSink(handle, stop_at_failure=options.stop_at_failure)
 
     async def close(self) -> None:
         """Nothing is open here."""
@@ -155,18 +158,24 @@ class _Handle:
 class FileSink(Sink):
     """Batches to the file's writer; a batch is one write."""
 
-    def __init__(self, handle: _Handle):
+    def __init__(self, handle: _Handle, *, stop_at_failure: bool):
         self._handle = handle
         self._opened = False
+        self._stop_at_failure = stop_at_failure
 
     async def open(self) -> None:
         await self._handle.open()
         self._opened = True
 
     async def write(self, batch: Batch) -> None:
-        results = await self._handle.run(lambda writer: writer.append(_runs(batch)))
+        stop = self._stop_at_failure
+        results = await self._handle.run(
+            lambda writer: writer.append(_runs(batch), stop_at_failure=stop)
+        )
         self._handle.announce()
         batch.settle_all(results)
+        if stop and isinstance(results[-1], StreamError):
+            batch.reject_rest(held_back(results[-1]))
 
     async def close(self, *, end: bool) -> None:
         if self._opened:

@@ -99,7 +99,8 @@ class KafkaDriver(Driver):
     def sink(self, options: ProducerOptions) -> Sink:
         kafka = options.kafka or self._kafka
         base = client_config(self.url.nodes, kafka, self.options.timeout)
-        return KafkaSink(producer_config(base, kafka), self.options.timeout)
+        config = producer_config(base, kafka, stop_at_failure=options.stop_at_failure)
+        return KafkaSink(config, self.options.timeout)
 
     async def close(self) -> None:
         """Nothing is held between consumers and producers."""

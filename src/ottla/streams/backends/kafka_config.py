@@ -70,8 +70,12 @@ def consumer_config(
     return with_extra(config, options)
 
 
-def producer_config(base: Config, options: KafkaOptions) -> Config:
+def producer_config(base: Config, options: KafkaOptions, *, stop_at_failure: bool) -> Config:
     config = dict(base)
+    if stop_at_failure:
+        # Batches in flight behind one that the broker refuses are refused as well. librdkafka warns
+        # that this property is experimental; from level 3 on it logs errors only.
+        config |= {"enable.idempotence": True, "enable.gapless.guarantee": True, "log_level": 3}
     if options.compression is not None:
         config["compression.type"] = options.compression
     if options.transactional_id is not None:

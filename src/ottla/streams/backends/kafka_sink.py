@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from functools import partial as bound
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,6 +78,15 @@ class KafkaSink(Sink):
             options["partition"] = message.shard
         if message.timestamp_ns is not None:
             options["timestamp"] = message.timestamp_ns // NS_PER_MS
+            if not options["timestamp"]:
+                delivery.reject(
+                    DeliveryError(
+                        "librdkafka cannot write the time 0 (1970-01-01), it would become now; "
+                        "give another time or none",
+                        stream=message.stream,
+                    )
+                )
+                return True
         try:
             self.producer.produce(
                 message.stream,
@@ -102,7 +112,8 @@ class KafkaSink(Sink):
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._is_closing or self._reports or len(self.producer):
-            self.producer.poll(POLL)
+            with suppress(KafkaException):  # fatal; the reports of what it failed say why
+                self.producer.poll(POLL)
             if self._reports:
                 reports, self._reports = self._reports, []
                 loop.call_soon_threadsafe(self._settle, reports)

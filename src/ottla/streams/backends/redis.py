@@ -13,7 +13,7 @@ from ottla.streams.backends.redis_entries import EntryFormat
 from ottla.streams.backends.redis_ids import IdFormat
 from ottla.streams.backends.redis_link import DEFAULT_PORT, Link
 from ottla.streams.backends.redis_shards import Shards
-from ottla.streams.backends.redis_sink import RedisSink
+from ottla.streams.backends.redis_sink import PER_PIPELINE, RedisSink
 from ottla.streams.backends.redis_source import RedisSource
 from ottla.streams.base import Driver, Operation
 from ottla.streams.errors import ConfigError, Unsupported, UrlError
@@ -109,7 +109,9 @@ class RedisDriver(Driver):
     def sink(self, options: ProducerOptions) -> Sink:
         redis = options.redis or self._redis
         _check(redis)
-        return RedisSink(self._link, _entries(redis), redis)
+        # Nothing stops Redis within a pipeline.
+        per_pipeline = 1 if options.stop_at_failure else PER_PIPELINE
+        return RedisSink(self._link, _entries(redis), redis, per_pipeline)
 
     async def trim(
         self,

@@ -32,7 +32,10 @@ PER_PIPELINE: Final = 500  # bounds what a broken connection leaves in doubt
 class RedisSink(Sink):
     """Adds entries; the id is the server's clock, or the timestamp of the message."""
 
-    def __init__(self, link: Link, entries: EntryFormat, options: RedisOptions) -> None:
+    def __init__(
+        self, link: Link, entries: EntryFormat, options: RedisOptions, per_pipeline: int
+    ) -> None:
+        self._per_pipeline = per_pipeline
         self._link = link
         self._entries = entries
         self._options = options
@@ -43,7 +46,7 @@ class RedisSink(Sink):
 
     async def write(self, batch: Batch) -> None:
         deliveries = batch.deliveries()
-        while part := [*islice(deliveries, PER_PIPELINE)]:
+        while part := [*islice(deliveries, self._per_pipeline)]:
             await self._write(part)
 
     async def _write(self, part: Sequence[tuple[Outgoing, Delivery]]) -> None:

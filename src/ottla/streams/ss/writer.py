@@ -147,23 +147,30 @@ class SsWriter:
         self._put(b"".join((header.encode(), encoder.take())))
         return encoder
 
-    def append(self, runs: Iterable[Run]) -> list[Receipts | StreamError]:
-        """Write messages in order; runs of them get their receipts, the others the reason."""
+    def append(
+        self, runs: Iterable[Run], *, stop_at_failure: bool = False
+    ) -> list[Receipts | StreamError]:
+        """Write messages in order; runs of them get their receipts, the others the reason.
+
+        With `stop_at_failure` the first failure is the last result.
+        """
         now = SYSTEM.wall_ns()
         results: list[Receipts | StreamError] = []
         with self._all_or_nothing():
             for stream, shard, given_ns, payloads in runs:
                 time_ms = (now if given_ns is None else given_ns) // 1_000_000
                 if time_ms < 0 or (shard or 0) > MAX_SHARD:
-                    results += [_unfit(stream, shard)] * len(payloads)
-                    continue
-                key = stream.encode()
-                first = Entry(key, shard or 0, self._next_seq(key, shard or 0), time_ms, b"")
-                results += self._append_run(stream, first, payloads)
+                    results += [_unfit(stream, shard)] * (1 if stop_at_failure else len(payloads))
+                else:
+                    key = stream.encode()
+                    first = Entry(key, shard or 0, self._next_seq(key, shard or 0), time_ms, b"")
+                    results += self._append_run(stream, first, payloads, stop=stop_at_failure)
+                if stop_at_failure and isinstance(results[-1], StreamError):
+                    break
         return results
 
     def _append_run(
-        self, stream: str, entry: Entry, payloads: list[bytes]
+        self, stream: str, entry: Entry, payloads: list[bytes], *, stop: bool
     ) -> Iterator[Receipts | StreamError]:
         """Messages of one shard and one time."""
         time_ns = entry.timestamp_ms * 1_000_000
@@ -179,6 +186,9 @@ class SsWriter:
                         self._encoder.add(entry._replace(payload=payload), checksum)
                     except FileLimitExceeded as error:
                         yield error
+                        if stop:
+                            self._put(self._encoder.take())
+                            return
                     else:
                         yield Receipts(Receipt(stream, entry.shard, entry.seq, time_ns), 1)
                         entry = entry._replace(seq=entry.seq + 1)
