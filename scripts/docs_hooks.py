@@ -61,8 +61,9 @@ clients [without `await`](python-sync.md). How to use them: [clients](../how-to/
     "python-sync": (
         "Python: ottla.sync",
         """Blocking twins of the async classes, with the same names, arguments and results. How to
-use them: [clients](../how-to/clients.md#without-async).""",
-        ("ottla.sync",),
+use them: [clients](../how-to/clients.md#without-async). The classes behind `connect` are in
+`ottla.sync.streams`.""",
+        ("ottla.sync", "ottla.sync.streams"),
     ),
     "python-streams": (
         "Python: ottla.streams",

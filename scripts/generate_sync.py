@@ -1,10 +1,11 @@
-"""Write the synchronous twins, src/ottla/sync/*.py, from the sources of the async classes.
+"""Write the synchronous twins, src/ottla/sync/**/*.py, from the sources of the async classes.
 
 python scripts/generate_sync.py            write them
 python scripts/generate_sync.py --check    say whether they are up to date
 
 A twin has every public method, property and attribute of its class and of the class's bases, with
 the same arguments, types, defaults and texts; its bodies only hand over to the async object.
+Methods whose docstring begins with "Internal:" are left out.
 """
 
 from __future__ import annotations
@@ -17,28 +18,52 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from ottla import streams
 from ottla.client.admin.admin import Admin
 from ottla.client.consumer.consumer import Consumer
 from ottla.client.producer.producer import Producer
 from ottla.client.reader.reader import Reader
 from ottla.client.share.consumer import ShareConsumer
 from ottla.client.transactions.transaction import Transaction
+from ottla.streams.streamer import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 SYNC = Path(__file__).parent.parent / "src" / "ottla" / "sync"
-CLASSES: tuple[type, ...] = (Admin, Consumer, Producer, Reader, ShareConsumer, Transaction)
-# ShareConsumer's twin is in share_consumer.py.
-HOMES = {cls.__name__: re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower() for cls in CLASSES}
+
+
+class Family(NamedTuple):
+    """Classes that make each other, their package, and the function that makes the first."""
+
+    package: str
+    classes: tuple[type, ...]
+    function: Callable[..., object] | None = None
+
+    def homes(self) -> dict[str, str]:
+        """Where the twin of a class is: ShareConsumer's is in share_consumer.py."""
+        return {
+            cls.__name__: f"{self.package}." + re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+            for cls in self.classes
+        }
+
+
+CLIENTS = Family("ottla.sync", (Admin, Consumer, Producer, Reader, ShareConsumer, Transaction))
+STREAMS = Family(
+    "ottla.sync.streams",
+    (streams.Streamer, streams.Consumer, streams.Producer, streams.Delivery),
+    connect,
+)
+FAMILIES = (CLIENTS, STREAMS)
 
 # What a twin has from its base class, and what its iteration is called.
 INHERITED = {"__aenter__", "__aexit__"}
-ITERATION = {"__aiter__": "__iter__", "__anext__": "__next__"}
+ITERATION = {"__aiter__": "__iter__", "__anext__": "__next__", "__await__": "wait"}
+INTERNAL = "Internal:"
 
-TWINS = "|".join(cls.__name__ for cls in CLASSES)
+TWINS = "|".join([cls.__name__ for cls in CLIENTS.classes] + ["connect"])
 WORDS = (
     (re.compile(r"\basync (with|for)\b"), r"\1"),
     (re.compile(r"\bawait "), ""),
@@ -73,6 +98,9 @@ class Names:
 
     def needed_at_runtime(self, line: str) -> None:
         self._at_runtime.add(line)
+
+    def add_type(self, line: str) -> None:
+        self._for_types.add(line)
 
     def lines(self) -> Iterator[str]:
         yield from sorted(self._at_runtime | {"from typing import TYPE_CHECKING"})
@@ -114,6 +142,7 @@ def _members(cls: type) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFuncti
         for node in _class_node(base).body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in seen:
                 is_public = not node.name.startswith("_") or node.name in ITERATION
+                is_public = is_public and not (ast.get_docstring(node) or "").startswith(INTERNAL)
                 if is_public and node.name not in INHERITED:
                     seen.add(node.name)
                     yield base.__module__, node
@@ -136,9 +165,19 @@ def _attributes(init: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
             yield target.attr, annotation
 
 
-def _forwarded(args: ast.arguments) -> str:
-    by_place = [one.arg for one in args.args[1:]]
-    return ", ".join([*by_place, *(f"{one.arg}={one.arg}" for one in args.kwonlyargs)])
+def _forwarded(args: ast.arguments, homes: dict[str, str]) -> str:
+    """The arguments of a call; where a twin was given, the object behind it is handed on."""
+
+    def value(one: ast.arg) -> str:
+        annotation = "" if one.annotation is None else ast.unparse(one.annotation)
+        if not homes.keys() & set(annotation.split(" | ")):
+            return one.arg
+        return f"None if {one.arg} is None else {one.arg}._async"
+
+    by_place = [value(one) for one in args.args[1:]]
+    if args.vararg is not None:
+        by_place.append(f"*{args.vararg.arg}")
+    return ", ".join([*by_place, *(f"{one.arg}={value(one)}" for one in args.kwonlyargs)])
 
 
 def _doc(node: ast.AST, indent: str) -> Iterable[str]:
@@ -147,12 +186,16 @@ def _doc(node: ast.AST, indent: str) -> Iterable[str]:
     return [] if text is None else [f'{indent}"""{without_async(text)}"""']
 
 
-def _method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    given = _forwarded(node.args)
+def _method(node: ast.FunctionDef | ast.AsyncFunctionDef, homes: dict[str, str]) -> list[str]:
+    given = _forwarded(node.args, homes)
     returns = "" if node.returns is None else ast.unparse(node.returns)
-    is_property = any(ast.unparse(one) == "property" for one in node.decorator_list)
+    decorators = {ast.unparse(one) for one in node.decorator_list}
+    call = f"self._async.{node.name}({given})"
+    quick = f"lambda: {call}" if given else f"self._async.{node.name}"
     if node.name == "__aiter__" and returns == "Self":
         body = "return self"
+    elif node.name == "__aiter__":
+        body = f"return self._each(self._call({quick}))"
     elif node.name == "__anext__":
         body = (
             "found = self._next(self._async)\n"
@@ -160,50 +203,79 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
             "            raise StopIteration\n"
             "        return found[0]"
         )
-    elif is_property:
+    elif node.name == "__await__":
+        returns = returns.removesuffix("]").rpartition(", ")[2]
+        body = "return self._run(awaited(self._async))"
+    elif "property" in decorators:
         body = f"return self._call(lambda: self._async.{node.name})"
+    elif "asynccontextmanager" in decorators:
+        body = f"with self._within(lambda: {call}):\n            yield"
     elif returns.startswith("AsyncIterator["):
-        returns = returns.removeprefix("Async")
-        body = f"return self._each(self._async.{node.name}({given}))"
-    elif returns in HOMES:
-        body = f"return {returns}._of(self._call(self._async.{node.name}))"
+        body = f"return self._each({call})"
+    elif returns in homes:
+        is_async = isinstance(node, ast.AsyncFunctionDef)
+        made = f"self._run({call})" if is_async else f"self._call({quick})"
+        body = f"return {returns}._of({made})"
     elif isinstance(node, ast.AsyncFunctionDef):
-        body = f"return self._run(self._async.{node.name}({given}))"
-    elif given:
-        body = f"return self._call(lambda: self._async.{node.name}({given}))"
+        body = f"return self._run({call})"
     else:
-        body = f"return self._call(self._async.{node.name})"
+        body = f"return self._call({quick})"
     if returns == "None":
         body = body.removeprefix("return ")
     name = ITERATION.get(node.name, node.name)
     return [
-        *(["    @property"] if is_property else []),
-        f"    def {name}({ast.unparse(node.args)}) -> {returns}:",
+        *(["    @property"] if "property" in decorators else []),
+        *(["    @contextmanager"] if "asynccontextmanager" in decorators else []),
+        f"    def {name}({ast.unparse(node.args)}) -> {returns.removeprefix('Async')}:",
         *_doc(node, "        "),
         f"        {body}",
         "",
     ]
 
 
-def module_source(cls: type) -> str:
+def _function(function: Callable[..., object], names: Names) -> list[str]:
+    """A function that makes the first class of a family."""
+    home = function.__module__
+    node = next(
+        one
+        for one in _tree(home).body
+        if isinstance(one, ast.FunctionDef) and one.name == function.__name__
+    )
+    assert node.returns is not None
+    returns = ast.unparse(node.returns)
+    _collect(names, home, node, {}, own=returns)
+    made_of = f"async_{function.__name__}"
+    names.needed_at_runtime(f"from {home} import {function.__name__} as {made_of}")
+    given = ", ".join(one.arg for one in node.args.args)
+    return [
+        f"def {function.__name__}({ast.unparse(node.args)}) -> {returns}:",
+        *_doc(node, "    "),
+        f"    return {returns}._made(lambda: {made_of}({given}))",
+        "",
+    ]
+
+
+def module_source(cls: type, family: Family) -> str:
     names = Names()
+    homes = family.homes()
     node = _class_node(cls)
     home = cls.__module__
     init = next(
         one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"
     )
     made_of = f"Async{cls.__name__}"
+    base = "Twin" if hasattr(cls, "__aenter__") else "Held"
     names.needed_at_runtime(f"from {home} import {cls.__name__} as {made_of}")
-    names.needed_at_runtime("from ottla.sync.twin import Twin")
+    names.needed_at_runtime(f"from ottla.sync.twin import {base}")
     body = [
-        f"class {cls.__name__}(Twin[{made_of}]):",
+        f"class {cls.__name__}({base}[{made_of}]):",
         *_doc(node, "    "),
         "",
         f"    def __init__({ast.unparse(init.args)}) -> None:",
-        f"        super().__init__(lambda: {made_of}({_forwarded(init.args)}))",
+        f"        super().__init__(lambda: {made_of}({_forwarded(init.args, {})}))",
         "",
     ]
-    _collect(names, home, init)
+    _collect(names, home, init, {})
     for name, annotation in _attributes(init):
         names.add(home, annotation, runtime=False)
         body += [
@@ -214,8 +286,16 @@ def module_source(cls: type) -> str:
             "",
         ]
     for module, member in _members(cls):
-        _collect(names, module, member)
-        body += _method(member)
+        others = {name: at for name, at in homes.items() if name != cls.__name__}
+        _collect(names, module, member, others, own=cls.__name__)
+        method = _method(member, homes)
+        if any("@contextmanager" in line for line in method):
+            names.needed_at_runtime("from contextlib import contextmanager")
+        if member.name == "__await__":
+            names.needed_at_runtime("from ottla.sync.twin import awaited")
+        body += method
+    if family.function is not None and cls is family.classes[0]:
+        body += _function(family.function, names)
     return "\n".join(
         [
             f'"""{cls.__name__} without async. Made by scripts/generate_sync.py; do not edit."""',
@@ -229,33 +309,63 @@ def module_source(cls: type) -> str:
     )
 
 
-def _collect(names: Names, module: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-    """The names of a signature: annotations are for type checkers, defaults are evaluated."""
+def _collect(
+    names: Names,
+    module: str,
+    node: ast.FunctionDef | ast.AsyncFunctionDef,
+    homes: dict[str, str],
+    *,
+    own: str = "",
+) -> None:
+    """The names of a signature: annotations are for type checkers, defaults are evaluated.
+
+    Of a generator that is awaited only the result is told.
+    """
     every = [*node.args.args, *node.args.kwonlyargs]
-    for annotation in [*(one.annotation for one in every), node.returns]:
+    if node.args.vararg is not None:
+        every.append(node.args.vararg)
+    returns = node.returns
+    if node.name == "__await__" and isinstance(returns, ast.Subscript):
+        assert isinstance(returns.slice, ast.Tuple)
+        returns = returns.slice.elts[2]
+    for annotation in [*(one.annotation for one in every), returns]:
         for found in ast.walk(annotation) if annotation is not None else ():
             if isinstance(found, ast.Name) and found.id == "AsyncIterator":
                 names.add(module, ast.Name("Iterator"), runtime=False)
-            elif isinstance(found, ast.Name) and found.id in HOMES:
-                names.needed_at_runtime(f"from ottla.sync.{HOMES[found.id]} import {found.id}")
-            elif isinstance(found, ast.Name):
+            elif isinstance(found, ast.Name) and found.id in homes:
+                line = f"from {homes[found.id]} import {found.id}"
+                if annotation is returns:
+                    names.needed_at_runtime(line)
+                else:
+                    names.add_type(line)
+            elif isinstance(found, ast.Name) and found.id != own:
                 names.add(module, found, runtime=False)
     for default in [*node.args.defaults, *node.args.kw_defaults]:
         names.add(module, default, runtime=True)
 
 
-def sources() -> dict[str, str]:
-    return {f"{HOMES[cls.__name__]}.py": module_source(cls) for cls in CLASSES}
+def sources(family: Family) -> dict[str, str]:
+    """By the path of each module below `src/ottla/sync`."""
+    homes = family.homes()
+    return {
+        homes[cls.__name__].removeprefix("ottla.sync.").replace(".", "/") + ".py": module_source(
+            cls, family
+        )
+        for cls in family.classes
+    }
 
 
-def write(target: Path) -> None:
-    paths = []
-    for name, source in sources().items():
-        paths.append(str(target / name))
-        (target / name).write_text(source)
+def write(target: Path) -> list[str]:
+    """All twins below `target`; their names."""
+    made = {name: text for family in FAMILIES for name, text in sources(family).items()}
+    paths = [target / name for name in made]
+    for path, text in zip(paths, made.values(), strict=True):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
     ruff = [sys.executable, "-m", "ruff"]
-    subprocess.run([*ruff, "check", "--quiet", "--fix", "--select=I", *paths], check=True)
+    subprocess.run([*ruff, "check", "--quiet", "--fix", "--select=I,F401", *paths], check=True)
     subprocess.run([*ruff, "format", "--quiet", *paths], check=True)
+    return [*made]
 
 
 def main() -> int:
@@ -264,11 +374,10 @@ def main() -> int:
         return 0
     # Inside the project, so that the formatter finds its settings.
     with tempfile.TemporaryDirectory(dir=SYNC) as scratch:
-        write(Path(scratch))
         stale = [
-            one.name
-            for one in sorted(Path(scratch).glob("*.py"))
-            if one.read_text() != (SYNC / one.name).read_text()
+            name
+            for name in write(Path(scratch))
+            if (Path(scratch) / name).read_text() != (SYNC / name).read_text()
         ]
     for name in stale:
         print(f"out of date: {name}; run scripts/generate_sync.py")

@@ -13,6 +13,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Self
 
+from ottla.callers import current_caller
 from ottla.streams import arguments
 from ottla.streams.assigned import Assigned
 from ottla.streams.base import Operation
@@ -33,14 +34,15 @@ from ottla.streams.tracker import Tracker
 from ottla.streams.types import AutoCommit, Message, MessageId, Mode, Reset
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
     from datetime import datetime
     from types import TracebackType
 
+    from ottla.callers import Caller
     from ottla.streams.base import Driver, Source
     from ottla.streams.positions import StoredPositions
     from ottla.streams.producer import Producer
-    from ottla.streams.types import ConsumerOptions, SeqPos, ShardKey
+    from ottla.streams.types import Backend, ConsumerOptions, SeqPos, ShardKey
 
 _log = logging.getLogger("ottla.streams")
 
@@ -57,10 +59,10 @@ class Consumer:
         *,
         stored: StoredPositions | None = None,
         dead_letters: Callable[[], Producer] | None = None,
-    ):
-        self.backend = driver.backend
+    ) -> None:
+        self.backend: Backend = driver.backend
         self._unsupported = driver.unsupported
-        self.streams = tuple(streams)
+        self.streams: tuple[str, ...] = tuple(streams)
         self.options = options
         self._source = source
         self._tracker = Tracker(
@@ -135,11 +137,11 @@ class Consumer:
             if not self._life.opened or self._life.closed:
                 self._life.closed = True
                 return
-            me = asyncio.current_task()
+            me = current_caller()
             self._closer = asyncio.get_running_loop().create_task(self._close(me, drain=drain))
         await asyncio.shield(self._closer)
 
-    async def _close(self, caller: asyncio.Task[object] | None, *, drain: bool) -> None:
+    async def _close(self, caller: Caller | None, *, drain: bool) -> None:
         self._life.closing = True
         self._pump.arrived.set()
         await self._life.moved()
@@ -166,7 +168,7 @@ class Consumer:
 
     # ---- reading
 
-    def __aiter__(self) -> _Iterator:
+    def __aiter__(self) -> AsyncIterator[Message]:
         self._life.check_reading()
         iterator = _Iterator(self)
         self._life.iterator = weakref.ref(iterator)
@@ -204,7 +206,7 @@ class Consumer:
     async def _take(self, limit: int, wait: float | None) -> list[Message]:
         task = None
         if self._tracked:
-            task = asyncio.current_task()
+            task = current_caller()
             self._move_on(task)
             self._noticed()
         self._life.check_open()
@@ -223,7 +225,7 @@ class Consumer:
             self._hands.taken(task)
         return taken
 
-    def _move_on(self, asking: asyncio.Task[object] | None) -> None:
+    def _move_on(self, asking: Caller | None) -> None:
         """A task asks for more: under NEXT what it was given before is done.
 
         What another task holds is not: whether that one is done cannot be told.
@@ -292,7 +294,7 @@ class Consumer:
         """
         self._life.check_open(draining=True)
         self.check_committing()
-        if self._by_next and not self._hands.with_another(asyncio.current_task()):
+        if self._by_next and not self._hands.with_another(current_caller()):
             self._tracker.move_on()
         await self._life.moved()
         self._life.raise_late()

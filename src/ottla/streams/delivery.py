@@ -166,11 +166,11 @@ def held_back(first: StreamError) -> DeliveryError:
 
 
 class Delivery:
-    """A sent message: await it for the receipt, or for the error."""
+    """A sent message: its receipt, or the error, when the store has answered."""
 
     __slots__ = ("_batch", "_number")
 
-    def __init__(self, batch: Batch, number: int):
+    def __init__(self, batch: Batch, number: int) -> None:
         self._batch = batch
         self._number = number
 
@@ -198,6 +198,7 @@ class Delivery:
         return fate
 
     def __await__(self) -> Generator[object, None, Receipt]:
+        """Wait until the fate is known: the receipt, or raises the error."""
         if not self.done:
             # Shielded: two may wait for one delivery, and one of them may be cancelled.
             yield from asyncio.shield(self._batch.waiter(self._number)).__await__()

@@ -181,7 +181,7 @@ class Producer:
 
     def __init__(
         self, pipe: Callable[[], Pipe], stream: str | None = None, driver: Driver | None = None
-    ):
+    ) -> None:
         self._make_pipe = pipe
         self._driver = driver
         self._pipe_: Pipe | None = None

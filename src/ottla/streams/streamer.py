@@ -65,7 +65,7 @@ def driver_class(scheme: str | None) -> type[Driver]:
 class Streamer:
     """A connection to one store. Closing it closes its consumers and producers."""
 
-    def __init__(self, url: StreamUrl, options: ConnectOptions):
+    def __init__(self, url: StreamUrl, options: ConnectOptions) -> None:
         self.url = url
         self._driver = driver_class(url.scheme)(url, options)
         self._consumers: list[Consumer] = []

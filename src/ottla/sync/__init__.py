@@ -14,6 +14,7 @@ Rules:
 - Ctrl-C cancels the call that waits, as a task of the async class would be cancelled.
 - A twin belongs to the process it was made in; after a fork it raises `WrongPlace`.
 - A program that ends without a close is not held up. What was not acknowledged by then is not.
+- `connect` is the way to streams over Kafka, Redis, files and pipes: `ottla.sync.streams`.
 - Callbacks are called on the thread of the event loop, and cannot call a twin.
 """
 
@@ -28,10 +29,20 @@ if TYPE_CHECKING:
     from ottla.sync.producer import Producer
     from ottla.sync.reader import Reader
     from ottla.sync.share_consumer import ShareConsumer
+    from ottla.sync.streams.streamer import connect
     from ottla.sync.transaction import Transaction
     from ottla.sync.twin import WrongPlace
 
-__all__ = ["Admin", "Consumer", "Producer", "Reader", "ShareConsumer", "Transaction", "WrongPlace"]
+__all__ = [
+    "Admin",
+    "Consumer",
+    "Producer",
+    "Reader",
+    "ShareConsumer",
+    "Transaction",
+    "WrongPlace",
+    "connect",
+]
 
 _HOMES = {
     "Admin": "ottla.sync.admin",
@@ -41,6 +52,7 @@ _HOMES = {
     "ShareConsumer": "ottla.sync.share_consumer",
     "Transaction": "ottla.sync.transaction",
     "WrongPlace": "ottla.sync.twin",
+    "connect": "ottla.sync.streams.streamer",
 }
 
 

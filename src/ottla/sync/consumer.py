@@ -154,7 +154,7 @@ class Consumer(Twin[AsyncConsumer]):
         return self._call(lambda: self._async.group_metadata)
 
     def __iter__(self) -> Iterator[Record]:
-        return self._each(self._async.__aiter__())
+        return self._each(self._call(self._async.__aiter__))
 
     def poll(self, timeout: float = 1.0) -> list[Record]:
         """The next records of one partition; none if none come within the time."""

@@ -7,12 +7,16 @@ import atexit
 import os
 import threading
 from concurrent.futures import CancelledError, Future, wait
+from contextlib import contextmanager
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
+from ottla.callers import WAITING
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+    from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
 T = TypeVar("T")
@@ -54,8 +58,11 @@ class Portal:
         done: Future[T] = Future()
         tasks: list[asyncio.Task[T]] = []
 
+        context = copy_context()
+        context.run(WAITING.set, threading.current_thread())
+
         def start() -> None:
-            task = self._loop.create_task(work)
+            task = self._loop.create_task(work, context=context)
             task.add_done_callback(lambda ended: _hand_over(ended, done))
             tasks.append(task)
 
@@ -148,33 +155,27 @@ class AsyncClient(Protocol):
 
 
 A = TypeVar("A", bound=AsyncClient)
+H = TypeVar("H")
 
 
-class Twin(Generic[A]):
+class Held(Generic[H]):
     """Holds an async object and runs its methods; the generated classes say which."""
 
-    def __init__(self, make: Callable[[], A]) -> None:
+    def __init__(self, make: Callable[[], H]) -> None:
         self._portal = _portals.current()
         self._async = self._portal.call(make)
 
     @classmethod
-    def _of(cls, made: A) -> Self:
-        """The twin of an object that another one has made."""
+    def _made(cls, make: Callable[[], H]) -> Self:
+        """The twin of what this function makes."""
         twin = cls.__new__(cls)
-        Twin.__init__(twin, lambda: made)
+        Held.__init__(twin, make)
         return twin
 
-    def __enter__(self) -> Self:
-        self._run(self._async.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._run(self._async.__aexit__(kind, error, trace))
+    @classmethod
+    def _of(cls, made: H) -> Self:
+        """The twin of an object that another one has made."""
+        return cls._made(lambda: made)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._portal.run(work)
@@ -194,3 +195,36 @@ class Twin(Generic[A]):
                 return None
 
         return self._run(step())
+
+    @contextmanager
+    def _within(self, make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]:
+        block = self._call(make)
+        value = self._run(block.__aenter__())
+        try:
+            yield value
+        except BaseException as error:
+            if not self._run(block.__aexit__(type(error), error, error.__traceback__)):
+                raise
+        else:
+            self._run(block.__aexit__(None, None, None))
+
+
+class Twin(Held[A]):
+    """The twin of a class that is entered and left."""
+
+    def __enter__(self) -> Self:
+        self._run(self._async.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._run(self._async.__aexit__(kind, error, trace))
+
+
+async def awaited(one: Awaitable[T]) -> T:
+    """What the object gives that is awaited."""
+    return await one

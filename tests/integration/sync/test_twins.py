@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, assert_type
@@ -12,13 +13,15 @@ from typing import TYPE_CHECKING, assert_type
 import pytest
 
 import ottla
+import ottla.sync.streams as sync_streams
+from ottla import streams
 from ottla.client.errors import BrokerUnreachable
 from ottla.client.reader.types import Record
 from ottla.client.share.types import ShareRecord, UnacknowledgedRecords
 from ottla.client.transactions.transaction import Transaction as AsyncTransaction
-from ottla.sync import Admin, Producer, Reader, ShareConsumer, Transaction, WrongPlace
+from ottla.sync import Admin, Producer, Reader, ShareConsumer, Transaction, WrongPlace, connect
 from ottla.sync.twin import Portal
-from scripts.generate_sync import main, without_async
+from scripts.generate_sync import INTERNAL, main, without_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,14 +35,18 @@ TWINS: list[tuple[type, type]] = [
     (ottla.Reader, Reader),
     (ottla.ShareConsumer, ShareConsumer),
     (AsyncTransaction, Transaction),
+    *((getattr(streams, name), getattr(sync_streams, name)) for name in sync_streams.__all__[:-1]),
 ]
-by_name = pytest.mark.parametrize(("cls", "twin"), TWINS, ids=[twin.__name__ for _, twin in TWINS])
+by_name = pytest.mark.parametrize(
+    ("cls", "twin"), TWINS, ids=[f"{twin.__module__}.{twin.__name__}" for _, twin in TWINS]
+)
 
 SYNC_NAMES = {
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "__aiter__": "__iter__",
     "__anext__": "__next__",
+    "__await__": "wait",
 }
 
 
@@ -47,14 +54,16 @@ def _public(cls: type) -> dict[str, object]:
     return {
         SYNC_NAMES.get(name, name): member
         for name, member in inspect.getmembers(cls)
-        if not name.startswith("_") or name in {*SYNC_NAMES, *SYNC_NAMES.values(), "__init__"}
+        if (not name.startswith("_") or name in {*SYNC_NAMES, *SYNC_NAMES.values(), "__init__"})
+        and not (inspect.getdoc(member) or "").startswith(INTERNAL)
     }
 
 
 def _signature(member: object) -> str:
     function = member.fget if isinstance(member, property) else member
     assert inspect.isfunction(function)
-    return str(inspect.signature(function)).replace("AsyncIterator", "Iterator")
+    shown = str(inspect.signature(function)).replace("AsyncIterator", "Iterator")
+    return re.sub(r"Generator\[object, None, (\w+)\]", r"\1", shown)
 
 
 def test_the_twins_are_what_the_script_writes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +82,11 @@ def test_signatures_and_texts_are_the_same(cls: type, twin: type) -> None:
     # Attributes of the async object are properties of the twin, and there is nothing else.
     assert all(isinstance(ours[name], property) for name in ours.keys() - theirs.keys())
     assert inspect.getdoc(twin) == without_async(inspect.getdoc(cls) or "")
+
+
+def test_connect_has_the_signature_and_text_of_its_async_function() -> None:
+    assert inspect.signature(connect) == inspect.signature(streams.connect)
+    assert inspect.getdoc(connect) == without_async(inspect.getdoc(streams.connect) or "")
 
 
 def test_all_of_them_at_work(ottla_broker: EmbeddedBroker, ottla_topic: str) -> None:
