@@ -20,7 +20,7 @@ from ottla.broker.tiering.mending import (
 )
 from ottla.broker.tiering.pool import Work
 from ottla.log.epochs import LeaderEpochs
-from ottla.log.errors import LogError
+from ottla.log.errors import LogClosed, LogError
 from ottla.log.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, segment_name
 from ottla.objects.errors import RemoteStorageError, RetriableRemoteError
 from ottla.tier.catalogue.segments import random_segment_id
@@ -217,8 +217,8 @@ class TieredPartition:
                     break
                 await self._copy(hosted, candidate)
             self._errors.pop("copy", None)
-        except NotReady:
-            return
+        except (NotReady, LogClosed):
+            return  # deleted, led elsewhere or stopped meanwhile: nobody waits for this copy
         except (LogError, RemoteStorageError, OSError) as error:
             self._failed("copy", error)
             self._is_stopped |= isinstance(error, CustomMetadataTooLarge)
@@ -256,7 +256,7 @@ class TieredPartition:
         tiering.count("copy_requests", self.tip.topic)
         self.in_flight.add(metadata.id.id)
         try:
-            with tiering.pacer.copying(), log.lease():
+            with tiering.pacer.copying():
                 finished = await copy.run()
         finally:
             self.in_flight.discard(metadata.id.id)
@@ -392,4 +392,5 @@ def _files(log: PartitionLog, candidate: Candidate) -> LogSegmentData:
         log.files / segment_name(next_base, SNAPSHOT),
         LeaderEpochs([(epoch, start) for epoch, start in lineage]).encode(),
         path(TXN_INDEX) if candidate.segment.has_aborted else None,
+        log.lease,
     )

@@ -12,13 +12,16 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
+import errno
+import threading
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from io import FileIO
 from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
+from ottla.log.errors import LogError
 from ottla.log.storage import Entry
 from ottla.objects.errors import RemoteNotFound, RemoteStorageError
 from ottla.objects.store import PIECE_BYTES, AlreadyExists
@@ -37,12 +40,14 @@ from ottla.tier.store.layout import (
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from ottla.objects.store import ObjectStore
     from ottla.tier.catalogue.segments import RemoteLogSegmentMetadata
 
     Pace = Callable[[int], Awaitable[None]]
+    Lease = Callable[[], AbstractContextManager[object]]
 
 
 async def at_once(_: int) -> None:
@@ -53,7 +58,9 @@ async def at_once(_: int) -> None:
 class LogSegmentData:
     """The files of a segment that is not written to any more; indexes hold no unused room.
 
-    A log that may be deleted meanwhile names them as entries of its open directory.
+    A log that may be deleted meanwhile names them as entries of its open directory, and gives a
+    lease: each worker takes one for as long as it opens files, because a copy that is cancelled
+    does not end its worker.
     """
 
     log: Path | Entry
@@ -62,6 +69,7 @@ class LogSegmentData:
     producer_snapshot: Path | Entry
     leader_epochs: bytes
     transaction_index: Path | Entry | None = None
+    lease: Lease = nullcontext
 
 
 class Sections(NamedTuple):
@@ -95,11 +103,7 @@ class RemoteStorageManager:
 
     async def copy_log(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> int:
         """The first half of a copy: `.log`, and its CRC."""
-        try:
-            reading = await asyncio.to_thread(LogPieces, data.log, self._pace)
-        except OSError as error:
-            raise RemoteStorageError(f"cannot read {data.log}: {error}") from error
-        with closing(reading):
+        with closing(LogPieces(data.log, self._pace, data.lease)) as reading:
             try:
                 await self.store.put_pieces(self.key(metadata), reading)
             except Exception:
@@ -207,14 +211,23 @@ class RemoteStorageManager:
 
 
 class LogPieces:
-    """The pieces of a segment file, each when it may go; then its size and CRC-32C."""
+    """The pieces of a segment file, each when it may go; then its size and CRC-32C.
 
-    def __init__(self, path: Path | Entry, pace: Pace = at_once) -> None:
+    A worker opens the file and reads it. `close` never takes the file from a worker that is
+    reading, whose descriptor could be a client's socket a moment later: that worker closes it.
+    """
+
+    def __init__(
+        self, path: Path | Entry, pace: Pace = at_once, lease: Lease = nullcontext
+    ) -> None:
         self.size = self.crc = 0
-        self.failure: RemoteStorageError | None = None
+        self.failure: RemoteStorageError | LogError | None = None
         self._path = path
         self._pace = pace
-        self._file = path.open_for_reading() if isinstance(path, Entry) else FileIO(path)
+        self._lease = lease
+        self._file: FileIO | None = None
+        self._in_use = threading.Lock()
+        self._is_closed = False
 
     def __aiter__(self) -> LogPieces:
         return self
@@ -222,7 +235,10 @@ class LogPieces:
     async def __anext__(self) -> bytes:
         try:
             piece = await asyncio.to_thread(self._read)
-        except (OSError, ValueError) as error:  # ValueError: closed, as the copy was given up
+        except LogError as error:
+            self.failure = error
+            raise
+        except OSError as error:
             self.failure = RemoteStorageError(f"cannot read {self._path}: {error}")
             raise self.failure from error
         if not piece:
@@ -231,22 +247,45 @@ class LogPieces:
         return piece
 
     def _read(self) -> bytes:
-        piece = self._file.read(PIECE_BYTES)
-        self.crc = crc32c(piece, self.crc)
-        self.size += len(piece)
-        return piece
+        try:
+            with self._in_use:
+                if self._is_closed:
+                    raise OSError(errno.EBADF, "the copy was given up")
+                if self._file is None:
+                    with self._lease():
+                        self._file = _opened(self._path)
+                piece = self._file.read(PIECE_BYTES)
+                self.crc = crc32c(piece, self.crc)
+                self.size += len(piece)
+                return piece
+        finally:
+            if self._is_closed:
+                self.close()
 
     def close(self) -> None:
-        self._file.close()
+        """Give the file back, at the end of the read that is under way if there is one."""
+        self._is_closed = True
+        if self._in_use.acquire(blocking=False):
+            try:
+                if self._file is not None:
+                    self._file.close()
+            finally:
+                self._in_use.release()
+
+
+def _opened(path: Path | Entry) -> FileIO:
+    return path.open_for_reading() if isinstance(path, Entry) else FileIO(path)
 
 
 def _sections(data: LogSegmentData) -> dict[Section, bytes]:
-    found = {
-        Section.OFFSET: data.offset_index.read_bytes(),
-        Section.TIMESTAMP: data.time_index.read_bytes(),
-        Section.LEADER_EPOCH: data.leader_epochs,
-        Section.PRODUCER_SNAPSHOT: data.producer_snapshot.read_bytes(),
-    }
-    if data.transaction_index is not None:
-        found[Section.TRANSACTION] = data.transaction_index.read_bytes()
-    return found
+    """In a worker."""
+    with data.lease():
+        found = {
+            Section.OFFSET: data.offset_index.read_bytes(),
+            Section.TIMESTAMP: data.time_index.read_bytes(),
+            Section.LEADER_EPOCH: data.leader_epochs,
+            Section.PRODUCER_SNAPSHOT: data.producer_snapshot.read_bytes(),
+        }
+        if data.transaction_index is not None:
+            found[Section.TRANSACTION] = data.transaction_index.read_bytes()
+        return found

@@ -1,0 +1,105 @@
+"""A topic is deleted while a worker reads one of its segments for the remote tier."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from crc32c import crc32c
+
+from ottla.tier.store import storage_manager
+from tests.support.gates import Gate
+from tests.support.held_broker import PATIENCE, held_broker, open_files
+from tests.support.raw_client import now_ms
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+TIERED: Final = {
+    "remote.storage.enable": "true",
+    "segment.ms": "1000",
+    "file.delete.delay.ms": "0",
+}
+
+
+def settings(store: Path) -> tuple[str, ...]:
+    return (
+        "remote.log.storage.system.enable=true",
+        f"rsm.config.url={store.as_uri()}",
+        "rlmm.config.remote.log.metadata.topic.num.partitions=1",
+        "remote.log.manager.task.interval.ms=20",
+    )
+
+
+def segment_files() -> list[str]:
+    """Segments of the topic that this process has open, wherever its directory is by now."""
+    found = (name for _, name in open_files() if "/orders-0" in name)
+    return [name for name in found if name.removesuffix(" (deleted)").endswith(".log")]
+
+
+async def test_delete_while_a_tier_copy_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The copy is given up, its worker keeps its file until it has read, then closes it."""
+    gate = Gate()
+
+    def held(data: bytes, before: int = 0) -> int:
+        gate.stop()  # in the worker, in the middle of a read
+        return crc32c(data, before)
+
+    async with held_broker(tmp_path, monkeypatch, caplog, *settings(tmp_path / "store")) as place:
+        monkeypatch.setattr(storage_manager, "crc32c", held)
+        tiering = place.node.services.tiering()
+        other = await place.create("other")
+        assert await place.produce(other, 3) == [0, 0, 0]
+        orders = await place.create("orders", TIERED)
+        begin = now_ms()
+        for number in range(2):
+            assert await place.produce(orders, timestamp=begin + number * 2000) == [0]
+        await gate.wait()
+        ((_, copied),) = tiering.partitions.items()
+        task = copied.copier._task
+        assert task is not None
+        await place.delete("orders")
+        await asyncio.wait([task], timeout=PATIENCE)
+        assert task.cancelled(), "nobody waits for the worker any more"
+        orders = await place.create("orders", TIERED)
+        assert await place.produce(orders, timestamp=begin) == [0]
+        assert [name for name in segment_files() if name.endswith("-delete/" + "0" * 20 + ".log")]
+        gate.open()
+        async with asyncio.timeout(PATIENCE):
+            while len(segment_files()) > 1:  # noqa: ASYNC110 - a worker's doing
+                await asyncio.sleep(0.01)
+        await place.check()
+    assert not list((tmp_path / "store").rglob("*.meta")), "no copy was finished"
+
+
+async def test_stop_while_a_tier_copy_opens_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The directory that the worker looks into stays open until it has found its file."""
+    gate = Gate()
+    opened = storage_manager._opened
+
+    def held(path: object) -> object:
+        gate.stop()
+        return opened(path)  # type: ignore[arg-type]
+
+    async with held_broker(tmp_path, monkeypatch, caplog, *settings(tmp_path / "store")) as place:
+        monkeypatch.setattr(storage_manager, "_opened", held)
+        orders = await place.create("orders", TIERED)
+        begin = now_ms()
+        for number in range(2):
+            assert await place.produce(orders, timestamp=begin + number * 2000) == [0]
+        await gate.wait()
+        log = place.node.partitions.find("orders", 0).log
+        await place.stop()
+        directory = log.files
+        assert not directory._is_closed, "the worker is inside"
+        gate.open()
+        async with asyncio.timeout(PATIENCE):
+            while not directory._is_closed or segment_files():  # noqa: ASYNC110 - a worker's doing
+                await asyncio.sleep(0.01)
+        await place.start()
