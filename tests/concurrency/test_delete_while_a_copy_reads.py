@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
+from ottla.log.storage import Entry
 from ottla.tier.store import storage_manager
 from tests.support.gates import Gate
 from tests.support.held_broker import PATIENCE, held_broker, open_files
 from tests.support.raw_client import now_ms
 
 if TYPE_CHECKING:
+    from io import FileIO
     from pathlib import Path
 
     import pytest
@@ -81,14 +83,14 @@ async def test_stop_while_a_tier_copy_opens_its_file(
 ) -> None:
     """The directory that the worker looks into stays open until it has found its file."""
     gate = Gate()
-    opened = storage_manager._opened
+    opened = Entry.open_for_reading
 
-    def held(path: object) -> object:
+    def held(entry: Entry) -> FileIO:
         gate.stop()
-        return opened(path)  # type: ignore[arg-type]
+        return opened(entry)
 
     async with held_broker(tmp_path, monkeypatch, caplog, *settings(tmp_path / "store")) as place:
-        monkeypatch.setattr(storage_manager, "_opened", held)
+        monkeypatch.setattr(Entry, "open_for_reading", held)
         orders = await place.create("orders", TIERED)
         begin = now_ms()
         for number in range(2):

@@ -8,7 +8,6 @@ closed under a reader and none stays open; no exception was lost and no error lo
 from __future__ import annotations
 
 import asyncio
-import shutil
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -30,7 +29,7 @@ from ottla.wire.schema.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tests.support.gates import gate_reads
-from tests.support.held_broker import PATIENCE, Place, held_broker
+from tests.support.held_broker import PATIENCE, Place, copy_as_killed, held_broker
 from tests.support.raw_client import now_ms
 
 if TYPE_CHECKING:
@@ -237,9 +236,8 @@ async def test_checkpoint_while_truncating(
             log = place.node.partitions.find("orders", 0).log
             await until(lambda: log.log_start_offset == 3)
             told = [task.done() for task in deletions]
-            shutil.copytree(place.path, tmp_path / "meanwhile")
+            copy_as_killed(place.path, tmp_path / "meanwhile")
             assert told == [False, False], "that start is not on disk yet"
-            hold.release()
         assert await asyncio.gather(*deletions) == [0, 0]
         await checkpoint
         assert orders.start == 3
@@ -269,8 +267,7 @@ async def test_stop_while_opening(
             for _ in range(100):
                 await asyncio.sleep(0)
             assert not stop.done(), "it waits for its workers"
-            hold.release()
-            await asyncio.wait_for(stop, PATIENCE)
+        await asyncio.wait_for(stop, PATIENCE)
         ended = await asyncio.gather(*writes, return_exceptions=True)
         for one in ended:
             assert isinstance(one, (list, ConnectionError, asyncio.IncompleteReadError)), one
@@ -301,9 +298,8 @@ async def test_create_again_while_the_old_directory_is_retired(
             write = asyncio.create_task(place.produce(orders, 3))
             await until(lambda: ("orders", 0) in place.node.partitions._opening)
             assert not write.done(), "the path is still the old topic's"
-            shutil.copytree(place.path, tmp_path / "meanwhile")
-            hold.release()
-            assert await asyncio.wait_for(write, PATIENCE) == [0, 0, 0]
+            copy_as_killed(place.path, tmp_path / "meanwhile")
+        assert await asyncio.wait_for(write, PATIENCE) == [0, 0, 0]
         meanwhile = Place(tmp_path / "meanwhile")
         meanwhile.topics["orders"] = type(orders)("orders", sent=orders.sent)
         await meanwhile.start()

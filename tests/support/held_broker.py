@@ -249,7 +249,7 @@ class Place:
         """Now, after a kill in this moment, and after a clean stop."""
         await self.check()
         killed = Place(self.path.with_name(self.path.name + "-killed"))
-        shutil.copytree(self.path, killed.path)
+        copy_as_killed(self.path, killed.path)
         killed.topics = self.topics
         for place in (killed, self):
             await place.stop()
@@ -259,6 +259,11 @@ class Place:
             finally:
                 await place.stop()
         shutil.rmtree(killed.path)
+
+
+def copy_as_killed(path: Path, target: Path) -> None:
+    """What a kill in this moment would leave, but for what a worker may just be removing."""
+    shutil.copytree(path, target, ignore=shutil.ignore_patterns("*-delete", "*.tmp"))
 
 
 @asynccontextmanager

@@ -19,6 +19,7 @@ class Hold:
 
     def __init__(self, *, done: bool) -> None:
         self.done = done
+        self.is_over = False
         self.reached = asyncio.Event()
         self.jobs: list[Callable[[], object]] = []
 
@@ -48,6 +49,8 @@ class PausableExecutor(ThreadPoolExecutor):
             def ended(_: object) -> None:
                 hold.jobs.append(partial(_settle, job, answer))
                 hold.reached.set()
+                if hold.is_over:  # it was still running when the others were released
+                    hold.release()
 
             job.add_done_callback(lambda done: loop.call_soon_threadsafe(ended, done))
         else:
@@ -84,4 +87,5 @@ class PausableWorkers(Workers):
             yield hold
         finally:
             del self.executor.holds[name]
+            hold.is_over = True
             hold.release()

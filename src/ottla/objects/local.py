@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.objects.errors import RemoteNotFound, RemoteStorageError, RetriableRemoteError
+from ottla.objects.files import WorkerFile
 from ottla.objects.store import AlreadyExists, ObjectInfo, ObjectReplaced
 
 if TYPE_CHECKING:
@@ -65,17 +66,14 @@ class LocalStore:
     async def put_pieces(self, key: str, pieces: AsyncIterator[bytes]) -> None:
         path = self._path(key)
         temporary = _beside(path)
-        file = await _threaded(self._create, temporary)
-        try:
+        # Unless it got its name nothing of it stays.
+        file = WorkerFile(
+            partial(self._create, temporary), partial(temporary.unlink, missing_ok=True)
+        )
+        with closing(file):
             async for piece in pieces:
-                await _threaded(_write, file, piece)
-            await _threaded(_sync, file, temporary.replace, path)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                temporary.unlink()
-            raise
-        finally:
-            file.close()
+                await _threaded(file.use, partial(_write, piece))
+            await _threaded(file.use, partial(_sync, temporary.replace, path))
 
     async def put_new(self, key: str, data: bytes) -> None:
         await _threaded(self._write_new, self._path(key), data)
@@ -103,8 +101,8 @@ class LocalStore:
         temporary = _beside(path)
         with self._create(temporary) as file:
             try:
-                _write(file, data)
-                _sync(file, partial(os.link, temporary), path)
+                _write(data, file)
+                _sync(partial(os.link, temporary), path, file)
             finally:
                 temporary.unlink()
 
@@ -127,13 +125,13 @@ def _beside(path: Path) -> Path:
     return path.with_name(f"{path.name}.{secrets.token_hex(4)}{_TMP_SUFFIX}")
 
 
-def _write(file: FileIO, piece: bytes) -> None:
+def _write(piece: bytes, file: FileIO) -> None:
     view = memoryview(piece)
     while view:
         view = view[file.write(view) :]
 
 
-def _sync(file: FileIO, give_name: Callable[[Path], object], path: Path) -> None:
+def _sync(give_name: Callable[[Path], object], path: Path, file: FileIO) -> None:
     """Give what is written its name, for good."""
     os.fsync(file.fileno())
     give_name(path)

@@ -12,10 +12,9 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import threading
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from io import FileIO
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +23,7 @@ from crc32c import crc32c
 from ottla.log.errors import LogError
 from ottla.log.storage import Entry
 from ottla.objects.errors import RemoteNotFound, RemoteStorageError
+from ottla.objects.files import WorkerFile
 from ottla.objects.store import PIECE_BYTES, AlreadyExists
 from ottla.tier.errors import CorruptRemoteData
 from ottla.tier.store.layout import (
@@ -211,11 +211,7 @@ class RemoteStorageManager:
 
 
 class LogPieces:
-    """The pieces of a segment file, each when it may go; then its size and CRC-32C.
-
-    A worker opens the file and reads it. `close` never takes the file from a worker that is
-    reading, whose descriptor could be a client's socket a moment later: that worker closes it.
-    """
+    """The pieces of a segment file, each when it may go; then its size and CRC-32C."""
 
     def __init__(
         self, path: Path | Entry, pace: Pace = at_once, lease: Lease = nullcontext
@@ -224,10 +220,7 @@ class LogPieces:
         self.failure: RemoteStorageError | LogError | None = None
         self._path = path
         self._pace = pace
-        self._lease = lease
-        self._file: FileIO | None = None
-        self._in_use = threading.Lock()
-        self._is_closed = False
+        self._file = WorkerFile(partial(_opened, path, lease))
 
     def __aiter__(self) -> LogPieces:
         return self
@@ -247,34 +240,22 @@ class LogPieces:
         return piece
 
     def _read(self) -> bytes:
-        try:
-            with self._in_use:
-                if self._is_closed:
-                    raise OSError(errno.EBADF, "the copy was given up")
-                if self._file is None:
-                    with self._lease():
-                        self._file = _opened(self._path)
-                piece = self._file.read(PIECE_BYTES)
-                self.crc = crc32c(piece, self.crc)
-                self.size += len(piece)
-                return piece
-        finally:
-            if self._is_closed:
-                self.close()
+        return self._file.use(self._next)
+
+    def _next(self, file: FileIO) -> bytes:
+        piece = file.read(PIECE_BYTES)
+        self.crc = crc32c(piece, self.crc)
+        self.size += len(piece)
+        return piece
 
     def close(self) -> None:
         """Give the file back, at the end of the read that is under way if there is one."""
-        self._is_closed = True
-        if self._in_use.acquire(blocking=False):
-            try:
-                if self._file is not None:
-                    self._file.close()
-            finally:
-                self._in_use.release()
+        self._file.close()
 
 
-def _opened(path: Path | Entry) -> FileIO:
-    return path.open_for_reading() if isinstance(path, Entry) else FileIO(path)
+def _opened(path: Path | Entry, lease: Lease) -> FileIO:
+    with lease():
+        return path.open_for_reading() if isinstance(path, Entry) else FileIO(path)
 
 
 def _sections(data: LogSegmentData) -> dict[Section, bytes]:
