@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import os
 import random
+import threading
+from collections import Counter
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,7 +60,6 @@ from tests.support.stream_files import LINUX, REPLAY, open_file, poll_never, rep
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
 
 T = 1_700_000_000_000
 FOLLOW = ConsumerOptions(reset=Reset.EARLIEST)
@@ -391,6 +393,58 @@ def resumable(store: MemoryOffsetStore, **more: object) -> ConsumerOptions:
         offsets=store,
         **more,  # type: ignore[arg-type]  # options by name
     )
+
+
+@LINUX
+async def test_consumers_of_one_file_share_a_descriptor_and_a_thread(tmp_path: Path) -> None:
+    """SeaStreamer shares the handle of consumers at the end; places are each one's own."""
+    path = tmp_path / "x.ss"
+    await write(path, [str(n) for n in range(3)])
+    before = _open_files()
+    async with contextlib.AsyncExitStack() as stack:
+        streamer = await stack.enter_async_context(open_file(path))
+        earliest = ConsumerOptions(reset=Reset.EARLIEST)
+        consumers = [
+            await stack.enter_async_context(streamer.consumer("a", options=options))
+            for options in (None, None, None, earliest)
+        ]
+        # One for the file, one for the system's word on it.
+        shared = Counter({str(path): 1, "anon_inode:inotify": 1})
+        assert _open_files() - before == shared
+        assert len(_readers()) == 1
+        assert [(await consumers[3].next()).payload for _ in range(3)] == [b"0", b"1", b"2"]
+        await consumers[0].rewind(At(2))
+        assert (await consumers[0].next()).payload == b"1"
+        assert _open_files() - before == shared
+        await consumers[3].close()
+        async with streamer.producer("a") as producer:
+            await producer.send("3")
+        assert [(await one.next()).payload for one in consumers[1:3]] == [b"3", b"3"]
+    assert _open_files() - before == Counter()
+
+
+@LINUX
+async def test_a_file_that_takes_over_a_name_is_another_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.ss"
+    await write(path, ["old"])
+    async with open_file(path) as streamer, streamer.consumer("a", options=REPLAY) as old:
+        path.rename(tmp_path / "moved.ss")
+        await write(path, ["new"])
+        assert [message.payload for message in await replay(path)] == [b"new"]
+        assert (await old.next()).payload == b"old"
+
+
+def _open_files() -> Counter[str]:
+    """What this process has open, by the names that the system has for it."""
+    names: Counter[str] = Counter()
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # of the listing itself
+            names[str(link.readlink())] += 1
+    return names
+
+
+def _readers() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name.startswith("ottla-file-reader")]
 
 
 async def test_t57_resuming(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from ottla.offsets import StaleOffset
@@ -12,6 +12,7 @@ from ottla.streams.base import Source
 from ottla.streams.dispatch import Member
 from ottla.streams.errors import NoStoredPosition, PositionOutOfRange, StreamEnded
 from ottla.streams.ss.reader import SsReader
+from ottla.streams.ss.sharing import reading_thread
 from ottla.streams.ss.survey import find_end, last_marker
 from ottla.streams.ss.watch import Watch
 from ottla.streams.types import BEGINNING, END, WILDCARD, At, Reset, ShardKey, to_ns
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from ottla.streams.backends.file_group import FileGroup
     from ottla.streams.base import Host
     from ottla.streams.positions import StoredPositions
+    from ottla.streams.ss.sharing import SharedThread
     from ottla.streams.types import ConsumerOptions, FileOptions, Message, SeqPos
 
     T = TypeVar("T")
 
 
 class FileSource(Source):
-    """Reads on a thread of its own; grouped sources share the reader of their group."""
+    """Sources of one file share a descriptor and a thread; those of a group also the reader."""
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class FileSource(Source):
         group: FileGroup | None,
     ):
         self._path = path
+        self._real_path = os.path.realpath(path)
         self._streams = tuple(streams)
         self._wanted = None if WILDCARD in streams else frozenset(streams)
         self._options = options
@@ -52,7 +55,7 @@ class FileSource(Source):
         self._detached = False
         self._reader: SsReader | None = None
         self._watch: Watch | None = None
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="ottla-file-reader")
+        self._thread: SharedThread | None = None
         self._shards: frozenset[ShardKey] = frozenset()
         self._skip_below: dict[ShardKey, int] = {}
         self._next: dict[ShardKey, int] = {}
@@ -73,15 +76,22 @@ class FileSource(Source):
         return None
 
     async def open(self, host: Host) -> None:
-        self._watch = Watch(self._path, self._file.max_poll, told=self._file.watch)
+        self._thread = reading_thread(self._real_path)
         if self._group is not None:
             await self._join(self._group)
+            self._follow(self._the_reader())
             return
         self._reader = await self._run(lambda: SsReader(self._path))
+        self._follow(self._reader)
         if self._stored is not None:
             await self._resume(self._reader, self._stored)
         else:
             await self._run(self._reset(self._reader, self._options.reset))
+
+    def _follow(self, reader: SsReader) -> None:
+        """Wait for this file to grow."""
+        file = self._file
+        self._watch = Watch(self._path, reader.identity, file.max_poll, told=file.watch)
 
     async def _join(self, group: FileGroup) -> None:
         async with group.lock:
@@ -310,10 +320,13 @@ class FileSource(Source):
             await self._run(self._reader.close)
         if self._watch is not None:
             self._watch.close()
-        self._executor.shutdown(wait=False)
+        if self._thread is not None:
+            thread, self._thread = self._thread, None
+            thread.release()
 
     async def _run(self, action: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, action)
+        assert self._thread is not None, "open() comes first"
+        return await asyncio.get_running_loop().run_in_executor(self._thread.executor, action)
 
     def _the_reader(self) -> SsReader:
         assert self._reader is not None, "open() comes first"

@@ -1,8 +1,8 @@
 """Reading a `.ss` file from disk: forward in chunks, seeking by beacons, following its growth.
 
-Synchronous; the backend calls it from one thread of its own. A file that ends inside a frame is
-read again from that frame's start when more is asked for: a writer that repairs a torn tail
-replaces those bytes.
+Synchronous; the backend calls it from a thread. Readers of one file share its descriptor. A file
+that ends inside a frame is read again from that frame's start when more is asked for: a writer that
+repairs a torn tail replaces those bytes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 from ottla.streams.errors import ConnectError, FormatError, SeekOutOfRange, TruncatedFile
 from ottla.streams.ss.decoder import Decoder
 from ottla.streams.ss.format import EOS, HEADER_SIZE, Marker, decode_header
+from ottla.streams.ss.sharing import open_shared
 from ottla.streams.ss.survey import CHUNK, Survey, find_end
 from ottla.streams.types import INTERNAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.streams.ss.sharing import Identity
     from ottla.streams.types import Message
 
 
@@ -29,13 +31,13 @@ class SsReader:
     def __init__(self, path: str):
         self.path = path
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._file = open_shared(path)
         except OSError as error:
             raise ConnectError(f"cannot open {path}: {error.strerror}") from error
         try:
-            self.header = decode_header(os.pread(self._fd, HEADER_SIZE, 0))
+            self.header = decode_header(self.pread(0, HEADER_SIZE))
         except FormatError:
-            os.close(self._fd)
+            self._file.close()
             raise
         self.ended = False
         self._decoder = Decoder(self.header.interval)
@@ -44,11 +46,16 @@ class SsReader:
 
     def close(self) -> None:
         """Let go of the file."""
-        os.close(self._fd)
+        self._file.close()
+
+    @property
+    def identity(self) -> Identity:
+        """Which file it is, whatever its name."""
+        return self._file.identity
 
     def survey(self) -> Survey:
         """The file as it is now."""
-        return Survey(self.pread, os.fstat(self._fd).st_size, self.header.interval)
+        return Survey(self.pread, os.fstat(self._file.descriptor).st_size, self.header.interval)
 
     def read(self, limit: int) -> list[Message]:
         """The next messages; an empty list at the end of what is there."""
@@ -89,7 +96,7 @@ class SsReader:
         """At the end of what is there: forget the part of a frame, it may come differently."""
         if not self._decoder.clean:
             offset = self._decoder.offset
-            if os.fstat(self._fd).st_size < offset:
+            if os.fstat(self._file.descriptor).st_size < offset:
                 raise FormatError("the file was cut before what was read already", offset=offset)
             self._decoder = Decoder(self.header.interval, offset)
 
@@ -101,10 +108,10 @@ class SsReader:
     def gone(self) -> bool:
         """Whether the path no longer leads to this file."""
         try:
-            there, here = Path(self.path).stat(), os.fstat(self._fd)
+            there = Path(self.path).stat()
         except FileNotFoundError:
             return True
-        return (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino)
+        return (there.st_dev, there.st_ino) != self.identity
 
     @property
     def offset(self) -> int:
@@ -176,4 +183,4 @@ class SsReader:
 
     def pread(self, offset: int, size: int) -> bytes:
         """Bytes of the file."""
-        return os.pread(self._fd, size, offset)
+        return os.pread(self._file.descriptor, size, offset)

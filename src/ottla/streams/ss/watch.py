@@ -6,33 +6,69 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import TYPE_CHECKING, ClassVar
 
 from ottla.streams.ss.inotify import watched
+
+if TYPE_CHECKING:
+    from ottla.streams.ss.inotify import FileEvents
+    from ottla.streams.ss.sharing import Identity
 
 POLL_FIRST = 0.001
 
 _waiting: dict[str, set[Watch]] = {}
 
 
+class _Telling:
+    """The system's word on one file, for all watches of it in one event loop."""
+
+    _known: ClassVar[dict[tuple[asyncio.AbstractEventLoop, Identity], _Telling]] = {}
+
+    def __init__(self, events: FileEvents, key: tuple[asyncio.AbstractEventLoop, Identity]) -> None:
+        self._events = events
+        self._key = key
+        self._watches: set[Watch] = set()
+        key[0].add_reader(events.descriptor, self._changed)
+
+    @classmethod
+    def of(cls, path: str, identity: Identity, watch: Watch) -> _Telling | None:
+        """Have a watch told of this file; None where the system tells nothing."""
+        key = asyncio.get_running_loop(), identity
+        found = cls._known.get(key)
+        if found is None:
+            events = watched(path)
+            if events is None:
+                return None
+            found = cls._known[key] = cls(events, key)
+        found._watches.add(watch)
+        return found
+
+    def _changed(self) -> None:
+        self._events.forget()
+        for watch in self._watches:
+            watch.wake()
+
+    def leave(self, watch: Watch) -> None:
+        """The last watch takes it along."""
+        self._watches.discard(watch)
+        if not self._watches:
+            del self._known[self._key]
+            self._key[0].remove_reader(self._events.descriptor)
+            self._events.close()
+
+
 class Watch:
     """One reader's wait, with a delay that doubles while nothing comes."""
 
-    def __init__(self, path: str, max_poll: float, *, told: bool):
-        """`told`: not by polling alone."""
+    def __init__(self, path: str, identity: Identity, max_poll: float, *, told: bool):
+        """`identity`: the file that is waited for. `told`: not by polling alone."""
         self._path = os.path.realpath(path)
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
         self._max_poll = max_poll
         self._delay = POLL_FIRST
-        self._events = watched(self._path) if told else None
-        if self._events is not None:
-            self._loop.add_reader(self._events.descriptor, self._changed)
+        self._telling = _Telling.of(self._path, identity, self) if told else None
         _waiting.setdefault(self._path, set()).add(self)
-
-    def _changed(self) -> None:
-        if self._events is not None:
-            self._events.forget()
-            self._event.set()
 
     def news(self) -> None:
         """Something came: poll quickly again."""
@@ -53,10 +89,9 @@ class Watch:
 
     def close(self) -> None:
         """No longer interested."""
-        if self._events is not None:
-            self._loop.remove_reader(self._events.descriptor)
-            self._events.close()
-            self._events = None
+        if self._telling is not None:
+            self._telling.leave(self)
+            self._telling = None
         watching = _waiting.get(self._path, set())
         watching.discard(self)
         if not watching:
