@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from crc32c import crc32c
 
 from ottla.tier.catalogue import snapshot
 from ottla.tier.catalogue.event_log import InProcessMetadataEventLog
@@ -84,7 +85,7 @@ async def test_a_snapshot_keeps_everything_that_is_known(managers: Managers) -> 
     assert later.highest_offset_for_epoch(TIP, 0) == 19
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "other cluster"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "other version", "other cluster"])
 async def test_a_snapshot_that_cannot_be_used_is_ignored(managers: Managers, damage: str) -> None:
     """A torn, damaged or foreign snapshot is a `SnapshotError`: the history is replayed."""
     log = InProcessMetadataEventLog(COUNT)
@@ -96,6 +97,9 @@ async def test_a_snapshot_that_cannot_be_used_is_ignored(managers: Managers, dam
         data = data[:-1]
     elif damage == "flip":
         data = bytes([data[0] ^ 1]) + data[1:]
+    elif damage == "other version":
+        data = data[:4] + b"\x00\x02" + data[6:-4]
+        data += crc32c(data).to_bytes(4, "big")
     else:
         captured = snapshot.capture({0: 1}, [])
         data = snapshot.encode(identity._replace(cluster_id="another"), captured)

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from ottla.broker.topics import create_topic
+from ottla.wire.schema.delete_groups import DeleteGroupsRequest
 from tests.clauses.persister.state import (
     COORDINATOR_NOT_AVAILABLE,
+    INVALID_REQUEST,
     NOT_COORDINATOR,
     STATE_TOPIC,
     Batch,
@@ -101,6 +103,19 @@ def test_state_that_is_led_elsewhere_goes_over_the_wire(nodes: Nodes, there: Sha
         assert member.ack(0, 0, ACCEPT) == 0
     at_leader = ShareState(nodes.bootstrap(2), there.group, TOPIC)
     assert at_leader.batches() == [Batch(0, 0, ACKNOWLEDGED, 1)]
+    at_leader.close()
+
+
+def test_a_deletion_goes_over_the_wire_as_well(nodes: Nodes, there: ShareState) -> None:
+    """`delete` is sent to the leader, too: a deleted group has no state left on any node."""
+    with _member(nodes, there.group) as member:
+        member.join()
+        wait_for(lambda: _has_partitions(member))
+        member.leave()
+        answer = member.client.ask("delete_groups", 2, DeleteGroupsRequest([there.group]))
+        assert answer.results[0].error_code == 0
+    at_leader = ShareState(nodes.bootstrap(2), there.group, TOPIC)
+    assert at_leader.read().error_code == INVALID_REQUEST
     at_leader.close()
 
 

@@ -255,6 +255,23 @@ async def test_under_next_a_commit_covers_what_the_committing_task_holds() -> No
         assert await asyncio.create_task(consumer.commit()) == {A0: 6}
 
 
+async def test_under_next_a_clean_close_covers_the_last_batch_and_an_exception_does_not() -> None:
+    source = ListSource(messages(9))
+    async with make(source, policy(AutoCommit.NEXT, auto_commit_interval=3600)) as consumer:
+        assert len(await consumer.batch(5, 1)) == 5
+    assert [commit.positions for commit in source.commits] == [{A0: 6}]
+    source = ListSource(messages(9))
+    with pytest.raises(ZeroDivisionError):
+        await _fail_in_a_batch(make(source, policy(AutoCommit.NEXT, auto_commit_interval=3600)))
+    assert source.commits == []
+
+
+async def _fail_in_a_batch(opening: Consumer) -> None:
+    async with opening as consumer:
+        await consumer.batch(5, 1)
+        1 / 0  # noqa: B018
+
+
 async def test_under_next_a_second_task_cannot_mark_the_message_of_the_first_as_done() -> None:
     source = ListSource(messages(9))
     async with make(source, policy(AutoCommit.NEXT, auto_commit_interval=3600)) as consumer:
