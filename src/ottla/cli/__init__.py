@@ -1,8 +1,8 @@
-"""The command line: `ottla ...`. It parses, calls the rooms and prints; nothing is decided here.
+"""The command line: `ottla ...`. It parses arguments, calls the other packages and prints.
 
-Status 0 is success, 1 a failure that is told in one sentence on stderr, 2 a wrong use of the
-command. Modules of commands import typer and the standard library only; what a command needs
-beyond that (a client, a broker, rich) is imported when it runs, so that none pays for another.
+Status 0 is success, 1 a failure with one sentence on stderr, 2 wrong use. Modules of commands
+import only typer and the standard library; everything else (a client, a broker, rich) is imported
+when the command runs, so that other commands start quickly.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 COMPLETING: Final = "_OTTLA_COMPLETE"
-"""Set by a shell that asks what could come next."""
+"""Set by a shell that asks for completions."""
 
 
 def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
@@ -86,7 +86,7 @@ def ottla(
 
 
 def main() -> None:
-    """Run the command line and exit; a command that is named pays for no other."""
+    """Run the command line and exit; only the module of the named command is imported."""
     named = sys.argv[1:2]
     is_one = bool(named) and named[0] in COMMANDS and COMPLETING not in os.environ
     try:

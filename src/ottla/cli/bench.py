@@ -1,4 +1,4 @@
-"""`ottla bench`: how fast a broker is from here."""
+"""`ottla bench`: measure the speed of a broker from this machine."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def bench(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Write, read and share records of a topic made for it, and say how fast that was.
+    """Measure how fast this machine writes, reads and shares records through a broker.
 
-    The clients are Ottla's and run in this process: the figures are of both sides together.
+    Creates a topic for it. The clients run in this process: figures include client and broker.
     """
     import asyncio
 

@@ -1,6 +1,6 @@
-"""`ottla broker`: run a node until it is told to stop.
+"""`ottla broker`: run a node until a signal stops it.
 
-One line on stdout when it serves; whatever keeps it from that is one line on stderr and status 2.
+Prints one line to stdout when it is ready; if it cannot start, one line to stderr and status 2.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def broker(
         typer.Option(min=0, max=65535, help="Port to serve on at 127.0.0.1, in place of --listen."),
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Where the data is kept (default ./ottla-data).")
+        Path | None, typer.Option(help="Data directory (default ./ottla-data).")
     ] = None,
     ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="Keep nothing: a temporary directory, no syncs.")
+        bool, typer.Option("--ephemeral", help="Use a temporary directory and do not sync.")
     ] = False,
     config: Annotated[
         Path | None,
@@ -54,13 +54,17 @@ def broker(
         ),
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="One setting as key=value; may be repeated.")
+        list[str] | None, typer.Option("--set", help="A setting as key=value. May be repeated.")
     ] = None,
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Show Prometheus metrics on this port.")
     ] = None,
-    log_format: Annotated[str, typer.Option(help="text or json, on stderr.")] = "text",
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
+    log_format: Annotated[
+        str, typer.Option(help="Format of log lines on stderr: text or json.")
+    ] = "text",
+    log_level: Annotated[
+        str, typer.Option(help="Lowest level to log: debug, info, warning or error.")
+    ] = "warning",
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C."""
     if ephemeral and data_dir is not None:

@@ -1,4 +1,4 @@
-"""What commands that talk to a broker share: options, the way to fail, parsing of key=value."""
+"""Shared by commands that talk to a broker: options, error messages, parsing of key=value."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXTRAS = {
     "redis": "redis",
     "yaml": "spark",
 }
-"""Which extra brings a package that not everybody has."""
+"""The extra that installs each optional package."""
 
 Bootstrap: TypeAlias = Annotated[
     str,
@@ -67,7 +67,7 @@ def complain(sentence: object) -> None:
 
 
 def with_admin(bootstrap: str, within: float, command: Callable[[Admin], Awaitable[T]]) -> T:
-    """Run a command with an Admin client; what goes wrong ends the program with a sentence."""
+    """Run a command with an Admin client; an error ends the program with one sentence."""
     import asyncio
 
     from ottla.client.admin.admin import Admin
@@ -84,7 +84,7 @@ def with_admin(bootstrap: str, within: float, command: Callable[[Admin], Awaitab
 
 @contextmanager
 def sentences() -> Iterator[None]:
-    """What goes wrong with a cluster ends the program with a sentence."""
+    """Turn errors of a cluster into one sentence and status 1."""
     from ottla.client.cluster.bootstrap import BadBootstrap
     from ottla.client.errors import BrokerUnreachable, ClientError
     from ottla.redaction import redact
@@ -112,7 +112,7 @@ def delete_named(
     *,
     as_json: bool,
 ) -> None:
-    """Delete, say what is gone and why the rest is not; status 1 if there is such a rest."""
+    """Delete, print what was deleted and what failed; status 1 if something failed."""
     outcome = with_admin(bootstrap, within, command)
     if as_json:
         print_json([{"name": name, "deleted": error is None} for name, error in outcome.items()])

@@ -47,7 +47,9 @@ def consume(
     ] = "earliest",
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", metavar="N", min=0, help="Only this. May be repeated."),
+        typer.Option(
+            "--partition", metavar="N", min=0, help="Read only this partition. May be repeated."
+        ),
     ] = None,
     max_records: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Stop after N records.")
@@ -79,7 +81,7 @@ def _read(
     timeout: float,
     printer: Printer[Record],
 ) -> None:
-    """Read and write; what goes wrong ends the program with a sentence, an interrupt does not."""
+    """Read and print; an error ends the program with a sentence, an interrupt does not."""
     import asyncio
 
     from ottla.client.cluster.cluster import Client
@@ -115,6 +117,6 @@ def parse_place(text: str) -> Position:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is none of earliest, latest, an offset and a time such as 2026-01-31T12:00",
+            f"{text!r} is not earliest, latest, an offset or a time such as 2026-01-31T12:00",
             param_hint="--from",
         ) from None

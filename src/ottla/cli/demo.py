@@ -1,4 +1,4 @@
-"""`ottla demo`: the whole of Ottla at work for a minute, with its results checked."""
+"""`ottla demo`: every part of Ottla at work for a minute, with checked results."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ Examples:
 
 
 def demo(
-    orders: Annotated[int, typer.Option(min=500, help="How many orders are made.")] = 20_000,
-    seed: Annotated[int, typer.Option(help="Other orders, other poison.")] = 1,
+    orders: Annotated[int, typer.Option(min=500, help="Number of orders.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="Seed of the generated orders.")] = 1,
     limit: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="What takes longer has failed.")
+        float, typer.Option(min=1, metavar="SECONDS", help="Fail after this time.")
     ] = 100,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the broker up until Ctrl-C, and all files.")
+        bool, typer.Option("--keep", help="Keep the broker until Ctrl-C, and all files.")
     ] = False,
     as_json: Json = False,
     picture: Annotated[
         Path | None, typer.Option(hidden=True, help="Save the last screen as SVG.")
     ] = None,
 ) -> None:
-    """Show the whole of Ottla at work, and check what came out."""
+    """Run every part of Ottla together for a minute, and check the results."""
     from asyncio import CancelledError
     from importlib.util import find_spec
 

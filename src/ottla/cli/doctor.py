@@ -1,7 +1,7 @@
-"""`ottla doctor`: what is installed, what this machine gives, and whether a broker answers.
+"""`ottla doctor`: check the installation, the machine and a broker.
 
-Each check is one line: ok, a note (something is not there and may not be needed), or broken, with
-what to do about it. Only what is broken ends with status 1; a broker is a check only if asked for.
+Each check is one line: ok, a note (something optional is missing), or broken, with what to do. A
+broken check ends with status 1. A broker is checked only with --bootstrap.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Examples:
 
 
 class Check(NamedTuple):
-    """What was looked at, what was found, and the way out where there is need of one."""
+    """What was checked, what was found, and what to do if it is not ok."""
 
     check: str
     verdict: Verdict
@@ -52,7 +52,7 @@ class Check(NamedTuple):
 
 def doctor(
     data_dir: Annotated[
-        Path, typer.Option("--data-dir", help="A directory on the disk to look at.")
+        Path, typer.Option("--data-dir", help="A directory on the disk to check.")
     ] = Path(),
     bootstrap: Annotated[
         str | None,
@@ -60,13 +60,13 @@ def doctor(
             "--bootstrap",
             metavar="HOST:PORT,...",
             envvar="OTTLA_BOOTSTRAP",
-            help="Brokers to try.",
+            help="Brokers to check.",
         ),
     ] = None,
     as_json: Json = False,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
-    """Look at this machine, this installation and a broker; say what to do."""
+    """Check this machine, this installation and a broker, and say what to fix."""
     checks = [_python(), *_extras(), _java(), _open_files(), *_disk(data_dir)]
     if bootstrap is not None:
         checks.append(_broker(bootstrap, timeout))
@@ -118,7 +118,7 @@ def _open_files() -> Check:
 
 
 def _disk(directory: Path) -> Iterator[Check]:
-    """Space, and how long a write takes to be safe: the time of every acks=all."""
+    """Free space, and how long a sync takes: every acks=all waits for one."""
     try:
         free = shutil.disk_usage(directory).free
         seconds = _sync_time(directory)

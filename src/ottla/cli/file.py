@@ -1,4 +1,4 @@
-"""`ottla file inspect|verify|repair`: what is in a `.ss` file, is it sound, and mending it."""
+"""`ottla file inspect|verify|repair`: show, check and repair `.ss` files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Look into .ss files of the File backend, check and repair them.",
+    help="Inspect, check and repair .ss files.",
 )
 
 File = Annotated[str, typer.Argument(metavar="FILE.ss")]
@@ -35,7 +35,7 @@ Examples:
 
 @app.command(epilog=EXAMPLES)
 def inspect(file: File, as_json: Json = False) -> None:
-    """Print the header, and for each stream and shard what it holds."""
+    """Print the header, and the messages of each stream and shard."""
     from ottla.streams.ss.check import inspect_file
 
     found = _guarded(lambda: inspect_file(file))
@@ -67,7 +67,7 @@ def verify(file: File, as_json: Json = False) -> None:
 
 @app.command(epilog=EXAMPLES)
 def repair(file: File, as_json: Json = False) -> None:
-    """Cut off a torn or damaged tail; what is whole before it stays."""
+    """Cut off a torn or damaged end of the file."""
     from ottla.streams.ss.check import repair_file
 
     cut = _guarded(lambda: repair_file(file))

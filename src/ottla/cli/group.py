@@ -116,7 +116,7 @@ def reset(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Set where a group goes on. Shows the plan; --execute carries it out.
+    """Change the committed offsets of a group. Shows the plan; --execute carries it out.
 
     The group must have no members. Offsets outside a log are moved to its nearest end, and a time
     after the last record means the end. A time without a zone is local time.

@@ -1,4 +1,4 @@
-"""How a running pipeline is shown: a live table on a terminal, JSON lines for programs."""
+"""Show a running pipeline: a live table on a terminal, JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS: Final = (
 
 
 class Display:
-    """Stdout is the terminal's or a program's; what is said about the run itself goes to stderr."""
+    """Writes rows and events to stdout, and messages about the run to stderr."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json or not sys.stdout.isatty()
@@ -50,7 +50,7 @@ class Display:
             complain(sentence)
 
     def event(self, event: dict[str, Any]) -> None:
-        """Something has happened; programs get it as a line."""
+        """Print an event as one line of JSON."""
         if self._as_json:
             sys.stdout.write(json.dumps(event, ensure_ascii=False, default=str) + "\n")
             sys.stdout.flush()

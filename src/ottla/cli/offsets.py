@@ -36,7 +36,8 @@ Shard = Annotated[int, typer.Option("--shard", min=0, metavar="N", help="The sha
 def list_(
     store: Store,
     consumer: Annotated[
-        str | None, typer.Option("--consumer", metavar="NAME", help="Only this one's.")
+        str | None,
+        typer.Option("--consumer", metavar="NAME", help="Only positions of this consumer."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -81,16 +82,16 @@ def set_(
     store: Store,
     consumer: Consumer,
     stream: Stream,
-    position: Annotated[int, typer.Argument(help="The next sequence to be read.")],
+    position: Annotated[int, typer.Argument(help="The next sequence to read.")],
     shard: Shard = 0,
-    rewind: Annotated[bool, typer.Option("--rewind", help="Allow to go back.")] = False,
+    rewind: Annotated[bool, typer.Option("--rewind", help="Allow a lower position.")] = False,
     expected: Annotated[
         int | None,
-        typer.Option("--expected", metavar="N", help="Only if this is what is stored."),
+        typer.Option("--expected", metavar="N", help="Set it only if this position is stored."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Set a position. To go back takes --rewind. Stop the consumer first.
+    """Set a position. Going back needs --rewind. Stop the consumer first.
 
     \b
     Examples:

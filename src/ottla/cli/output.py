@@ -29,7 +29,7 @@ def print_json(value: Value) -> None:
 
 
 def print_table(rows: Sequence[Mapping[str, Cell]], columns: Sequence[str]) -> None:
-    """One line per row; numbers are aligned to the right, what is not there is a dash."""
+    """One line per row; numbers are right-aligned, missing values are a dash."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -49,7 +49,7 @@ def print_table(rows: Sequence[Mapping[str, Cell]], columns: Sequence[str]) -> N
 def print_list(
     kind: str, rows: Sequence[Mapping[str, Cell]], columns: Sequence[str], *, as_json: bool
 ) -> None:
-    """What there is of a kind: all fields for programs, these columns for people."""
+    """A list: all fields for programs, these columns for people."""
     if as_json:
         print_json(rows)
     elif rows:

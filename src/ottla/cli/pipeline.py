@@ -31,7 +31,7 @@ def check(
     env: Env = None,
     deep: Annotated[
         bool,
-        typer.Option("--deep", help="Start Spark too: plans, schemas, and routes to the broker."),
+        typer.Option("--deep", help="Also start Spark: check plans, schemas and routes."),
     ] = False,
     bootstrap: PipelineBootstrap = None,
     state: State = None,
@@ -40,7 +40,7 @@ def check(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Check a pipeline without running it; status 2 if it is wrong, 4 if its surroundings are.
+    """Check a pipeline without running it. Status 2: errors; 4: Java, broker or topic is missing.
 
     \b
     Examples:
@@ -69,7 +69,7 @@ def check(
 
 @app.command()
 def graph(file: File, env: Env = None, as_json: Json = False, debug: Debug = False) -> None:
-    """Print who reads what.
+    """Print what each flow reads and writes.
 
     \b
     Examples:
@@ -98,7 +98,7 @@ def status(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Print where each flow is by its checkpoint, running or not.
+    """Print the position of each flow from its checkpoint, and its lag.
 
     \b
     Examples:
@@ -138,7 +138,7 @@ def status(
 @app.command()
 def reset(
     file: File,
-    flow: Annotated[str, typer.Option("--flow", metavar="NAME", help="Which flow.")],
+    flow: Annotated[str, typer.Option("--flow", metavar="NAME", help="The flow to reset.")],
     to: Annotated[
         str,
         typer.Option("--to", help="earliest, latest, a time, or offsets as JSON by topic."),
@@ -148,9 +148,9 @@ def reset(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Reset a flow to start from another place. Stop it first.
+    """Reset a flow: it starts again from another position. Stop it first.
 
-    Its checkpoint, and its table if it writes one, are set aside and not deleted.
+    Its checkpoint, and its table if it writes one, are renamed, not deleted.
 
     \b
     Examples:
@@ -177,7 +177,7 @@ def reset(
 def _ends(
     pipeline: Pipeline, bootstrap: str | None, offsets: list[Mapping[str, object]]
 ) -> dict[tuple[str, int], int]:
-    """Where the logs of these offsets end; a broker that does not answer is a warning."""
+    """The ends of these logs; if no broker answers, a warning."""
     topics = sorted({name for one in offsets for name in one if _is_by_topic(one[name])})
     if not topics:
         return {}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.cli.output import Cell
 
 app = typer.Typer(
-    help="Look into Spark's checkpoints, and move them between formats.", no_args_is_help=True
+    help="Show Spark checkpoints, and convert them between formats.", no_args_is_help=True
 )
 Directory: TypeAlias = Annotated[
     Path, typer.Argument(metavar="DIR", help="A checkpoint, such as STATE/checkpoints/FLOW.")
@@ -25,7 +25,7 @@ Directory: TypeAlias = Annotated[
 
 @app.command()
 def show(directory: Directory, as_json: Json = False, debug: Debug = False) -> None:
-    """Print the batches of a checkpoint: what was planned, and what is done.
+    """Print the planned and the finished batches of a checkpoint.
 
     \b
     Examples:
@@ -58,9 +58,9 @@ def convert(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Make a checkpoint one of Spark's kafka format, or of ottla. Stop its query first.
+    """Convert a checkpoint for Spark's kafka format or for ottla. Stop its query first.
 
-    Only a checkpoint of a single batch needs it; others move as they are.
+    Only a checkpoint with a single batch needs this; others work in both formats.
 
     \b
     Examples:
@@ -77,4 +77,4 @@ def convert(
     for one in changed:
         typer.echo(f"changed: {one}")
     if not changed:
-        typer.echo(f"{directory} is one of {to} as it is")
+        typer.echo(f"{directory} works with {to} already; nothing was changed")

@@ -54,24 +54,24 @@ def produce(
         Literal["lines", "json"],
         typer.Option(
             "--format",
-            help="lines: each a value. json: each an object with value and, if wanted, key, "
-            "headers, partition, timestamp_ms; value_base64 and key_base64 for bytes.",
+            help="lines: each line is a value. json: each line is an object with value and "
+            "optionally key, headers, partition, timestamp_ms; value_base64, key_base64 for bytes.",
         ),
     ] = "lines",
     key_separator: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="What stands between key and value in each line."),
+        typer.Option(metavar="TEXT", help="Text between key and value in each line."),
     ] = None,
     file: Annotated[
-        typer.FileBinaryRead | None, typer.Option("--file", help="Read this instead of stdin.")
+        typer.FileBinaryRead | None, typer.Option("--file", help="Read this file instead of stdin.")
     ] = None,
     codec: Annotated[
         Literal["none", "gzip", "snappy", "lz4", "zstd"],
-        typer.Option("--codec", help="How batches are compressed."),
+        typer.Option("--codec", help="Compression of batches."),
     ] = "none",
     acks: Annotated[
         Literal["all", "1", "0"],
-        typer.Option("--acks", help="Who must have a record before it counts. 0: nobody."),
+        typer.Option("--acks", help="When a record is acknowledged; 0: do not wait."),
     ] = "all",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -79,9 +79,14 @@ def produce(
 ) -> None:
     """Write the lines of stdin, or of a file, to a topic."""
     if key_separator == "":
-        raise typer.BadParameter("a separator has characters", param_hint="--key-separator")
+        raise typer.BadParameter(
+            "--key-separator is empty; give at least one character", param_hint="--key-separator"
+        )
     if key_separator is not None and input_format == "json":
-        raise typer.BadParameter("a JSON line names its key", param_hint="--key-separator")
+        raise typer.BadParameter(
+            "--key-separator cannot be used with --format json: each object has its own key",
+            param_hint="--key-separator",
+        )
     where, topic = parse_source(source, bootstrap)
     separator = None if key_separator is None else key_separator.encode()
     parse = parse_json if input_format == "json" else lambda line: parse_line(line, separator)
@@ -111,7 +116,7 @@ class Chunk(NamedTuple):
 
 
 class Count:
-    """How many records are acknowledged; shown from time to time where somebody looks."""
+    """The number of acknowledged records; shown from time to time on a terminal."""
 
     def __init__(self) -> None:
         self.records = 0
@@ -150,7 +155,7 @@ def _send(
     found: Iterator[Chunk],
     count: Count,
 ) -> None:
-    """Send what is found; the thread that reads is this one, so that Ctrl-C ends a read at once."""
+    """Send the records; this thread reads, so that Ctrl-C ends a read at once."""
     from ottla.sync import Producer
 
     with (
@@ -176,7 +181,7 @@ def _send(
 
 
 def chunks(stream: BinaryIO, parse: Callable[[bytes], ProducerRecord | None]) -> Iterator[Chunk]:
-    """The lines of a stream as records, as soon as they are there; the first bad one is the end."""
+    """The lines of a stream as records, as they arrive; ends at the first bad line."""
     number = 0
     for lines in _lines(stream):
         records = []
@@ -196,7 +201,7 @@ def chunks(stream: BinaryIO, parse: Callable[[bytes], ProducerRecord | None]) ->
 
 
 def _lines(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Whole lines without their ends, those at a time that arrived together."""
+    """Complete lines without line ends, in the groups in which they arrived."""
     rest = b""
     # What a pipe or a terminal has, without waiting for a full buffer.
     read = getattr(stream, "read1", stream.read)
@@ -218,7 +223,9 @@ def parse_line(line: bytes, separator: bytes | None) -> ProducerRecord:
         return ProducerRecord(line)
     key, found, value = line.partition(separator)
     if not found:
-        raise ValueError(f"there is no {separator.decode()!r} between a key and a value")
+        raise ValueError(
+            f"expected KEY{separator.decode()}VALUE, but the line has no {separator.decode()!r}"
+        )
     return ProducerRecord(value, key)
 
 
@@ -236,9 +243,9 @@ def parse_json(line: bytes) -> ProducerRecord | None:
     try:
         found = json.loads(line)
     except json.JSONDecodeError as error:
-        raise ValueError(f"no JSON: {error.msg} at character {error.pos + 1}") from None
+        raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
     except RecursionError:
-        raise ValueError("no record: objects in objects in objects, far too deep") from None
+        raise ValueError("not a record: the JSON is nested too deeply") from None
     if not isinstance(found, dict):
         raise ValueError('expected an object such as {"key": "k", "value": "v"}')  # noqa: TRY004  # bad input, not a bad call
     unknown = [name for name in found if name not in _FIELDS and name not in _IGNORED]
@@ -254,7 +261,7 @@ def parse_json(line: bytes) -> ProducerRecord | None:
 
 
 def _field(found: dict[str, object], name: str) -> bytes | None:
-    """The bytes under a name, or under the name that says that they are base64."""
+    """The bytes of a field, or of the field with the suffix _base64."""
     import base64
     import binascii
 
@@ -264,7 +271,7 @@ def _field(found: dict[str, object], name: str) -> bytes | None:
     try:
         return base64.b64decode(str(encoded), validate=True)
     except binascii.Error:
-        raise ValueError(f"{name}_base64 is no base64") from None
+        raise ValueError(f"{name}_base64 is not valid base64") from None
 
 
 def _bytes(given: object) -> bytes | None:
@@ -295,4 +302,4 @@ def _number(found: dict[str, object], name: str) -> int | None:
         return None
     if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**63:
         return given
-    raise ValueError(f"{name}: expected a number from 0 on, got {given!r:.50}")
+    raise ValueError(f"{name}: expected a number of 0 or more, got {given!r:.50}")

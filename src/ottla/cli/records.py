@@ -1,7 +1,7 @@
 """How records are printed: as lines for people, JSON lines, or raw values.
 
-Shared by the commands that read. Any value with the fields of `Shown` can be printed; what some
-records have beyond these is given as `extra`, a column or a JSON field by name.
+Shared by the commands that read. Any value with the fields of `Shown` can be printed; further
+fields are given as `extra`, by the name of their column or JSON field.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ MS = 1000
 Key: TypeAlias = Annotated[bool, typer.Option("--key", help="Print keys, too.")]
 ShowHeaders: TypeAlias = Annotated[bool, typer.Option("--headers", help="Print headers, too.")]
 JsonLines: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print each record whole, as one line of JSON.")
+    bool, typer.Option("--json", help="Print each record as one line of JSON.")
 ]
 Raw: TypeAlias = Annotated[
-    bool, typer.Option("--raw", help="Print values as they are, each with a newline.")
+    bool, typer.Option("--raw", help="Print only values, each followed by a newline.")
 ]
 
 
@@ -67,7 +67,7 @@ class Printer(Generic[R]):
         if as_json and raw:
             raise typer.BadParameter("choose one of --json and --raw", param_hint="--raw")
         if raw and headers:
-            raise typer.BadParameter("headers need --json or lines", param_hint="--headers")
+            raise typer.BadParameter("--headers cannot be used with --raw", param_hint="--headers")
         self._key = key
         self._headers = headers
         self._extra = extra
@@ -93,7 +93,7 @@ class Printer(Generic[R]):
         sys.stdout.buffer.flush()
 
     def _json(self, record: R) -> bytes:
-        """The whole record; bytes that are no UTF-8 text go as base64 under a name that says so."""
+        """The record; bytes that are not UTF-8 are base64, in a field with the suffix _base64."""
         found: dict[str, Value] = {
             "topic": record.topic,
             "partition": record.partition,
@@ -113,7 +113,7 @@ class Printer(Generic[R]):
         return (record.key or b"") + b"\t" + self._raw(record)
 
     def _text(self, record: R) -> bytes:
-        """A line for people: whatever would upset a terminal is escaped."""
+        """A line for people; control characters are escaped."""
         cells = [f"{record.partition:9}", f"{record.offset:10}", _time(record.timestamp_ms)]
         cells += [f"{field(record):{len(name)}}" for name, field in self._extra.items()]
         if self._key:

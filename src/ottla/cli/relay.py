@@ -1,4 +1,4 @@
-"""`ottla relay` and `ottla clock`: from one stream URL to another, and messages to try it."""
+"""`ottla relay` copies between stream URLs; `ottla clock` sends test messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ def relay(
     input_url: Annotated[str, typer.Option("--input", metavar="URL", help="Stream to read.")],
     output_url: Annotated[str, typer.Option("--output", metavar="URL", help="Stream to write.")],
     start: Annotated[
-        str, typer.Option("--from", metavar="start|end", help="Start here without a position.")
+        str,
+        typer.Option(
+            "--from", metavar="start|end", help="Where to start if no position is stored."
+        ),
     ] = "start",
     until_end: Annotated[
         bool, typer.Option("--until-end", help="Stop at the current end.")
@@ -50,16 +53,16 @@ def relay(
     ] = "ottla-relay",
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Refuse to start if the output cannot keep everything."),
+        typer.Option("--strict", help="Refuse to start if the output would lose something."),
     ] = False,
     new_timestamps: Annotated[
         bool,
-        typer.Option("--new-timestamps", help="Let messages have the time of their arrival."),
+        typer.Option("--new-timestamps", help="Give messages the time of their arrival."),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show the rate.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the total as JSON.")] = False,
 ) -> None:
-    """Copy messages from one stream to another, in order; Ctrl-C ends it after what is underway."""
+    """Copy messages from one stream to another, in order. Ctrl-C ends after the current batch."""
     if start not in ("start", "end"):
         raise typer.BadParameter("choose start or end", param_hint="--from")
     from ottla.streams.relay import Tally, relay_streams
@@ -92,7 +95,7 @@ def relay(
 def clock(
     output_url: Annotated[str, typer.Option("--output", metavar="URL")] = "stdio:///clock",
     interval: Annotated[
-        str, typer.Option(metavar="TIME", help="Between ticks, such as 100ms, 1s, 5m.")
+        str, typer.Option(metavar="TIME", help="Time between messages: 100ms, 1s, 5m.")
     ] = "1s",
     count: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Stop after N messages.")
@@ -101,7 +104,9 @@ def clock(
     """Send `tick-0`, `tick-1`, ... to a stream."""
     found = re.fullmatch(r"(\d+)(ms|s|m)", interval)
     if found is None:
-        raise typer.BadParameter("a number with ms, s or m", param_hint="--interval")
+        raise typer.BadParameter(
+            "expected a number with ms, s or m, such as 100ms", param_hint="--interval"
+        )
     from ottla.streams.relay import tick
 
     _run(tick(output_url, int(found[1]) * _UNITS[found[2]], count))

@@ -1,4 +1,4 @@
-"""What `group reset` and `share-group reset` share: the target, the plan, and how it is shown."""
+"""Shared by `group reset` and `share-group reset`: the target, the plan, and printing it."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ Topics: TypeAlias = Annotated[
     ),
 ]
 ToEarliest: TypeAlias = Annotated[
-    bool, typer.Option("--to-earliest", help="Read everything there is again.")
+    bool, typer.Option("--to-earliest", help="Start at the first record.")
 ]
-ToLatest: TypeAlias = Annotated[bool, typer.Option("--to-latest", help="Skip to the end.")]
+ToLatest: TypeAlias = Annotated[bool, typer.Option("--to-latest", help="Start at the end.")]
 ToOffset: TypeAlias = Annotated[
     int | None,
-    typer.Option("--to-offset", metavar="N", min=0, max=2**63 - 1, help="Go on at this offset."),
+    typer.Option("--to-offset", metavar="N", min=0, max=2**63 - 1, help="Start at this offset."),
 ]
 ToDatetime: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--to-datetime",
         metavar="TIME",
-        help="Go on at the first record of this time, such as 2026-01-31T09:00Z.",
+        help="Start at the first record of this time, such as 2026-01-31T09:00Z.",
     ),
 ]
 ShiftBy: TypeAlias = Annotated[
@@ -46,7 +46,7 @@ ShiftBy: TypeAlias = Annotated[
     typer.Option("--shift-by", metavar="N", help="Skip N records, or go back with a negative N."),
 ]
 Execute: TypeAlias = Annotated[
-    bool, typer.Option("--execute", help="Do it. Without this the plan is only shown.")
+    bool, typer.Option("--execute", help="Carry out the plan instead of only showing it.")
 ]
 
 
@@ -81,7 +81,7 @@ def _time(text: str) -> ResetTarget:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
         raise typer.BadParameter(
-            f"{text!r} is no time such as 2026-01-31T09:00Z", param_hint="--to-datetime"
+            f"{text!r} is not a time such as 2026-01-31T09:00Z", param_hint="--to-datetime"
         ) from None
 
 
@@ -95,7 +95,7 @@ def reset_offsets(
     execute: bool,
     as_json: bool,
 ) -> None:
-    """Plan, carry out if that is wanted, and show it."""
+    """Make the plan, carry it out with --execute, and print it."""
 
     async def command(admin: Admin) -> Sequence[OffsetMove]:
         moves = await plan(admin)

@@ -1,7 +1,7 @@
-"""`ottla run FILE`: a pipeline until it is done, stopped or beyond help.
+"""`ottla run FILE`: run a pipeline until it is done, stopped or has failed.
 
-Status 0 is done, 2 a wrong use or definition, 3 a flow that failed for good, 4 surroundings that
-are wrong (Java, a package, a broker, a topic). What is wrong is told in sentences on stderr.
+Status 0 is done, 2 wrong use or definition, 3 a flow that failed for good, 4 something that is
+are missing (Java, a package, a broker, a topic). Errors are sentences on stderr.
 """
 
 from __future__ import annotations
@@ -52,14 +52,16 @@ File: TypeAlias = Annotated[
 ]
 Env: TypeAlias = Annotated[
     str | None,
-    typer.Option("--env", metavar="NAME", help="The environment: FILE's .NAME.yaml comes first."),
+    typer.Option(
+        "--env", metavar="NAME", help="Environment: settings of FILE.NAME.yaml override FILE.yaml."
+    ),
 ]
 State: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--state",
         metavar="DIR",
-        help="Where checkpoints, tables and an embedded broker's data are kept "
+        help="Directory for checkpoints, tables and the data of an embedded broker "
         "(default ./ottla-state/FILE).",
     ),
 ]
@@ -80,13 +82,14 @@ Debug: TypeAlias = Annotated[
 def run(
     file: File,
     once: Annotated[
-        bool, typer.Option("--once", help="Process what there is now, and end.")
+        bool, typer.Option("--once", help="Process the records that exist now, and end.")
     ] = False,
     for_: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="End after 30s, 10m, 1h.")
+        str | None, typer.Option("--for", metavar="TIME", help="End after this time: 30s, 10m, 1h.")
     ] = None,
     flow: Annotated[
-        list[str] | None, typer.Option("--flow", metavar="NAME", help="Only this; may be repeated.")
+        list[str] | None,
+        typer.Option("--flow", metavar="NAME", help="Run only this flow. May be repeated."),
     ] = None,
     env: Env = None,
     bootstrap: PipelineBootstrap = None,
@@ -98,26 +101,29 @@ def run(
         str | None, typer.Option("--master", help="A Spark master (default local[*]).")
     ] = None,
     remote: Annotated[
-        str | None, typer.Option("--remote", metavar="URL", help="A Connect server: sc://HOST.")
+        str | None,
+        typer.Option("--remote", metavar="URL", help="A Spark Connect server: sc://HOST."),
     ] = None,
     max_restarts: Annotated[
         int | None,
         typer.Option(
-            "--max-restarts", min=0, help="Failures in a row a flow may have (3 with --once)."
+            "--max-restarts",
+            min=0,
+            help="Give up after this many failures in a row (3 with --once).",
         ),
     ] = None,
     metrics_port: Annotated[
         int | None, typer.Option(help="Show Prometheus metrics on this port.")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line for all that happens.")
+        bool, typer.Option("--json", help="Print each event as one line of JSON.")
     ] = False,
     debug: Debug = False,
 ) -> None:
     """Run a pipeline.
 
-    If no broker is named, a file with samples gets one that lives as long as the run.
-    Ctrl-C ends it after the running batches, a second one at once.
+    Without --bootstrap, a file with samples gets a broker for this run. The first Ctrl-C lets
+    running batches finish, a second one ends at once.
     """
     if master is not None and remote is not None:
         raise typer.BadParameter("--master and --remote exclude each other")
@@ -159,9 +165,9 @@ def run(
 
 
 class _Run:
-    """One run: the broker is asked, Spark started, flows run, and Spark stopped.
+    """One run: check the broker, start Spark, run the flows, stop Spark.
 
-    A Spark that is lost on the way is started again.
+    A lost Spark session is replaced by a new one.
     """
 
     def __init__(
@@ -192,7 +198,7 @@ class _Run:
         max_restarts: int | None,
         metrics_port: int | None,
     ) -> bool:
-        """Whether all flows are well in the end."""
+        """Run all flows; returns whether all of them succeeded."""
         from ottla.spark.pipelines.board import Board
         from ottla.spark.pipelines.preflight import prepare
         from ottla.spark.pipelines.renewal import run_in_sessions
@@ -243,7 +249,7 @@ class _Run:
         master: str | None,
         remote: str | None,
     ) -> Iterator[Compiler]:
-        """One session, with what lives as long as it does."""
+        """One Spark session and the objects that belong to it."""
         from ottla.spark.pipelines.compiler import Compiler
         from ottla.spark.pipelines.deep_check import checked_schema
         from ottla.spark.pipelines.listener import BoardListener
@@ -299,7 +305,7 @@ def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def sentences(*, debug: bool) -> Iterator[None]:
-    """What is wrong with a pipeline or its surroundings ends the program with its status."""
+    """Turn errors of a pipeline or its environment into a sentence and a status."""
     from ottla.spark.errors import SparkError
     from ottla.spark.pipelines.errors import DefinitionError, EnvironmentProblem
 

@@ -1,7 +1,7 @@
 """`ottla share-consume`: take records of a topic as a member of a share group, and print them.
 
-A record is acknowledged after it was printed: if the output ends early, what was not printed goes
-back to the group.
+A record is acknowledged after it was printed. If the output ends early, records that were not
+printed are released.
 """
 
 from __future__ import annotations
@@ -44,15 +44,13 @@ def share_consume(
     group: Annotated[str, typer.Option("--group", metavar="NAME", help="The share group.")],
     start: Annotated[
         Literal["earliest", "latest"] | None,
-        typer.Option(
-            "--from", help="Where the group starts, if it is not set yet. [default: the broker's]"
-        ),
+        typer.Option("--from", help="Where a new group starts. [default: the broker's]"),
     ] = None,
     ack: Annotated[
         Literal["accept", "release", "reject"],
         typer.Option(
             "--ack",
-            help="accept: done. release: for another attempt; each counts. reject: never again.",
+            help="accept: done. release: deliver again, counted. reject: give up.",
         ),
     ] = "accept",
     max_records: Annotated[
@@ -70,16 +68,16 @@ def share_consume(
             "--timeout",
             min=0.1,
             metavar="SECONDS",
-            help="Give up on a broker after this time; without --follow also on the next record.",
+            help="Give up on a broker after this time; without --follow also on new records.",
         ),
     ] = DEFAULT_TIMEOUT,
 ) -> None:
-    """Take records as a member of a share group, and print them."""
+    """Print records as a member of a share group, and acknowledge them."""
     if not group:
-        raise typer.BadParameter("a share group has a name", param_hint="--group")
+        raise typer.BadParameter("--group is empty; name the share group", param_hint="--group")
     if ack == "release" and max_records is None:
         raise typer.BadParameter(
-            "what is released comes again at once; say how many with --max-records",
+            "with --ack release records are delivered again at once; add --max-records N",
             param_hint="--ack",
         )
     printer: Printer[ShareRecord] = Printer(

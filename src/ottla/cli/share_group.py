@@ -113,7 +113,7 @@ def reset(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Set where a share group goes on. Shows the plan; --execute carries it out.
+    """Change the start offsets of a share group. Shows the plan; --execute carries it out.
 
     The group must have no members. What it has settled from the new start offset on is delivered
     again. Offsets outside a log are moved to its nearest end, and a time after the last record

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-app = typer.Typer(help="Look at the remote tier of topics, and mend it.", no_args_is_help=True)
+app = typer.Typer(help="Inspect and repair the remote tier of topics.", no_args_is_help=True)
 
 Topic = Annotated[str, typer.Argument(help="The topic.")]
 Topics = Annotated[list[str] | None, typer.Argument(help="The topics. [default: all tiered ones]")]
@@ -41,14 +41,14 @@ Partition = Annotated[
 ]
 Store = Annotated[
     str | None,
-    typer.Option("--store", metavar="URL", help="The object store. [default: as the broker says]"),
+    typer.Option("--store", metavar="URL", help="The object store. [default: the broker's]"),
 ]
 StoreOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--store-option",
         metavar="KEY=VALUE",
-        help="What follows rsm.config. in the broker's settings, such as endpoint=http://...",
+        help="A setting of the store, without rsm.config.: endpoint=http://...",
     ),
 ]
 
@@ -58,13 +58,13 @@ def status(
     topics: Topics = None,
     metrics: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="The broker's /metrics: what it says is wrong."),
+        typer.Option(metavar="URL", help="URL of the broker's metrics, to show its errors, too."),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Show what of each log is remote, how large it is, and what is not uploaded yet.
+    """Show for each log which offsets are remote, their size, and the backlog of uploads.
 
     \b
     Examples:
@@ -182,7 +182,7 @@ def repair(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Make catalogue and store agree again, as far as that can be done.
+    """Repair differences between the catalogue and the store.
 
     Segments that are whole in the store, and that the log needs, are put back into the catalogue; a
     .meta that is missing or damaged is made again from its .log. What is lost is named, and the
@@ -223,15 +223,17 @@ def repair(
 def plan(
     topic: Topic,
     partition: Annotated[int, typer.Option("--partition", min=0, metavar="N")] = 0,
-    start: Annotated[int | None, typer.Option(metavar="OFFSET", help="The first one.")] = None,
-    end: Annotated[int | None, typer.Option(metavar="OFFSET", help="One past the last.")] = None,
+    start: Annotated[int | None, typer.Option(metavar="OFFSET", help="First offset.")] = None,
+    end: Annotated[
+        int | None, typer.Option(metavar="OFFSET", help="Offset after the last.")
+    ] = None,
     store: Store = None,
     store_option: StoreOptions = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Show which bytes of which objects hold these offsets; with --store no broker is asked.
+    """Show which bytes of which objects hold these offsets; with --store no broker is needed.
 
     \b
     Examples:

@@ -42,18 +42,24 @@ def create(
     partitions: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, max=MAX_PARTITIONS, help="How many. [default: the broker's]"
+            metavar="N",
+            min=1,
+            max=MAX_PARTITIONS,
+            help="Number of partitions. [default: the broker's]",
         ),
     ] = None,
     replication_factor: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, max=MAX_REPLICAS, help="Copies of each. [default: the broker's]"
+            metavar="N",
+            min=1,
+            max=MAX_REPLICAS,
+            help="Replicas of each partition. [default: the broker's]",
         ),
     ] = None,
     config: Configs = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Do nothing if there is such a topic.")
+        bool, typer.Option("--if-not-exists", help="Do nothing if the topic exists.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -102,7 +108,9 @@ def create(
 
 @app.command("list")
 def list_(
-    internal: Annotated[bool, typer.Option("--internal", help="Show Kafka's own, too.")] = False,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Also list internal topics.")
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
@@ -149,18 +157,26 @@ def describe(
 def alter(
     name: Name,
     partitions: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=MAX_PARTITIONS, help="Grow to this many.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=MAX_PARTITIONS,
+            help="New number of partitions; it can only grow.",
+        ),
     ] = None,
     config: Configs = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="KEY", help="Back to the default. May be repeated."),
+        typer.Option(
+            "--unset", metavar="KEY", help="Reset this setting to its default. May be repeated."
+        ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Add partitions and change settings; what is not named stays as it is.
+    """Add partitions and change settings; other settings stay.
 
     \b
     Examples:

@@ -38,7 +38,7 @@ def list_(
     ] = None,
     pattern: Annotated[
         str | None,
-        typer.Option("--pattern", metavar="REGEX", help="Only transactional ids like this."),
+        typer.Option("--pattern", metavar="REGEX", help="Only transactional ids that match."),
     ] = None,
     longer_than: Annotated[
         float | None,
@@ -50,7 +50,7 @@ def list_(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """List the transactional ids and what they are doing.
+    """List the transactional ids and their states.
 
     \b
     Examples:
@@ -93,7 +93,7 @@ def describe(
 def find_hanging(
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="TOPIC", help="Look in this topic only; may be repeated."),
+        typer.Option("--topic", metavar="TOPIC", help="Only this topic. May be repeated."),
     ] = None,
     longer_than: Annotated[
         float,
@@ -101,14 +101,14 @@ def find_hanging(
             "--longer-than",
             metavar="MINUTES",
             min=0,
-            help="More than any transaction may take (transaction.max.timeout.ms).",
+            help="Longer than transaction.max.timeout.ms, so that no live one is listed.",
         ),
     ] = HANGING_AFTER_MINUTES,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Find transactions that are open in a partition and that nobody will end.
+    """Find transactions that are open in a partition and have no producer or coordinator.
 
     They hold back readers of committed records; `ottla transaction abort` ends them.
 
@@ -141,7 +141,7 @@ def find_hanging(
 def abort(
     transactional_id: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="Abort what this id has open; its producer is fenced."),
+        typer.Argument(metavar="[ID]", help="Transactional id; its producer is fenced."),
     ] = None,
     topic: Annotated[
         str | None, typer.Option("--topic", help="The topic of a hanging transaction.")
@@ -157,7 +157,7 @@ def abort(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Abort a transaction by its id, or a hanging one by its place. Does not ask again.
+    """Abort a transaction by its id, or a hanging one by its offset. Does not ask again.
 
     \b
     Examples:

@@ -122,9 +122,9 @@ def test_without_an_end_it_waits_until_interrupted(
     ("args", "status", "said"),
     [
         (("nowhere", "--until-end"), 1, "find topic 'nowhere': UNKNOWN_TOPIC_OR_PARTITION"),
-        (("t", "--from", "yesterday"), 2, "none of earliest, latest"),
+        (("t", "--from", "yesterday"), 2, "is not earliest, latest"),
         (("t", "--json", "--raw"), 2, "choose one of --json and --raw"),
-        (("t", "--raw", "--headers"), 2, "headers need --json"),
+        (("t", "--raw", "--headers"), 2, "--headers cannot be used"),
         (("kafka://x",), 2, "kafka://HOST:PORT/TOPIC"),
         (("kafka://127.0.0.1:1/t",), 1, "is a broker running there?"),
     ],

@@ -203,6 +203,6 @@ def test_checkpoint_show_and_convert(tmp_path: Path) -> None:
     assert "planned" in ok("pipeline", "checkpoint", "show", tmp_path)
     assert "changed: " in ok("pipeline", "checkpoint", "convert", tmp_path, "--to", "kafka")
     said = ok("pipeline", "checkpoint", "convert", tmp_path, "--to", "kafka")
-    assert said.endswith("is one of kafka as it is\n")
+    assert said.endswith("works with kafka already; nothing was changed\n")
     assert value("pipeline", "checkpoint", "convert", tmp_path, "--to", "ottla")["changed"]
     assert "is no checkpoint" in failure(2, "pipeline", "checkpoint", "show", tmp_path / "x")

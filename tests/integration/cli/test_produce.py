@@ -89,14 +89,14 @@ def test_json_values_need_not_be_text() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b"{", "no JSON: Expecting property name enclosed in double quotes at character 2"),
-        (b"[" * 100_000, "far too deep"),
+        (b"{", "not JSON: Expecting property name enclosed in double quotes at character 2"),
+        (b"[" * 100_000, "nested too deeply"),
         (b"7", "expected an object"),
         (b'{"valeu": 1}', "got 'valeu'"),
-        (b'{"value_base64": "?"}', "value_base64 is no base64"),
+        (b'{"value_base64": "?"}', "value_base64 is not valid base64"),
         (b'{"headers": ["h"]}', "headers: expected"),
         (b'{"partition": true}', "partition: expected a number"),
-        (b'{"timestamp_ms": -1}', "timestamp_ms: expected a number from 0 on, got -1"),
+        (b'{"timestamp_ms": -1}', "timestamp_ms: expected a number of 0 or more, got -1"),
         (b'{"value": "\\ud800"}', "surrogates not allowed"),
     ],
 )
@@ -111,7 +111,7 @@ def test_what_comes_before_a_bad_line_is_written(
     args = ("produce", ottla_topic, "--key-separator", ":")
     result = run(ottla_broker, *args, stdin=b"k:1\nk:2\nnothing\nk:4\n")
     assert result.exit_code == 1
-    assert result.stderr == "ottla: line 3: there is no ':' between a key and a value\n"
+    assert result.stderr == "ottla: line 3: expected KEY:VALUE, but the line has no ':'\n"
     assert result.stdout == f"2 record(s) written to {ottla_topic}\n"
     assert [one["value"] for one in written(ottla_broker, ottla_topic)] == ["1", "2"]
 
@@ -119,13 +119,13 @@ def test_what_comes_before_a_bad_line_is_written(
 @pytest.mark.parametrize(
     ("args", "status", "said"),
     [
-        (["produce", "t", "--key-separator", ""], 2, "a separator has characters"),
-        (["produce", "t", "--key-separator", ":", "--format", "json"], 2, "names its key"),
+        (["produce", "t", "--key-separator", ""], 2, "--key-separator is empty"),
+        (["produce", "t", "--key-separator", ":", "--format", "json"], 2, "each object has its own key"),
         (["produce", "t", "--codec", "rar"], 2, "'rar' is not one of"),
         (["produce", "t", "--file", "/nowhere"], 2, "No such file"),
         (["produce", "a b", "--timeout", "1"], 1, "INVALID_TOPIC_EXCEPTION"),
-        (["share-consume", "t", "--group", ""], 2, "a share group has a name"),
-        (["share-consume", "t", "--group", "g", "--ack", "release"], 2, "comes again at once"),
+        (["share-consume", "t", "--group", ""], 2, "--group is empty"),
+        (["share-consume", "t", "--group", "g", "--ack", "release"], 2, "delivered again at once"),
         (["share-consume", "t", "--group", "g", "--raw", "--json"], 2, "choose one of"),
         (["share-consume", "t"], 2, "--group"),
     ],

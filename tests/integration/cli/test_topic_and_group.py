@@ -262,7 +262,7 @@ def test_only_share_groups_are_deleted_as_such(ottla: Ottla, topic: str) -> None
         (("topic", "list", "--bootstrap", ""), "names no broker"),
         (("group", "reset", "g"), "exactly one of"),
         (("group", "reset", "g", "--to-latest", "--to-earliest"), "exactly one of"),
-        (("group", "reset", "g", "--to-datetime", "soon"), "'soon' is no time"),
+        (("group", "reset", "g", "--to-datetime", "soon"), "'soon' is not a time"),
         (("share-group", "reset", "g"), "exactly one of"),
         (("topic", "describe"), "Missing argument"),
         (("topic", "fly"), "No such command 'fly'"),
