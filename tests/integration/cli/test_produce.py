@@ -120,7 +120,11 @@ def test_what_comes_before_a_bad_line_is_written(
     ("args", "status", "said"),
     [
         (["produce", "t", "--key-separator", ""], 2, "--key-separator is empty"),
-        (["produce", "t", "--key-separator", ":", "--format", "json"], 2, "each object has its own key"),
+        (
+            ["produce", "t", "--key-separator", ":", "--format", "json"],
+            2,
+            "each object has its own key",
+        ),
         (["produce", "t", "--codec", "rar"], 2, "'rar' is not one of"),
         (["produce", "t", "--file", "/nowhere"], 2, "No such file"),
         (["produce", "a b", "--timeout", "1"], 1, "INVALID_TOPIC_EXCEPTION"),
