@@ -106,7 +106,7 @@ _NODE: Final = [
            "When acks=all is answered: after a group fdatasync (group), or from the page cache "
            "(os).", OneOf(("group", "os"))),
     _fixed("ottla.tail.cache.bytes", _LONG, 64 * MIB,
-           "Memory for the last batches of all logs together; who keeps up reads them from there.",
+           "Memory for the newest batches of all logs; consumers at the end are served from it.",
            AtLeast(0)),
 ]  # fmt: skip
 
