@@ -1,6 +1,6 @@
-"""The demo: `ottla demo` runs the whole of Ottla for a minute and checks what came out.
+"""`ottla demo`: run every part of Ottla for a minute and check the results.
 
 `orders` says what is produced, from a seed, so that `checks` knows what must come out. `workers`,
 `ledger` and `pipeline` are programs of their own, run as child processes by `crew`; `evidence`
-reads what they left behind, asking none of them; `screen` shows it; `run` is the play.
+reads their results from topics, databases and files; `screen` shows it; `run` runs all of it.
 """

@@ -1,4 +1,4 @@
-"""What must have come out, what has, and whether they are the same. Pure functions.
+"""Compare expected and actual results. Pure functions.
 
 `Expected` follows from the seed alone. `Evidence` was read from what the parts of the demo left
 behind: topics, databases, files. No figure comes from a counter of the part that it judges.
@@ -25,7 +25,7 @@ Held: TypeAlias = "tuple[str, bytes]"  # key and value
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the orders of a seed have to lead to."""
+    """The expected results of the orders of a seed."""
 
     values: Mapping[str, bytes]
     sound: frozenset[str]
@@ -36,7 +36,7 @@ class Expected:
 
 @dataclass(slots=True)
 class Evidence:
-    """What is there after the run, as somebody finds it who was not there."""
+    """The actual results, read after the run."""
 
     orders: dict[Place, Held] = field(default_factory=dict)
     """The records of the topic, read through the broker."""
@@ -52,7 +52,7 @@ class Evidence:
     local_starts: dict[int, int] = field(default_factory=dict)
     """By partition: the first offset that is still in a local file."""
     tiered: dict[Place, Held] = field(default_factory=dict)
-    """What the objects of the tier hold, read without the broker."""
+    """Records in the objects of the tier, read without the broker."""
     tier_objects: int = 0
     table: Sales = field(default_factory=dict)
     topic: Sales = field(default_factory=dict)
@@ -229,7 +229,7 @@ def _sales(what: str, by: str, expected: Expected, found: Sales) -> Check:
 
 
 def _crashes(found: Evidence) -> Check:
-    """That there were some: without them the lines above prove less than they say."""
+    """Check that the planned crashes happened."""
     return Check(
         "crashes on purpose, survived",
         "at least 1 of each",

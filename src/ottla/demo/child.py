@@ -25,12 +25,12 @@ END_WITHIN_SECONDS: Final = 15.0
 
 
 def crash() -> NoReturn:
-    """Die as by a power cut: nothing is flushed, closed or said to anyone."""
+    """Exit at once, as in a power cut: nothing is flushed or closed."""
     os._exit(CRASHED)
 
 
 def watch_parent(on_end: Callable[[], object]) -> None:
-    """Call this, in a thread, when the parent wants an end or is gone."""
+    """Call this in a thread when the parent asks the child to end, or has died."""
 
     def watch() -> None:
         # The descriptor itself: a thread in sys.stdin.read would hold its lock at exit.
@@ -45,7 +45,7 @@ def watch_parent(on_end: Callable[[], object]) -> None:
 
 
 def run_until_end(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run this in an event loop; the event is set when the parent wants an end."""
+    """Run this in an event loop; the event is set when the parent asks it to end."""
 
     async def run() -> None:
         ending = asyncio.Event()

@@ -29,7 +29,7 @@ KILL_AFTER_SECONDS: Final = END_WITHIN_SECONDS + 5
 
 
 class ChildFailed(Exception):
-    """A child process ended though nobody had planned it."""
+    """A child process ended unexpectedly."""
 
 
 class Child:
@@ -77,7 +77,7 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is there, or anything that it has started: Spark has a JVM of its own."""
+        """Whether it or a process it started is running: Spark has a JVM."""
         if self._process.poll() is None:
             return True
         try:
@@ -95,7 +95,7 @@ class Child:
         if status != CRASHED or not self._is_to_crash:
             words = self._log.read_text(errors="replace").strip().rpartition("\n")[2]
             raise ChildFailed(
-                f"{self.name} ended with status {status}, and said last: {words!r}; all of it is in"
+                f"{self.name} ended with status {status}; its last line: {words!r}; all of it is in"
                 f" {self._log}"
             )
         self.crashes += 1
@@ -111,7 +111,7 @@ class Child:
                 self._process.stdin.close()
 
     def kill(self) -> None:
-        """End it and what it has started, at once."""
+        """Kill it and the processes it started."""
         self._close_stdin()
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -119,7 +119,7 @@ class Child:
 
 
 class Crew:
-    """All children. `on_crash` is told of each crash on purpose."""
+    """All children. `on_crash` is called for each planned crash."""
 
     def __init__(self, on_crash: Callable[[Child], None]) -> None:
         self.children: list[Child] = []
@@ -135,7 +135,7 @@ class Crew:
         )
 
     async def watch(self) -> None:
-        """Look after them for ever; `ChildFailed` when one is gone that should not be."""
+        """Watch them without end; raises `ChildFailed` if one ends unexpectedly."""
         while True:
             for child in self.children:
                 if child.look():

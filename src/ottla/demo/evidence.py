@@ -1,4 +1,4 @@
-"""What is there after the run: read from topics, databases and files, not from counters."""
+"""Read the results after the run, from topics, databases and files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REASONS: Final = {
 
 
 async def gather(stage: Stage) -> Evidence:
-    """Everything but what the parent alone knows: how its children have ended."""
+    """Everything except the exit statuses of the children."""
     found = Evidence()
     # Segments go on leaving the disk: what is gone now is in the tier when that is read.
     found.local_starts = local_starts(stage)
@@ -42,7 +42,7 @@ async def gather(stage: Stage) -> Evidence:
 
 
 def local_starts(stage: Stage) -> dict[int, int]:
-    """By partition, the first offset of the local files: their names say it."""
+    """The first local offset of each partition, from file names."""
     starts = {}
     for number in range(PARTITIONS):
         segments = (stage.broker_data / f"{ORDERS}-{number}").glob("*.log")

@@ -42,7 +42,7 @@ _NOTES: Final = ("", "", "", "please ring twice", "leave it with the neighbours"
 
 
 class Kind(Enum):
-    """What becomes of an order."""
+    """The expected outcome of an order."""
 
     SOUND = "sound"
     TORN = "torn"
@@ -61,7 +61,7 @@ class Order(NamedTuple):
 
 
 class Unreadable(ValueError):
-    """A value that is no order."""
+    """The value is not an order."""
 
 
 class UnknownItem(ValueError):
@@ -69,7 +69,7 @@ class UnknownItem(ValueError):
 
 
 def make_orders(count: int, *, seed: int, begin_ms: int) -> Iterator[Order]:
-    """So many orders, the first a moment after `begin_ms`."""
+    """Generate orders; the first is just after `begin_ms`."""
     dice = random.Random(seed)
     at_ms = begin_ms
     for number in range(count):
@@ -116,7 +116,7 @@ def _kind(drawn: float) -> Kind:
 
 
 def cents_of(value: bytes) -> int:
-    """What an order comes to; a torn one raises `Unreadable`."""
+    """The price of an order; a torn one raises `Unreadable`."""
     try:
         return int(json.loads(value)["cents"])
     except (ValueError, KeyError, TypeError) as error:

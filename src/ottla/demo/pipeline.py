@@ -67,7 +67,7 @@ def orders(spark: SparkSession, stage: Stage) -> DataFrame:
 
 
 def sales(records: DataFrame) -> DataFrame:
-    """Orders and their worth by shop and window; what is torn has no shop, and is left out."""
+    """Orders and their value by shop and window; torn orders are left out."""
     from pyspark.sql import functions as f
 
     order = f.from_json(f.col("value").cast("string"), SCHEMA)

@@ -52,15 +52,15 @@ if TYPE_CHECKING:
 ORDERS_PER_SECOND: Final = 1000
 AT_ONCE: Final = 50
 LOOK_EVERY_SECONDS: Final = 0.25
-# The promise is two minutes, checks included; what is not done by then is not waited for.
+# The demo takes at most two minutes with its checks; after that it stops waiting.
 LIMIT_SECONDS: Final = 100.0
-# After Ctrl-C nobody wants to wait for a JVM to end in good order.
+# After Ctrl-C do not wait for a clean end of the JVM.
 HURRY_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What can be asked for. Plain: no live screen, and lines on stderr."""
+    """Options of a run. `plain`: no live screen, lines on stderr."""
 
     orders: int
     seed: int
@@ -72,7 +72,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What came out, after how many seconds."""
+    """The results and the duration."""
 
     orders: int
     seconds: int
@@ -100,7 +100,7 @@ def run_demo(options: Options, report: Callable[[Summary], None]) -> Summary:
 
 @contextmanager
 def _directory() -> Iterator[tuple[Path, Callable[[], None]]]:
-    """A new directory, which goes at the end unless it is wanted then."""
+    """A new directory, deleted at the end unless it is kept."""
     directory = Path(tempfile.mkdtemp(prefix="ottla-demo-"))
     wanted: list[bool] = []
     try:
@@ -115,7 +115,7 @@ def _directory() -> Iterator[tuple[Path, Callable[[], None]]]:
 
 @contextmanager
 def _log_to(file: Path) -> Iterator[None]:
-    """What the broker and the clients of this process say goes to a file, not into the picture."""
+    """Send log lines of this process to a file instead of the screen."""
     file.parent.mkdir()
     handler = logging.FileHandler(file)
     logging.getLogger("ottla").addHandler(handler)
@@ -222,7 +222,7 @@ class _Play:
         self._say(f"{child.name} crashed on purpose, {meant[child.role]}")
 
     async def _until_done(self) -> None:
-        """Work goes on in tasks; the first that fails is the demo's failure."""
+        """Wait for all tasks; the first failure fails the demo."""
         try:
             async with asyncio.timeout(self._limit), asyncio.TaskGroup() as group:
                 endless = [

@@ -1,4 +1,4 @@
-"""What is seen: a live screen on a terminal, plain lines elsewhere, and the summary of both."""
+"""Show progress: a live screen on a terminal, plain lines elsewhere, and the summary."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MIB: Final = 1024 * 1024
 
 @dataclass(slots=True)
 class Scene:
-    """What there is to see at a moment."""
+    """The current state to show."""
 
     title: str
     expected: Expected
@@ -53,7 +53,7 @@ class Screen(Protocol):
 
 
 class LiveScreen:
-    """A picture on a terminal that is drawn anew each time."""
+    """A live screen on a terminal."""
 
     def __init__(self) -> None:
         self._live = Live(auto_refresh=False)
@@ -93,7 +93,7 @@ class PlainScreen:
 
 
 class Row(NamedTuple):
-    """One part of the demo: how far, of how much, and what else there is to say."""
+    """One line: progress, total and remarks."""
 
     name: str
     done: int
@@ -186,7 +186,7 @@ def draw_summary(checks: list[Check], seconds: float) -> RenderableType:
 
 
 def print_summary(checks: list[Check], seconds: float) -> None:
-    """On stdout; as wide as it needs to be where that is no terminal."""
+    """Print to stdout; without a terminal there is no limit on the width."""
     console = Console(width=None if sys.stdout.isatty() else PICTURE_WIDTH)
     console.print(draw_summary(checks, seconds))
 

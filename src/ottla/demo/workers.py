@@ -36,7 +36,7 @@ CREATE TABLE deliveries (order_id TEXT, worker TEXT, attempt INTEGER, decision T
 
 
 def create_warehouse(stage: Stage) -> None:
-    """The database of the workers: what is shipped, and what was handed to whom."""
+    """The database of the workers: shipped orders, and deliveries."""
     with closing(sqlite3.connect(stage.warehouse_db)) as connection:
         connection.executescript(TABLES)
 
@@ -71,7 +71,7 @@ def _open(stage: Stage) -> sqlite3.Connection:
 
 
 def _ship(connection: sqlite3.Connection, name: str, records: list[ShareRecord]) -> list[AckKind]:
-    """Ship what can be shipped, in one transaction; what is to be said of each record."""
+    """Ship orders in one transaction; returns the verdict for each record."""
     if not records:
         return []
     ids = [(record.key or b"").decode() for record in records]

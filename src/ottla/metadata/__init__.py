@@ -1,1 +1,1 @@
-"""What the cluster is: an immutable image, the changes that make the next one, and their store."""
+"""The state of the cluster: an immutable image, changes that produce the next one, and a store."""

@@ -1,8 +1,8 @@
 """Changes and images as JSON text, for stores. The dataclasses are the schema.
 
 Text because the store should be readable with nothing but the sqlite3 shell. Reading is strict: a
-field that is missing, unknown or of another type raises `UndecodableMetadata`, because to guess
-here would be to invent a cluster.
+field that is missing, unknown or of another type raises `UndecodableMetadata`, because a
+guess could change the cluster.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 
 
 class UndecodableMetadata(ValueError):
-    """The text is not what this module writes."""
+    """The stored text is malformed or unknown."""
 
 
 def encode_change(change: Change) -> str:
@@ -141,7 +141,7 @@ def _decode_mapping(kinds: tuple[object, ...], value: object) -> dict[object, ob
 
 
 def _decode_key(kind: object, key: str) -> object:
-    """JSON keys are text; node ids and topic ids come back from it."""
+    """Turn a JSON key, which is text, back into a node id or topic id."""
     if kind is int:
         try:
             return int(key)

@@ -1,4 +1,4 @@
-"""What is different between two images, for those who start and stop things.
+"""Compute the difference between two images.
 
 Images share what did not change, so the comparison is mostly of identities and costs a pass over
 the topics' names. A topic deleted and created again under its name is in both `deleted` and

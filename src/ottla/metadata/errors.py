@@ -1,14 +1,14 @@
-"""What can be wrong with a change to the cluster, with its configuration, or with the store.
+"""Errors of metadata changes, configuration and the metadata store.
 
-As in the wire room every error carries three facts: what was expected, what came instead, and
-where. The broker maps the types to Kafka's error codes; nothing here knows the protocol.
+Every error has three facts: what was expected, what was found, and where. The broker maps the types
+to Kafka's error codes; nothing here knows the protocol.
 """
 
 from ottla.wire.errors import Mismatch
 
 
 class MetadataError(Mismatch):
-    """The cluster's description cannot be read or changed as asked."""
+    """Base class of metadata errors."""
 
     summary = "metadata error"
 
@@ -68,13 +68,13 @@ class UnknownBroker(ChangeRefused):
 
 
 class StaleBrokerEpoch(ChangeRefused):
-    """The broker was registered again since: whoever asks is not the current incarnation."""
+    """The broker has registered again: the request comes from an older incarnation."""
 
     summary = "stale broker epoch"
 
 
 class StalePartitionEpoch(ChangeRefused):
-    """The partition changed since the caller looked."""
+    """The partition has changed since the caller read it."""
 
     summary = "stale partition epoch"
 
@@ -98,7 +98,7 @@ class ClusterIdFixed(ChangeRefused):
 
 
 class StoreError(MetadataError):
-    """The store itself cannot serve."""
+    """The metadata store failed."""
 
     summary = "metadata store error"
 
@@ -128,7 +128,7 @@ class StoreBusy(StoreUnavailable):
 
 
 class ConfigError(MetadataError):
-    """A configuration key or value that cannot be used."""
+    """Invalid configuration key or value."""
 
     summary = "configuration error"
 

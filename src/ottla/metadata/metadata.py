@@ -1,4 +1,4 @@
-"""The cluster as the event loop sees it: one image, and one way to change it.
+"""The metadata for the event loop: the current image, and `change`.
 
     metadata = await Metadata.open(lambda: SqliteMetadataStore(path))
     after = await metadata.change(CreateTopic(...))
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
     Watcher = Callable[[MetadataImage, MetadataImage], None]
     Work = Callable[[MetadataStore], MetadataImage]
 
-# Proposals hold a store's lock for milliseconds: whoever waits this long has met a stuck process.
-# Clients wait 30 s for an answer, so they hear of it, and may try again, before they give up.
+# Proposals hold a store's lock for milliseconds: a longer wait means a stuck process.
+# Clients wait 30 s for an answer, so they get the error and can retry before they give up.
 CHANGE_WAIT_SECONDS: Final = 10.0
 
 logger = logging.getLogger(__name__)
 
 
 class Metadata:
-    """To be opened, used and closed on one event loop."""
+    """Open, use and close it on one event loop."""
 
     def __init__(
         self, store: MetadataStore, thread: ThreadPoolExecutor, wait: float, clock: Clock
@@ -136,7 +136,7 @@ class Metadata:
         return answer
 
     def _work(self, work: Work, answer: asyncio.Future[MetadataImage]) -> None:
-        """In the metadata thread. What it leads to comes to the loop in the order of the work."""
+        """Runs in the metadata thread; results reach the loop in the same order."""
         if answer.cancelled():
             return
         try:

@@ -1,4 +1,4 @@
-"""Which names a topic may have, and which topics are the broker's own.
+"""Valid topic names, and the names of internal topics.
 
 A topic's name becomes a directory's name, so it is checked before any path is made from it: 1 to
 249 characters of ``[A-Za-z0-9._-]``, not ``.`` or ``..``. Names that differ only in ``.`` and

@@ -27,7 +27,7 @@ class ProducerIds:
     async def next(self) -> int:
         """An id that no producer of the cluster had before; raises what `Metadata.change` does."""
         while (found := next(self._block, None)) is None:
-            # One proposal for all who wait: they share its end, and its failure.
+            # One proposal serves all waiting callers; they share its result or failure.
             if self._taking is None:
                 self._taking = asyncio.ensure_future(self._take())
             await asyncio.shield(self._taking)

@@ -53,7 +53,7 @@ _REFUSALS: Final = (
 
 
 def _said(error: Exception) -> str:
-    """obstore's texts go on for lines; the first one says it."""
+    """The first line of obstore's message, which has the reason."""
     return str(error).strip().partition("\n")[0]
 
 
@@ -75,7 +75,7 @@ _FAILURES: Final = (BaseError, OSError)
 
 
 class CloudStore:
-    """Two handles on one bucket, which differ in their patience; who only reads opens one."""
+    """Two handles on one bucket with different timeouts; a reader opens only one."""
 
     def __init__(self, reads: Backend, open_writes: Callable[[], Backend]) -> None:
         self._reads = reads

@@ -1,8 +1,8 @@
-"""A file that worker threads use while the event loop decides that nobody needs it any more.
+"""A file that worker threads may still use when the event loop closes it.
 
-Cancelling whoever awaits a worker does not end the worker. If its file were closed meanwhile, the
-descriptor could be a client's socket or another log a moment later, and the worker would read or
-write there. So the worker that is inside closes the file when it leaves.
+Cancelling the task that awaits a worker does not stop the worker. If its file were closed
+meanwhile, the descriptor could be a client's socket or another log a moment later, and the worker
+would read or write there. So the worker that is inside closes the file when it leaves.
 """
 
 from __future__ import annotations

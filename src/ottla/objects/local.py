@@ -60,7 +60,7 @@ class LocalStore:
     def _path(self, key: str) -> Path:
         parts = key.split("/")
         if not key or any(part in ("", ".", "..") for part in parts):
-            raise RemoteStorageError(f"{key!r} is no key of an object")
+            raise RemoteStorageError(f"{key!r} is not a valid object key")
         return self.root.joinpath(*parts)
 
     async def put_pieces(self, key: str, pieces: AsyncIterator[bytes]) -> None:
@@ -121,7 +121,7 @@ class LocalStore:
 
 
 def _beside(path: Path) -> Path:
-    """A name of its own: who truncates another's file may truncate what it was just linked to."""
+    """A unique temporary name: a shared one could be truncated after it was linked."""
     return path.with_name(f"{path.name}.{secrets.token_hex(4)}{_TMP_SUFFIX}")
 
 
@@ -132,7 +132,7 @@ def _write(piece: bytes, file: FileIO) -> None:
 
 
 def _sync(give_name: Callable[[Path], object], path: Path, file: FileIO) -> None:
-    """Give what is written its name, for good."""
+    """Sync the file, give it its name, and sync the directory."""
     os.fsync(file.fileno())
     give_name(path)
     _sync_directory(path.parent)
@@ -149,7 +149,7 @@ def _walk(root: Path, top: Path) -> list[ObjectInfo]:
     for directory, _, names in os.walk(top):
         for name in names:
             path = Path(directory, name)
-            # What is deleted while we walk is simply not there.
+            # Files deleted during the walk are skipped.
             with suppress(FileNotFoundError):
                 found.append(_info(path.relative_to(root).as_posix(), path))
     return sorted(found)

@@ -4,7 +4,7 @@
   `ObjectReplaced`: the object is not the one whose ETag was given.
 - `RetriableRemoteError`: the store failed in a way that passes. `RemoteStorageError`: it refused.
 - An object appears whole or not at all, and is durable when its put returns.
-- To delete what is not there is a success.
+- Deleting a missing object succeeds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 PIECE_BYTES: Final = 8 * 1024 * 1024
-"""What is read, sent and held at a time of an object that has no bounds: a part for S3."""
+"""Size of the pieces in which large objects are read and written: a part for S3."""
 
 
 class AlreadyExists(RemoteStorageError):
@@ -25,11 +25,11 @@ class AlreadyExists(RemoteStorageError):
 
 
 class ObjectReplaced(RemoteStorageError):
-    """The object is not the one that was asked for any more."""
+    """The object was replaced: its ETag differs."""
 
 
 class ObjectInfo(NamedTuple):
-    """What a store says of an object without giving it out."""
+    """Size, ETag and time of an object."""
 
     key: str
     size: int

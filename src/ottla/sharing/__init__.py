@@ -1,5 +1,5 @@
-"""The share-partition leader (KIP-932): who holds which record, and since when.
+"""The share-partition leader (KIP-932): which member holds which record.
 
 Pure so far: `partition` is the machine of one share partition, `sessions` what members fetch,
-`requests` the checks a request passes before either hears of it.
+`requests` checks requests before the others see them.
 """

@@ -1,4 +1,4 @@
-"""Who gets what: one member's turn at a window, with the log batches read for it.
+"""Acquire records for one member from a window and the log batches read for it.
 
 Rules:
 
@@ -49,7 +49,7 @@ def acquire(
     batches: Sequence[LogBatch],
     now_ms: int,
 ) -> Acquisition:
-    """Takes what the member may have. `batches` is what a read at `fetch_offset` found."""
+    """Acquire records for the member. `batches` were read at `fetch_offset`."""
     if turn.max_records <= 0 or not batches:
         return Acquisition()
     if fetch_offset > window.end:
@@ -105,7 +105,7 @@ def _archive_missing(window: Window, spans: list[LogBatch]) -> None:
 def _plan(
     window: Window, settings: DeliverySettings, turn: FetchTurn, first: int, last: int
 ) -> _Plan:
-    """What to deliver again from first..last."""
+    """The records to deliver again from first..last."""
     limit = settings.delivery_count_limit
     threshold = max(2, (limit + 1) // 2)
     ranges: list[tuple[int, int]] = []
@@ -200,7 +200,7 @@ def _grow(
 
 
 def _close(window: Window, parts: list[tuple[int, int, Condition]]) -> list[AcquiredRecords]:
-    """Appends the parts as one in-flight batch, and says what of it was acquired."""
+    """Append the parts as one in-flight batch; returns the acquired ranges."""
     if not parts:
         return []
     batch = InFlightBatch(parts[0][0], parts[-1][1])

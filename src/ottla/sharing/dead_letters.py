@@ -40,7 +40,7 @@ HEADER_LENGTHS_BYTES: Final = 10  # and those of one header
 
 
 class LetterOrigin(NamedTuple):
-    """Whose letters, and from where."""
+    """The group and partition of the letters."""
 
     group: str
     topic: str

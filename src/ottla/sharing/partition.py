@@ -54,7 +54,7 @@ PERSISTED_STATES = frozenset({RecordState.AVAILABLE, *TERMINAL})
 
 
 class _Change(NamedTuple):
-    """A run whose delivery ends, and how."""
+    """A run whose delivery ends, and its outcome."""
 
     first: int
     last: int
@@ -67,7 +67,7 @@ class _Change(NamedTuple):
 
 
 class SharePartition:
-    """Starts from what the persister knows; `settings` may be replaced at any time."""
+    """Starts from the persisted state; `settings` may be replaced at any time."""
 
     def __init__(self, settings: DeliverySettings, persisted: PersistedState) -> None:
         self.settings = settings
@@ -107,7 +107,7 @@ class SharePartition:
         return window.size - window.available - window.complete
 
     def runs(self) -> list[Run]:
-        """The window as it is, for those who describe it."""
+        """The current window, for describing it."""
         return list(self._window.runs())
 
     def acquire(
@@ -138,7 +138,7 @@ class SharePartition:
         return self._write(changes)
 
     def release(self, member: str, now_ms: int) -> Write | None:
-        """The member is gone: its session ended or its connection broke."""
+        """Release the records of a member whose session ended or connection broke."""
         for run in self.runs():
             if run.condition.owner == member:
                 self._relock(run.first, run.last, now_ms)
@@ -180,7 +180,7 @@ class SharePartition:
             self._window.advance()
 
     def start_write(self) -> Write:
-        """Stores the start offset alone: what a reset to `latest` resolved to, say."""
+        """Store only the start offset, for example a resolved `latest`."""
         return self._write([])
 
     def _checked(self, member: str, acks: Sequence[Ack]) -> list[Ack]:
@@ -211,7 +211,7 @@ class SharePartition:
         return kept
 
     def _ended(self, run: Run, kind: AcknowledgeType) -> _Change:
-        """What becomes of a run when its delivery ends."""
+        """The new state of a run when its delivery ends."""
         count = run.condition.delivery_count
         state, reason = RecordState.ARCHIVED, None
         if kind is AcknowledgeType.ACCEPT:
@@ -227,7 +227,7 @@ class SharePartition:
         return _Change(run.first, run.last, state, count, reason)
 
     def _given_back(self, run: Run) -> _Change:
-        """What becomes of a run that a member never looked at."""
+        """The new state of a run that was released unprocessed."""
         count = run.condition.delivery_count - 1
         return _Change(run.first, run.last, RecordState.AVAILABLE, count, None)
 
@@ -237,7 +237,7 @@ class SharePartition:
         )
 
     def _begin(self, ack: Ack, write_id: int) -> list[_Change]:
-        """Puts what a member acknowledges in transition."""
+        """Mark acknowledged records as waiting for their write."""
         changes: list[_Change] = []
 
         def tentative(run: Run) -> Condition:
@@ -251,7 +251,7 @@ class SharePartition:
         return changes
 
     def _in_transition(self, write_id: int) -> list[tuple[int, int]]:
-        """What is left in the window of a write that has ended."""
+        """The records of a finished write that are still in the window."""
         start = self._window.start
         ranges = self._transitions.pop(write_id, [])
         return [(max(first, start), last) for first, last in ranges if last >= start]
@@ -298,7 +298,7 @@ def _rolled_back(run: Run) -> Condition:
 
 
 def _loaded(persisted: PersistedState) -> Window:
-    """The window as persisted: what it leaves out has not been delivered, as far as is known."""
+    """The persisted window; records it does not mention count as not delivered."""
     window = Window(persisted.start_offset)
     for first, last, state, count in persisted.batches:
         if first < window.end or last < first or state not in PERSISTED_STATES or count < 0:

@@ -39,9 +39,9 @@ FENCING: Final = frozenset(
         ErrorCode.INVALID_REQUEST,
     }
 )
-"""Answers of the persister after which a share partition is to be dropped and loaded anew.
+"""Errors of the persister after which a share partition must be loaded again.
 
-INVALID_REQUEST is what a write meets when the state has been deleted."""
+A write to deleted state gets INVALID_REQUEST."""
 
 
 class AckBatch(Protocol):
@@ -103,7 +103,7 @@ def checked_acks(
 ) -> list[Ack]:
     """The acknowledgements of one partition, or the `ShareError` that answers them.
 
-    `is_uncounted` is said of all that is released.
+    `is_uncounted` applies to all released records.
     """
     acks: list[Ack] = []
     highest = AcknowledgeType.RENEW if version >= 2 else AcknowledgeType.REJECT
@@ -134,7 +134,7 @@ def checked_acks(
 
 
 def client_error(persister: ErrorCode) -> ErrorCode:
-    """What a client is told when the persister answers with an error."""
+    """The error code for a client when the persister fails."""
     match persister:
         case (
             ErrorCode.NOT_COORDINATOR

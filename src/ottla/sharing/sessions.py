@@ -1,4 +1,4 @@
-"""Share sessions: what a member fetches from this broker, remembered between its requests.
+"""Share sessions: the partitions that a member fetches, remembered between requests.
 
 Rules:
 
@@ -9,8 +9,8 @@ Rules:
   member had; the records the member holds stay its own.
 - A fetch adds every partition it names, then removes what it forgets. A forgotten partition keeps
   its locks.
-- A session ends with its last request, or with the connection that opened it. Whoever ends it is
-  told its partitions, to release what the member holds in them. A connection that did not open the
+- A session ends with its last request, or with the connection that opened it. The caller gets its
+  partitions, to release the member's records in them. A connection that did not open the
   session as it is now does not end it.
 - A group may grant its members a grace: a session whose connection went is then kept aside, with
   what its member holds, until the member opens one again or the caller says that the time is over.
@@ -37,7 +37,7 @@ FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = 0x7FFFFFFF
 
 MAX_SESSION_PARTITIONS: Final = 100_000
-"""More than one broker leads; keeps a client from filling memory with names of its own making."""
+"""More than a broker leads; a client must not fill memory with invented names."""
 MAX_CONNECTION_GROUPS: Final = 64
 """A connection serves one member of one group. Beyond this many groups the oldest is forgotten,
 and its share partitions stay until something else ends them."""
@@ -72,7 +72,7 @@ class ShareSession:
     def must_list(self, key: Key, *, has_news: bool, has_error: bool) -> bool:
         """Whether a response has to list a partition, given that it is then listed.
 
-        News are records, or that the request named the partition with acknowledgements.
+        A partition has news if it has records, or if the request had acknowledgements for it.
         """
         listed = has_news or has_error or key in self._unlisted
         if has_error:
@@ -103,7 +103,7 @@ class SessionTurn(NamedTuple):
     epoch: int
     """The session's once the request is admitted."""
     is_final: bool = False
-    """Fetch nothing; when the acknowledgements are done, release what the member holds."""
+    """Fetch nothing; after the acknowledgements release the member's records."""
 
     @property
     def is_current(self) -> bool:
@@ -182,14 +182,14 @@ class ShareSessions:
     def connection_closed(
         self, connection: ConnectionId, has_grace: Callable[[str], bool] = lambda _: False
     ) -> ClosedConnection:
-        """`has_grace` says of a group whether its members may come back to what they hold."""
+        """`has_grace` tells whether members of a group may reconnect to their records."""
         keys = self._opened.pop(connection, set())
         closed = ClosedConnection([], [], [])
         groups = self._groups_served.pop(connection, {})
         for key in sorted(keys):
             session = self._sessions[key]
             self._forget(session)
-            # No more are kept than may be open: members that never come back cost memory too.
+            # Keep no more than may be open: members that never return cost memory, too.
             if has_grace(session.group) and len(self._kept) < self._max:
                 self._kept[key] = session
                 closed.kept.append(session)
@@ -199,7 +199,7 @@ class ShareSessions:
         return closed
 
     def grace_ended(self, session: ShareSession) -> ClosedConnection:
-        """The time of one that was kept is over; nothing follows if its member has come back."""
+        """The grace of a kept session is over; no effect if its member has reconnected."""
         key = session.group, session.member
         if self._kept.get(key) is not session:
             return ClosedConnection([], [], [])

@@ -1,4 +1,4 @@
-"""The words of the room: states, acknowledgements, settings, and what goes in and out of a machine.
+"""Values of this package: states, acknowledgements, settings, inputs and outputs.
 
 A record leaves its states along these ways only:
 
@@ -56,7 +56,7 @@ class AcquireMode(IntEnum):
 
 
 class ArchiveReason(Enum):
-    """Why a record will not be delivered again although nobody accepted it."""
+    """Why a record was given up."""
 
     GAP = "gap"
     REJECTED = "rejected"
@@ -87,11 +87,11 @@ class ShareError(Exception):
 
 
 class BadPersistedState(Exception):
-    """What the persister returned cannot be the state of a share partition."""
+    """The persisted state is invalid."""
 
 
 class PersistedState(NamedTuple):
-    """What a share partition starts from. The start offset is resolved: never -1."""
+    """The state a share partition starts from; the start offset is resolved, never -1."""
 
     state_epoch: int
     start_offset: int
@@ -110,7 +110,7 @@ class LogBatch(NamedTuple):
 
 
 class FetchTurn(NamedTuple):
-    """What one member asks of one share partition."""
+    """One member's fetch from one share partition."""
 
     member: str
     max_records: int
@@ -120,12 +120,12 @@ class FetchTurn(NamedTuple):
 
 
 class Acquisition(NamedTuple):
-    """What a member got: the ranges, and which of the log batches it handed in hold them."""
+    """The acquired ranges, and the log batches that hold them."""
 
     ranges: Sequence[AcquiredRecords] = ()
     batches: range = range(0)
     records: int = 0
-    """Offsets in the ranges, to be taken off what the response may still carry."""
+    """Number of offsets in the ranges, which counts towards the limit of the response."""
 
 
 class Ack(NamedTuple):
@@ -135,7 +135,7 @@ class Ack(NamedTuple):
     last_offset: int
     type: AcknowledgeType
     is_uncounted: bool = False
-    """Of a release: nobody has looked at the records, so that this was no delivery."""
+    """Of a release: the records were not processed, so this delivery does not count."""
 
 
 class Archived(NamedTuple):
@@ -148,7 +148,7 @@ class Archived(NamedTuple):
 
 
 class Write(NamedTuple):
-    """What the persister is to store. Writes of one share partition must arrive in their order."""
+    """A write for the persister. Writes of one share partition must stay in order."""
 
     write_id: int
     state_epoch: int

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Condition(NamedTuple):
-    """What is true of each record of a run."""
+    """The state of each record in a run."""
 
     state: RecordState
     delivery_count: int = 0
@@ -53,7 +53,7 @@ ARCHIVED: Final = Condition(RecordState.ARCHIVED)
 
 
 class InFlightBatch(NamedTuple):
-    """The extent of what was acquired together."""
+    """The range of records acquired together."""
 
     first: int
     last: int
@@ -126,7 +126,7 @@ class Window:
             yield run
 
     def available_runs(self, first: int, last: int) -> Iterator[Run]:
-        """What is available in first..last, cut to it."""
+        """The available runs within first..last."""
         if self.available:
             for run in self.runs(max(first, self._lowest), last):
                 if run.condition.state is RecordState.AVAILABLE and run.last >= first:
@@ -173,7 +173,7 @@ class Window:
         self._drop(done)
 
     def cut(self, start: int) -> None:
-        """Moves the start; what is below it is no more."""
+        """Move the start; records below it are dropped."""
         self.end = max(self.end, start)
         gone = 0
         for run in self._runs:
@@ -210,7 +210,7 @@ class Window:
             self._splice(0, count, [])
 
     def _splice(self, low: int, high: int, runs: list[Run]) -> None:
-        """Replaces the runs low:high, and joins what has become one, the neighbours included."""
+        """Replace the runs low:high, and merge equal neighbours."""
         before = self._runs
         if low > 0 and runs and _continues(before[low - 1], runs[0]):
             low -= 1

@@ -1,4 +1,4 @@
-"""A real broker inside this process, on a real socket, gone when the block ends.
+"""A real broker in this process, on a real socket, until the block ends.
 
     with ottla.EmbeddedBroker() as broker:
         confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from types import TracebackType
 
-# Tests start and stop groups all the time, and do not want to wait for them.
+# Tests start and stop groups often and should not wait for them.
 TEST_DEFAULTS: Final = {
     "group.share.assignment.interval.ms": "0",
     "group.min.session.timeout.ms": "100",

@@ -1,4 +1,4 @@
-"""How fast a cluster is from here: `ottla bench`, and whoever wants the figures in a program.
+"""Measure the speed of a cluster, for `ottla bench` and for programs.
 
 A topic of its own is made, filled, read as a log and as a queue, and removed again. Records go in
 and out as Arrow columns where the `arrow` extra is installed, one by one where it is not: the
@@ -29,7 +29,7 @@ PATIENCE: Final = 30.0  # seconds a share consumer may wait for records before t
 
 
 class Figure(NamedTuple):
-    """One thing measured; what it has no number for is None."""
+    """One measurement; missing numbers are None."""
 
     what: str
     records_per_second: int | None = None
@@ -39,13 +39,13 @@ class Figure(NamedTuple):
 
 
 class Stalled(Exception):
-    """Records that were written do not come back."""
+    """Written records cannot be read back."""
 
 
 async def measure(
     bootstrap: str, *, records: int, size: int, partitions: int, api_timeout: float
 ) -> AsyncIterator[Figure]:
-    """The figures, one after the other; the topic is gone when they end."""
+    """Yield the figures one by one; deletes the topic at the end."""
     topic = f"ottla-bench-{os.urandom(4).hex()}"
     async with Admin(bootstrap, api_timeout=api_timeout) as admin:
         await admin.connect()
@@ -91,7 +91,7 @@ class _Bench:
         )
 
     async def produce(self, records: int) -> Figure:
-        """So many records, acknowledged."""
+        """Produce records and wait for their acknowledgements."""
         self._written += records
         left = records
         table = self._columns() if self._arrow else None

@@ -164,7 +164,7 @@ class RecordBatch:
         self.partition_leader_epoch = partition_leader_epoch
 
     def set_max_timestamp(self, timestamp_ms: int, *, log_append_time: bool) -> None:
-        """Write the largest timestamp and its type, and the CRC anew."""
+        """Write the largest timestamp and its type, and a new CRC."""
         attributes = self.attributes & ~LOG_APPEND_TIME
         if log_append_time:
             attributes |= LOG_APPEND_TIME

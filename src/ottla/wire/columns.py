@@ -21,11 +21,11 @@ COLUMNS_WITHOUT_HEADERS: Final = COLUMNS[:-1]
 
 
 class UnknownColumn(ValueError):
-    """A column is asked for that records do not have."""
+    """The requested column does not exist."""
 
 
 def check_columns(names: Iterable[str]) -> None:
-    """Refuse names that are no columns."""
+    """Raise if a name is not a column."""
     unknown = [name for name in names if name not in COLUMNS]
     if unknown:
         raise UnknownColumn(f"expected columns of {', '.join(COLUMNS)}, got {', '.join(unknown)}")

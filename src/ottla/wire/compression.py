@@ -2,9 +2,9 @@
 
 Rules:
 
-- What is written is what every client reads: gzip, xerial-framed snappy in 32 KiB blocks, lz4
-  frames of independent blocks (Kafka's Java reader knows no linked ones), zstd.
-- What is read is all that clients write: snappy also as one bare block (librdkafka), gzip with
+- Written formats are those that every client reads: gzip, xerial-framed snappy in 32 KiB blocks,
+  lz4 frames of independent blocks (Kafka's Java reader knows no linked ones), zstd.
+- All formats that clients write are read: snappy also as one bare block (librdkafka), gzip with
   several members, lz4 and zstd with several frames, xerial streams back to back. Bytes after the
   last frame are an error.
 - A block never grows past `decompressed_limit`. A size that a frame announces is held against
@@ -49,7 +49,7 @@ _I32 = struct.Struct(">i")
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _OUTPUT_FULL: Final = (
-    "failed to write whole buffer"  # how cramjam says that the output is too small
+    "failed to write whole buffer"  # cramjam's message when the output buffer is too small
 )
 
 

@@ -1,12 +1,12 @@
-"""What can be wrong with bytes from outside, one exception type each.
+"""Errors in received bytes, one exception type each.
 
-Every error carries the same three facts: what was expected, what came instead, and where. They
+Every error has three facts: what was expected, what was found, and where. They
 are positional, so that an error survives pickling on its way back from a worker process.
 """
 
 
 class Mismatch(ValueError):
-    """Something is not what it should be: what was expected, what came, and where."""
+    """Base class: has what was expected, what was found, and where."""
 
     summary = "mismatch"
 
@@ -27,7 +27,7 @@ class WireError(Mismatch):
 
 
 class FrameError(WireError):
-    """The length prefix of a frame cannot be honoured; the connection cannot go on."""
+    """Invalid length prefix of a frame; the connection must be closed."""
 
     summary = "bad frame"
 
@@ -51,7 +51,7 @@ class NegativeFrameLength(FrameError):
 
 
 class MessageError(WireError):
-    """A frame whose content is not a message that can be read."""
+    """The frame does not contain a valid message."""
 
     summary = "bad message"
 
@@ -75,7 +75,7 @@ class MalformedMessage(MessageError):
 
 
 class BatchError(WireError):
-    """A record batch that cannot be used."""
+    """Invalid record batch."""
 
     summary = "bad record batch"
 

@@ -6,9 +6,9 @@ Made for `asyncio.BufferedProtocol`: the socket reads straight into `get_buffer(
 - A chunk of memory is written once and never reused, so a view stays true for as long as someone
   holds it, and may be patched in place. A new chunk replaces a full one.
 - A frame that does not fit the current chunk moves to a larger one. A chunk is at most
-  `GROWTH` times what has arrived, so that a client pays for memory with bytes, not with a prefix.
-- An impossible size ends the stream: the frames before it are still given out, then `error` says
-  what was wrong.
+  `GROWTH` times what has arrived, so a client cannot claim memory with a length prefix alone.
+- An impossible size ends the stream: the frames before it are still returned, then `error` is
+  set.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FrameParser:
 
     @property
     def pending_bytes(self) -> int:
-        """What has arrived of a frame that is not whole yet."""
+        """Bytes received of an incomplete frame."""
         return self._end - self._start
 
     @property
@@ -97,7 +97,7 @@ class FrameParser:
         return frames
 
     def _move(self, capacity: int) -> None:
-        """Go on in a new chunk, taking along what has arrived of the current frame."""
+        """Continue in a new chunk; copies the received part of the current frame."""
         pending = self._chunk[self._start : self._end]
         self._chunk = memoryview(bytearray(capacity))
         self._chunk[: len(pending)] = pending

@@ -32,7 +32,7 @@ _CORRELATION_ID = struct.Struct(">i")
 
 
 class RequestHeader(NamedTuple):
-    """Who asks what; `body` is where the request itself starts in the frame."""
+    """The header of a request; `body` is where the body starts in the frame."""
 
     api_key: int
     api_version: int

@@ -3,7 +3,8 @@
 The function turns bytes into the message's NamedTuple. Runs of fixed-size fields are one `unpack`,
 records stay a slice of the buffer (the broker patches batches in place), unknown tagged fields are
 skipped at every level, and an array can never claim more elements than bytes are left. A string has
-at most `MAX_STRING_BYTES` in every form, as with Kafka: whoever keeps it in a record counts on it.
+at most `MAX_STRING_BYTES` in every form, as in Kafka: code that stores strings in records relies on
+it.
 """
 
 from __future__ import annotations

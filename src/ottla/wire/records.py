@@ -45,7 +45,10 @@ MARKER_VALUE = struct.Struct(">hi")
 
 
 class Record(NamedTuple):
-    """One record with its place in the partition. Whose clock `timestamp` is, the batch knows."""
+    """One record with its place in the partition.
+
+    The batch says whether `timestamp` is the producer's or the broker's.
+    """
 
     offset: int
     timestamp: int
@@ -55,7 +58,7 @@ class Record(NamedTuple):
 
 
 class ControlType(IntEnum):
-    """What a control batch says; the kinds from 2 on belong to a metadata log."""
+    """Kinds of control records; those from 2 on are for metadata logs."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -82,7 +85,7 @@ def iter_records(batch: RecordBatch, *, limit: int = DECOMPRESSION_HARD_LIMIT) -
 
 
 def iter_fields(batch: RecordBatch, *, limit: int = DECOMPRESSION_HARD_LIMIT) -> Iterator[Fields]:
-    """As `iter_records`, for those who make something else of the fields of a `Record`."""
+    """Like `iter_records`, but yields the fields instead of `Record` objects."""
     where = f"batch at offset {batch.base_offset}"
     block = decompress(codec_of(batch.attributes), batch.payload, limit=limit, where=where)
     append_time = batch.max_timestamp if batch.is_log_append_time else None
@@ -116,7 +119,7 @@ def iter_fields(batch: RecordBatch, *, limit: int = DECOMPRESSION_HARD_LIMIT) ->
 
 
 def read_control_record(batch: RecordBatch) -> ControlRecord:
-    """What a control batch says. Kinds that came later than this code read as UNKNOWN."""
+    """The content of a control batch; kinds unknown to this version are UNKNOWN."""
     where = f"control batch at offset {batch.base_offset}"
     if not batch.is_control:
         raise RecordError("a control batch", f"attributes {batch.attributes:#06x}", where)

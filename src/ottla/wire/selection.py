@@ -1,4 +1,4 @@
-"""Which batches of fetched bytes hold records for a reader, and where it goes on.
+"""Select the batches with records for a reader, and find the next offset.
 
 Control batches hold none. Of a reader of committed records, the transactions named in a Fetch
 answer's aborted list hold none either, from their first offset up to the producer's abort marker.
@@ -30,7 +30,7 @@ def each_batch(buffers: Buffers, *, partial_tail: bool = False) -> Iterator[Reco
 
 
 def next_offset(buffers: Buffers, *, partial_tail: bool = False) -> int | None:
-    """The offset to go on reading at: after the last whole batch, whatever its kind."""
+    """The next offset to read: after the last complete batch of any kind."""
     offset = None
     for batch in each_batch(buffers, partial_tail=partial_tail):
         offset = batch.next_offset

@@ -1,4 +1,4 @@
-"""What a message looks like in each of its versions: the table readers and writers are made from.
+"""Field tables of messages in all versions, from which readers and writers are compiled.
 
 A struct is one NamedTuple that spans all versions of its message; its `Field` rows say from which
 version to which a field is on the wire, where it may be null and where it is a tagged field.

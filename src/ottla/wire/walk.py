@@ -36,7 +36,7 @@ _TWO_BYTES: Final = (1 << 14) - 1  # the largest number in two bytes of a varint
 
 
 class RecordsSummary(NamedTuple):
-    """What a walk over sound records found. Both deltas count from the batch's base timestamp."""
+    """The result of a check. Both deltas are relative to the batch's base timestamp."""
 
     null_keys: int
     max_timestamp_delta: int
@@ -159,7 +159,7 @@ def _any_record(data: Block, start: int, zigzag_index: int, where: str) -> tuple
 
 
 def _span(data: Block, at: int, limit: int, least: int, where: str) -> tuple[int, int]:
-    """End and begin of the bytes whose length, at least `least`, stands at `at`."""
+    """End and begin of the bytes whose length is stored at `at`; at least `least`."""
     length, begin = _varint(data, at, limit, VARINT_BITS, where)
     if length < least:
         raise NegativeLength(f"a length of {least} or more", length, where)

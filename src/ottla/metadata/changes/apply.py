@@ -44,11 +44,11 @@ Change = (
 )
 
 Decision = Callable[[MetadataImage], Sequence[Change]]
-"""Decides by the newest image of all nodes which changes to make; none is a decision, too.
+"""Decides from the newest image of all nodes which changes to make; it may be none.
 
-It runs in the metadata thread, inside the store's transaction: nobody can change anything between
-the decision and its changes. It must be quick and pure; whatever it raises goes to the caller, and
-nothing is changed.
+It runs in the metadata thread, inside the store's transaction: no other change can come between the
+decision and its changes. It must be fast and pure. An exception goes to the caller, and nothing is
+changed.
 """
 
 

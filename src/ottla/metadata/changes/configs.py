@@ -1,7 +1,7 @@
 """Overrides of configuration, and feature levels.
 
-Configuration values are not checked here: the rules for them change between versions, what is
-stored must fold the same for ever. Check with `ottla.metadata.config.checks` before proposing.
+Configuration values are not checked here: the rules change between versions, but stored changes
+must always give the same image. Check with `ottla.metadata.config.checks` before proposing.
 """
 
 from __future__ import annotations

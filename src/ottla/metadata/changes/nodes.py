@@ -140,7 +140,7 @@ def _new_leadership(partition: Partition, leader: int) -> Partition:
 def _map_partitions(
     image: MetadataImage, change: Callable[[Partition], Partition]
 ) -> MetadataImage:
-    """Topics none of whose partitions change stay the same objects."""
+    """Topics without changed partitions stay the same objects."""
     changed: dict[str, Topic] = {}
     for topic in image.topics_by_name.values():
         partitions = tuple(map(change, topic.partitions))

@@ -1,4 +1,4 @@
-"""Topics come, grow, get leaders and go."""
+"""Changes of topics: create, add partitions, set leaders, delete."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Replicas = tuple[int, ...]
 class CreateTopic:
     """`assignment` has the replicas of each partition, the first of which leads it.
 
-    `leader_epoch` is the first; a topic whose logs come from elsewhere must not begin at 0.
+    `leader_epoch` is the first epoch; a topic with adopted logs must not start at 0.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""A broker's static configuration, and how it is put together.
+"""A broker's static configuration, merged from its sources.
 
 Later sources win: built-in defaults, then the file, then `OTTLA_` environment variables, then
-`--set key=value`. Keys are Kafka's own. Unknown keys are errors: all of them are told at once, each
-with the nearest known one. Keys of Kafka's that change nothing here are taken with one warning.
+`--set key=value`. Keys are Kafka's own. Unknown keys are errors: one message lists all of them,
+each with the nearest known key. Kafka's keys without an effect here are accepted with a warning.
 
 * A file ending in `.toml` may nest keys or write them with dots; where one key is the beginning
   of another (`max.connections`, `max.connections.per.ip`) TOML wants the longer one in quotes.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENV_PREFIX: Final = "OTTLA_"
-# What starts like a key's variable and is somebody else's: of commands, secrets and tests.
+# Variables with our prefix that are not keys: those of commands, secrets and tests.
 OTHER_VARIABLES: Final = (
     "OTTLA_BOOTSTRAP",
     "OTTLA_CONFIG",
@@ -67,7 +67,7 @@ class BrokerConfig(TypedConfig):
         return None if text is None else definition.parse(text)
 
     def store_options(self) -> dict[str, str]:
-        """What stands below `rsm.config.`, without the prefix, for the object store."""
+        """The keys below `rsm.config.`, without the prefix, for the object store."""
         return {
             key.removeprefix(RSM_PREFIX): value
             for key, value in self.static.items()

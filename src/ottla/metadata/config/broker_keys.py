@@ -44,10 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RSM_PREFIX: Final = "rsm.config."
-"""Keys below it configure the object store and are handed on as they are."""
+"""Keys with this prefix configure the object store; they are passed on unchanged."""
 MAX_RECORD_LOCKS: Final = 1_000_000
-"""What one member may hold of a partition at most; a window costs memory by its fragments, which
-can be as many as it has records."""
+"""Most records in flight per group and partition; in the worst case each costs an entry in memory."""
 
 _INT, _LONG, _BOOL = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN
 _TEXT, _LIST, _DOUBLE = ConfigType.STRING, ConfigType.LIST, ConfigType.DOUBLE
@@ -117,13 +116,13 @@ _SOCKETS: Final = [
            AtLeast(-1)),
     _fixed("socket.receive.buffer.bytes", _INT, -1, "SO_RCVBUF; -1: the default of the system.",
            AtLeast(-1)),
-    # Kafka's 50 makes clients that all come back after a restart wait a second for each retry.
+    # With Kafka's 50, clients that reconnect together after a restart wait a second per retry.
     _fixed("socket.listen.backlog.size", _INT, 1024, "Connections that may wait to be accepted.",
            AtLeast(1)),
     _fixed("connections.max.idle.ms", _LONG, 10 * MINUTE_MS,
            "Close a connection that is idle for this long."),
     # Kafka takes 0 too: with exceptions for some listeners or addresses, which there are none of
-    # here. It would lock out whoever wants to set it back.
+    # here. It would lock out the administrator who wants to change it back.
     _live("max.connections", _INT, INT_MAX, "Most connections to the broker.", AtLeast(1)),
     _live("max.connections.per.ip", _INT, INT_MAX, "Most connections from one address.",
           AtLeast(1)),

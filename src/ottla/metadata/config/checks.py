@@ -1,4 +1,4 @@
-"""Whether overrides may be set: each value, and what they must be to one another.
+"""Check overrides: each value, and rules between several keys.
 
 Call with the whole set of overrides a resource would have after the change. All of them raise
 `InvalidConfig` or `UnknownConfig` and return nothing.

@@ -2,8 +2,8 @@
 
 They are accepted, stored and shown like other keys, and a warning names those that are set. What
 they tune does not exist in Ottla: replication, controllers, thread pools, purgatories. Keys that
-guard a cluster are refused instead: a broker that ignored them would be open where its owner
-believes it is not.
+protect a cluster are refused instead: a broker that ignored them would be open without its owner
+knowing.
 
 The names are those of Kafka 4.3, and those that Kafka 4.0 dropped.
 """
@@ -118,5 +118,5 @@ def has_no_effect(key: str) -> bool:
 
 
 def guards(key: str) -> bool:
-    """Whether Kafka protects a cluster by this key."""
+    """Whether this key protects a cluster in Kafka."""
     return key in _GUARDING or key.startswith(_GUARDING_PREFIXES)

@@ -1,4 +1,4 @@
-"""What one configuration key is: its type, default, allowed values, synonyms and rules of change.
+"""The definition of a configuration key: type, default, allowed values, synonyms, dynamic or not.
 
 Values travel as Kafka's strings and are parsed by the key's type: surrounding blanks do not count,
 booleans are true or false in any case, lists are separated by commas. The type codes are the

@@ -1,4 +1,4 @@
-"""Which value a key has, where it comes from, and whether a new one may be set.
+"""Resolve the value of a key and its source, and check new values.
 
 A topic's value is the first that is set of: its own override, then for each source in turn (this
 broker's dynamic config, the cluster's dynamic default, the static configuration, the built-in

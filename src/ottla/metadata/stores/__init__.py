@@ -1,1 +1,1 @@
-"""Where the image is kept: the store's interface, and SQLite."""
+"""Metadata stores: the interface, and SQLite."""

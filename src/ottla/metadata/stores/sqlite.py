@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ottla.metadata.changes.apply import Change, Decision
 
 MEMORY: Final = ":memory:"
-APPLICATION_ID: Final = 0x4F74746C  # "Ottl", so that `file` and we know whose database it is
+APPLICATION_ID: Final = 0x4F74746C  # "Ottl", so that `file` and Ottla recognize the database
 SCHEMA_VERSION: Final = 1
 # A snapshot costs about as much as a hundred changes; folding 2,000 at start costs milliseconds.
 SNAPSHOT_INTERVAL: Final = 1000
@@ -218,7 +218,7 @@ class SqliteMetadataStore:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """SQLite's errors by their meaning: try again, or the file is not what it should be."""
+        """Translate SQLite's errors: temporary, or a damaged or foreign file."""
         try:
             yield
         except sqlite3.ProgrammingError as error:

@@ -1,4 +1,4 @@
-"""The seam between the metadata thread and what keeps the cluster's image.
+"""The interface of metadata stores.
 
 One node alone, several nodes on one machine and several machines differ only in the store behind
 this protocol. Every call may block: on a disk, on another process's lock, on a network. So a store

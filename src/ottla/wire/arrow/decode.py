@@ -4,7 +4,8 @@ Rules:
 
 - The values of uncompressed batches are copied once, from where they came in to the column.
 - Every batch that may give rows is checked whole (CRC, then each record), whatever columns are
-  asked for. Only a timestamp that has no value in microseconds is let pass where it is not read.
+  asked for. Only a timestamp outside the range of microseconds is accepted if its column is not
+  read.
 - Control batches give no rows. Of aborted transactions, those named in `aborted` give none.
 - A row without headers has null headers; a header key that is not UTF-8 reads with U+FFFD where
   it is broken. Both as in Spark's own Kafka source.
@@ -118,7 +119,7 @@ def batches_to_arrow(
 
 
 class _Plan(NamedTuple):
-    """What the kernel reads, and the blocks whose addresses it holds."""
+    """The input of the kernel, and the blocks it points into."""
 
     batches: list[RecordBatch]
     rows: I64

@@ -63,7 +63,7 @@ class UnsupportedColumn(ValueError):
 
 
 class BatchOptions(NamedTuple):
-    """What all batches of one call have in common."""
+    """Options for all batches of one call."""
 
     codec: Codec
     level: int | None

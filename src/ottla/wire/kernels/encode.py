@@ -1,7 +1,7 @@
 """Columns to records: one pass that measures and cuts into batches, one that writes.
 
 Columns come as addresses of Arrow's buffers. They are trusted, as Arrow's own functions trust
-them: whoever takes arrays from outside validates them there.
+them: callers must validate arrays from outside first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.wire.kernels.jit import I32, I64
 
 ABSENT: Final = 0
-"""The address of what is not there: a column that is null throughout, a bitmap without nulls."""
+"""The address of absent data: a column of nulls, or a bitmap without nulls."""
 
 OK: Final = 0
 RECORD_TOO_LARGE: Final = 1
