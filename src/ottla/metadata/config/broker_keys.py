@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 RSM_PREFIX: Final = "rsm.config."
 """Keys with this prefix configure the object store; they are passed on unchanged."""
 MAX_RECORD_LOCKS: Final = 1_000_000
-"""Most records in flight per group and partition; in the worst case each costs an entry in memory."""
+"""Most records in flight per group and partition; at worst each costs an entry in memory."""
 
 _INT, _LONG, _BOOL = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN
 _TEXT, _LIST, _DOUBLE = ConfigType.STRING, ConfigType.LIST, ConfigType.DOUBLE
