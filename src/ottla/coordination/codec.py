@@ -29,7 +29,7 @@ MAX_VARINT_BYTES = 5
 
 
 class MalformedRecord(WireError):
-    """A record of an internal topic that cannot be read as what its key says."""
+    """A malformed record of an internal topic."""
 
     summary = "malformed coordinator record"
 

@@ -1,16 +1,16 @@
-"""What a coordinator's machine looks like from outside.
+"""The interface of a coordinator's state machine.
 
 Rules every machine keeps:
 
 - A decision's records are applied as they are emitted, by the same `apply` that replay uses, so a
   later step of one decision sees the earlier ones. Durable state changes in no other way.
-- Volatile state (sessions, deadlines, requests that wait) is what a restart forgets.
+- Volatile state (sessions, deadlines, waiting requests) is lost in a restart.
 - A request may be parked: its decision has no reply for its token. A later decision replies.
-- A request may stand in a producer's transaction: what is decided on it is written as a batch of
-  that transaction, and counts when the marker says so. Only the log knows whether a producer has
-  been fenced, so the runtime asks it before the machine hears of such a request.
-- What a machine wants done elsewhere goes out as an effect, after the records are committed; what
-  became of it comes back as a request. An effect may be lost, by a restart or a failed append.
+- A request may belong to a producer's transaction: its records are written as a batch of that
+  transaction and take effect with the commit marker. Only the log knows whether a producer has been
+  fenced, so the runtime asks it before it passes such a request to the machine.
+- Work elsewhere goes out as an effect, after the records are committed; its outcome returns as a
+  request. A restart or a failed append can lose an effect.
 - Time comes in as an argument: deadlines and whatever is compared with them are monotonic, wall
   time only stamps what is stored. A tick at `next_deadline()` is a decision like any other.
 """
@@ -48,7 +48,7 @@ class Reply(NamedTuple, Generic[ResponseT]):
 
 
 class Transactional(NamedTuple):
-    """The producer in whose transaction something stands."""
+    """The producer of a transactional request."""
 
     producer_id: int
     producer_epoch: int
@@ -67,7 +67,7 @@ Transaction: TypeAlias = Transactional | Marker
 
 
 class Batch(NamedTuple):
-    """What the log takes and gives back whole: records, or a marker alone."""
+    """A batch of the log: records, or a single marker."""
 
     records: Sequence[tuple[bytes, bytes | None]]
     transaction: Transaction | None = None
@@ -90,7 +90,7 @@ class Effect:
 
 @dataclass(slots=True)
 class Decision(Generic[RecordT, ResponseT]):
-    """What a request or a tick leads to: records to commit, then replies and effects."""
+    """The result of a request or a tick: records to commit, then replies and effects."""
 
     records: list[RecordT] = field(default_factory=list)
     replies: list[Reply[ResponseT]] = field(default_factory=list)
@@ -123,7 +123,7 @@ class Machine(Protocol[RequestT_contra, RecordT, ResponseT]):
 
 @runtime_checkable
 class TransactionalMachine(Protocol):
-    """What a machine has besides when its topic carries transactions; others never see them."""
+    """Further methods of a machine whose topic has transactions."""
 
     def replay_transactional(self, producer_id: int, key: bytes, value: bytes | None) -> None:
         """Folds one record in that counts if the producer's next marker is a commit."""

@@ -11,7 +11,7 @@ The only module of this room that knows an event loop. Rules:
   to a read.
 - A request in a transaction is refused by the log (`RefusedByLog`), or decided. For the log to
   know, all that was decided for that producer before must be written: one waits for the other.
-- Effects leave with the answers, to whoever was given to the runtime to perform them.
+- Effects leave with the answers; `perform` of the runtime carries them out.
 - A failed append, or a machine that raises, makes the state in memory worthless: every waiting
   request fails with `NotCoordinator` (clients look the coordinator up again), and the partition
   loads anew.
@@ -171,7 +171,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         return await self.submit(request, transaction)
 
     def close(self) -> asyncio.Task[None] | None:
-        """Stops; whoever waits is sent to look for the coordinator elsewhere.
+        """Stop; waiting requests fail with NOT_COORDINATOR.
 
         Returns the append that is still under way: a reload before its end could miss it.
         """
@@ -213,7 +213,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         self._arm()
 
     async def _write(self) -> None:
-        """Appends until nothing is left; each round takes all that came in meanwhile."""
+        """Append until nothing is left; each round takes everything that arrived since."""
         try:
             while self._decided:
                 batches, replies, effects = self._next_append()
@@ -257,7 +257,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         return batches, replies, effects
 
     def _let_go(self, producer_ids: Sequence[int]) -> None:
-        """What was decided for these producers is written, or lost."""
+        """Allow new requests of these producers: their records are written or lost."""
         for producer_id in producer_ids:
             if (written := self._unwritten.pop(producer_id, None)) is not None:
                 written.set_result(None)
@@ -313,7 +313,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
         await self._load(self._host(index))
 
     def unload(self, index: int) -> None:
-        """Stops hosting a partition; whoever waits on it gets `NotCoordinator`."""
+        """Stop hosting a partition; waiting requests get `NotCoordinator`."""
         partition = self._partitions.pop(index, None)
         if partition is not None and (writer := partition.close()) is not None:
             self._draining[index] = writer
@@ -375,7 +375,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
     async def _drained(self, index: int) -> None:
         """Returns when nothing is written any more for an earlier hosting of the partition."""
         while (writer := self._draining.get(index)) is not None:
-            await asyncio.wait([writer])  # who is cancelled here leaves it to the next
+            await asyncio.wait([writer])  # a cancelled caller leaves it to the next one
             if self._draining.get(index) is writer:
                 del self._draining[index]
 

@@ -1,4 +1,4 @@
-"""Deadlines by name, for machines that are told the time instead of reading a clock.
+"""Named deadlines, for state machines that get the time as an argument.
 
 Moving a deadline later, what every heartbeat does, is one dictionary write: the heap keeps the old,
 earlier entry and corrects it when it comes up.

@@ -46,6 +46,6 @@ class CodecError(Mismatch):
 
 
 class SnapshotError(Mismatch):
-    """A catalogue snapshot that cannot be used; the events are replayed instead."""
+    """Unusable catalogue snapshot; the events are replayed instead."""
 
     summary = "unusable catalogue snapshot"

@@ -70,7 +70,7 @@ def assign_uniform(members: Mapping[str, Subscriber], counts: Mapping[UUID, int]
 
 
 class _Class:
-    """Members with equal subscriptions: among them any partition can go to anybody.
+    """Members with equal subscriptions; any of them can take any of their partitions.
 
     So loads within a class differ by one at most, and between classes only numbers matter.
     """
@@ -112,7 +112,7 @@ def _frozen(shares: _Loads) -> Assignment:
 def _kept(
     members: Mapping[str, Subscriber], counts: Mapping[UUID, int]
 ) -> tuple[_Loads, list[TopicPartition]]:
-    """What members may keep, and the partitions that someone reads and nobody has."""
+    """The partitions that members keep, and the subscribed ones without an owner."""
     taken: set[TopicPartition] = set()
     shares: _Loads = {}
     for member_id in sorted(members):
@@ -151,7 +151,7 @@ def _fill_evenly(shares: _Loads, free: list[TopicPartition]) -> None:
 
 
 def _hand_out(readers: Mapping[UUID, list[_Class]], free: list[TopicPartition]) -> None:
-    """Free partitions go, one by one, to the class whose members have least."""
+    """Give free partitions, one by one, to the class whose members have the fewest."""
     for topic_id, count in Counter(topic_id for topic_id, _ in free).items():
         queue = [(one.mean, at, one) for at, one in enumerate(readers[topic_id])]
         heapify(queue)
@@ -213,7 +213,7 @@ def _move(chain: list[_Step]) -> None:
 
 
 def _carry_out(classes: list[_Class], free: list[TopicPartition]) -> None:
-    """Classes give up what they have too much of, the most loaded members first, and take."""
+    """Move partitions along the chain; the most loaded members give first."""
     pools: dict[UUID, list[TopicPartition]] = {}
     for partition in free:
         pools.setdefault(partition[0], []).append(partition)

@@ -86,7 +86,7 @@ def _check_join(group: ClassicGroup, request: JoinGroup) -> ErrorCode:
 
 
 def _is_full(group: ClassicGroup) -> bool:
-    """While a round gathers, only those who have joined count: the others may be gone."""
+    """During a join round only joined members count: the others may be dead."""
     members = group.members.values()
     if group.state is State.PREPARING_REBALANCE:
         size = sum(member.join_token is not None for member in members)
@@ -173,7 +173,7 @@ def _take_over(group: ClassicGroup, request: JoinGroup, token: Token, turn: Turn
 def _kept_place(
     group: ClassicGroup, member: ClassicMember, old_id: str, request: JoinGroup
 ) -> JoinGroupResponse:
-    """A returning leader must not assign again: it is told so, or (below v9) not that it leads."""
+    """A returning leader must not assign again; below v9 it is told that it does not lead."""
     answer = group.joined(member)
     if group.leader != member.member_id:
         return answer

@@ -54,7 +54,7 @@ class State(StrEnum):
 
 
 TimerKey: TypeAlias = tuple[str, str]
-"""What a deadline is for, and the member it is about ("" for the group)."""
+"""The kind of a deadline, and its member ("" for the group)."""
 
 ROUND: TimerKey = ("round", "")
 SYNC: TimerKey = ("sync", "")
@@ -117,7 +117,7 @@ class ClassicGroup:
         self.stored = value
 
     def restore(self, now_ms: int) -> None:
-        """Rebuilds the group from its record; sessions start anew."""
+        """Rebuild the group from its record; sessions start again."""
         if (stored := self.stored) is None:
             return
         self.state = State.STABLE if stored.members else State.EMPTY
@@ -206,7 +206,7 @@ class ClassicGroup:
             self.maybe_complete(turn)
 
     def rename(self, old_id: str, new_id: str) -> ClassicMember:
-        """A static member comes back under a new id and keeps its place and its assignment."""
+        """Give a returning static member its new id; it keeps its assignment."""
         self.members = {
             (new_id if member_id == old_id else member_id): member
             for member_id, member in self.members.items()
@@ -328,7 +328,7 @@ class ClassicGroup:
                 self.remove(member.member_id, turn)
         joined = [member for member in self.members.values() if member.join_token is not None]
         if self.members and not joined:
-            # Only static members are left and none has come back: their sessions decide.
+            # Only static members are left, and none has rejoined: their sessions decide.
             self.timers.set(ROUND, turn.now_ms + max(1, self._rebalance_timeout_ms()))
             return
         self.timers.cancel(ROUND)
@@ -353,7 +353,7 @@ class ClassicGroup:
             self.touch(member, turn.now_ms)
 
     def joined(self, member: ClassicMember) -> JoinGroupResponse:
-        """The current generation as one member is told of it; only the leader sees the others."""
+        """The JoinGroup response for one member; only the leader gets the member list."""
         others = self.members.values() if member.member_id == self.leader else ()
         return JoinGroupResponse(
             member_id=member.member_id,
@@ -379,7 +379,7 @@ class ClassicGroup:
             self.timers.cancel(SYNC)
 
     def become_stable(self, assignments: dict[str, bytes], turn: Turn) -> None:
-        """The leader's word: stored first, then told to everyone who waits."""
+        """Store the leader's assignment, then answer all waiting members."""
         self.state = State.STABLE
         self.state_ms = turn.wall_ms
         for member in self.members.values():

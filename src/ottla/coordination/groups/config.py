@@ -9,7 +9,7 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class ShareSettings:
-    """What a share group may have of its own: `share.*` of a group, `group.share.*` of a broker."""
+    """Settings of a share group: `share.*` of the group, else `group.share.*` of the broker."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
@@ -18,7 +18,7 @@ class ShareSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """What a consumer group may have of its own: `consumer.*`, else `group.consumer.*`."""
+    """Settings of a consumer group: `consumer.*` of the group, else `group.consumer.*`."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
@@ -37,7 +37,7 @@ class GroupConfig:
     max_size: int = 2**31 - 1
     """group.max.size"""
     max_pending_members: int = 10_000
-    """Ids handed out and not yet used, per group: a client that never comes back costs memory."""
+    """Unused member ids per group: a client that never returns costs memory."""
     consumer: ConsumerSettings = ConsumerSettings()
     """Of groups without settings of their own."""
     consumer_max_size: int = 2**31 - 1

@@ -148,7 +148,7 @@ def heartbeat(
 def _answer(
     group: ConsumerGroup, member_id: str, request: ConsumerHeartbeat, token: Token, turn: Turn
 ) -> None:
-    """Moves the member towards the target and tells it."""
+    """Move the member towards the target, and answer it."""
     before = group.current.get(member_id, NOTHING_YET)
     after = _reconcile(group, member_id, request, turn)
     response = ConsumerHeartbeatResponse(
@@ -181,7 +181,7 @@ def _must_tell(
 
 
 def _check_member(group: ConsumerGroup, member_id: str, request: ConsumerHeartbeat) -> str | None:
-    """Who may speak; returns the static member that this one replaces, if any."""
+    """Check member id and epoch; returns the static member that this one replaces, if any."""
     _check_instance(group, member_id, request)
     if request.member_epoch == JOIN:
         owner = group.static.get(request.instance_id or "", member_id)
@@ -238,7 +238,7 @@ def _update(
     matched: frozenset[str],
     turn: Turn,
 ) -> bool:
-    """Writes down what the member told; true when the group has to be assigned anew."""
+    """Store changes of the member; true if a new assignment is needed."""
     old = group.members.get(member_id)
     new = _merged(old, request)
     if new == old:
@@ -303,7 +303,7 @@ def _follow_topics(
     if changed or (now != group.metadata_hash and group.epoch <= group.target_epoch):
         group.bump(turn, now)
     elif now != group.metadata_hash:
-        # A new target is due anyway; the hash catches up with what it will be computed from.
+        # A new target will be computed anyway; update the hash with it.
         turn.emit(ConsumerGroupKey(group.group_id), ConsumerGroupValue(group.epoch, now))
 
 

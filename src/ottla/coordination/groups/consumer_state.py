@@ -64,7 +64,7 @@ class Waiting(NamedTuple):
     topics: TopicsImage
     answer: Callable[[Turn], None]
     refuse: Callable[[Turn], None]
-    """Says that the member is no more, or has sent another heartbeat since."""
+    """Tells whether the member is gone or has sent a newer heartbeat."""
 
 
 def subscription(member: MemberValue) -> Subscription:
@@ -180,7 +180,7 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """The one most members ask for."""
+        """The assignor that most members prefer."""
         votes = Counter(member.assignor for member in self.members.values() if member.assignor)
         return min(votes, key=lambda name: (-votes[name], name), default=DEFAULT_ASSIGNOR)
 
@@ -218,7 +218,7 @@ class ConsumerGroup:
         self.timers.set(TARGET, due_ms)
 
     def retarget(self, topics: TopicsImage, turn: Turn) -> None:
-        """Computes the target for the group epoch, and answers who waits for it."""
+        """Compute the target for the group epoch, and answer waiting heartbeats."""
         self.retargeted_ms = turn.now_ms
         self.timers.cancel(TARGET)
         topic_ids = {
@@ -297,7 +297,7 @@ class ConsumerGroup:
         self.timers.set(session(member_id), now_ms + timeout_ms)
 
     def watch_revocation(self, member_id: str, now_ms: int) -> None:
-        """From now the member has its rebalance timeout to give back what it must."""
+        """Start the rebalance timeout in which the member must give up partitions."""
         if self.current.get(member_id, NOTHING_YET).state == UNREVOKED:
             timeout_ms = self.members[member_id].rebalance_timeout_ms
             self.timers.set(revocation(member_id), now_ms + timeout_ms)

@@ -111,7 +111,7 @@ _GroupKey: TypeAlias = (
 )
 _OfMemberKey: TypeAlias = MemberKey | TargetMemberKey | CurrentAssignmentKey | _OfShareMemberKey
 AnyShareKey: TypeAlias = _OfShareGroupKey | _OfShareMemberKey
-"""What is said of a share group."""
+"""Keys of share groups."""
 Key: TypeAlias = OffsetKey | RegexKey | _GroupKey | _OfMemberKey
 
 _GROUP_KEYS: dict[int, type[_GroupKey]] = {

@@ -167,7 +167,7 @@ class OffsetCommitResponse:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetch:
-    """`topics` None asks for everything the group has.
+    """`topics` None asks for all offsets of the group.
 
     `require_stable` does not take an offset for an answer that an open transaction may replace.
     """
@@ -220,7 +220,7 @@ class ForgetOffsetsResponse:
 
 @dataclass(frozen=True, slots=True)
 class ApplyMarker:
-    """What a producer has committed in its transaction, for any group, counts now or never."""
+    """The marker of a producer: its pending offsets, in all groups, are applied or dropped."""
 
     marker: Marker
 
@@ -248,7 +248,7 @@ class DescribedMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroupResponse:
-    """A group that is not there has error 69 and state "Dead"; below v6 the error is left out."""
+    """A missing group has error 69 and state "Dead"; below v6 the error is left out."""
 
     error: ErrorCode
     state: str = "Dead"

@@ -17,7 +17,7 @@ Partitions: TypeAlias = frozenset[TopicPartition]
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[UUID, tuple[int, ...]]:
-    """Partitions grouped as the wire wants them, in a stable order."""
+    """Partitions grouped by topic, as in the protocol, in a stable order."""
     grouped: dict[UUID, list[int]] = {}
     for topic_id, index in sorted(partitions):
         grouped.setdefault(topic_id, []).append(index)

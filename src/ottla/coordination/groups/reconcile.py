@@ -35,7 +35,7 @@ def reconcile(
     owned: Partitions | None,
     is_free: Callable[[TopicPartition], bool],
 ) -> CurrentAssignmentValue:
-    """The member's next assignment; `owned` is what it reports, `is_free` asks about the others."""
+    """The member's next assignment; it reports `owned`; `is_free`: no other member owns it."""
     if current.state == STABLE and current.member_epoch == target_epoch:
         return current
     if current.state == UNREVOKED and (owned is None or owned & current.pending_revocation):

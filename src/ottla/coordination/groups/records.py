@@ -167,7 +167,7 @@ class ConsumerGroupValue:
 
 @dataclass(frozen=True, slots=True)
 class MemberValue:
-    """What a KIP-848 member told about itself; topic names are kept sorted."""
+    """The stored data of a KIP-848 member; topic names are sorted."""
 
     where: ClassVar[str] = "consumer group member"
     versions: ClassVar[int] = 0

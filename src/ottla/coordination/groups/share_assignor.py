@@ -36,7 +36,7 @@ _Shares: TypeAlias = "dict[str, set[TopicPartition]]"
 def assign_simple(
     members: Mapping[str, ShareReader], assignable: Partitions
 ) -> dict[str, Partitions]:
-    """`assignable` are partitions of any topics; those that nobody reads are left out."""
+    """`assignable` may have any partitions; unsubscribed ones are ignored."""
     if len({member.topics for member in members.values()}) == 1:
         topics = next(iter(members.values())).topics
         read = sorted(partition for partition in assignable if partition[0] in topics)
@@ -81,7 +81,7 @@ def _wanted(readers: Sequence[str], places: int) -> dict[str, int]:
 def _trim_members(
     shares: _Shares, holders: dict[TopicPartition, set[str]], room: Mapping[str, int]
 ) -> None:
-    """Who has too much gives up what most others have too."""
+    """Members with too many partitions give up those that most others also have."""
     for member_id, share in shares.items():
         if (excess := len(share) - room[member_id]) > 0:
             for partition in sorted(share, key=lambda p: (-len(holders[p]), p))[:excess]:
@@ -92,7 +92,7 @@ def _trim_members(
 def _trim_partitions(
     shares: _Shares, holders: dict[TopicPartition, set[str]], sharing: int
 ) -> None:
-    """A partition with too many loses those who have most besides."""
+    """Partitions with too many members lose the members with the most partitions."""
     for partition, held_by in holders.items():
         if (excess := len(held_by) - sharing) > 0:
             for member_id in sorted(held_by, key=lambda m: (-len(shares[m]), m))[:excess]:

@@ -1,4 +1,4 @@
-"""What a share group wants done at the share coordinator.
+"""Effects of share groups at the share coordinator.
 
 An effect leaves after the decision that asked for it is committed. Whoever carries it out must
 
@@ -7,7 +7,7 @@ An effect leaves after the decision that asked for it is committed. Whoever carr
 - report every effect back once, whatever became of it: `ShareStateInitialized` or
   `ShareStateDeleted` with an error code per partition; one that is missing counts as failed.
 
-An effect is told from another by identity: a report names the very object it is about.
+Effects are compared by identity: a report refers to the effect object itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Outcome: TypeAlias = "Mapping[TopicPartition, ErrorCode]"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InitializeShareState(Effect):
-    """`starts` has the start offset of each partition; -1 is whatever the group's reset says."""
+    """`starts` has the start offset of each partition; -1: use the group's reset."""
 
     group_id: str
     state_epoch: int

@@ -151,7 +151,7 @@ class ShareGroup:
         turn.emit(ShareGroupKey(self.group_id), ShareGroupValue(self.epoch + 1, new_hash))
 
     def follow(self, topics: TopicsImage, turn: Turn, *, changed: bool) -> None:
-        """Raises the group epoch if members, topics or what can be assigned are different.
+        """Raise the group epoch if members, topics or assignable partitions changed.
 
         Once is enough: while a new target is due anyway, only the hash follows.
         """
@@ -206,7 +206,7 @@ class ShareGroup:
     # State at the share coordinator, as records and effects
 
     def initialize_missing(self, topics: TopicsImage, turn: Turn) -> None:
-        """Asks for the subscribed partitions that have no state and are not being asked for."""
+        """Request state for subscribed partitions that have none and no pending request."""
         due = [
             partition
             for partition in self.wanted - self.states.initialized
@@ -218,7 +218,7 @@ class ShareGroup:
     def initialize(
         self, starts: Mapping[TopicPartition, int], topics: TopicsImage, turn: Turn
     ) -> InitializeShareState:
-        """Asks for state; what has some already keeps it if the answer is bad.
+        """Request state; a partition with state keeps it if the request fails.
 
         A topic leaves `deleting` when each of its partitions is accounted for otherwise.
         """
@@ -228,7 +228,7 @@ class ShareGroup:
         names = {topic_id: topics.topics_by_id[topic_id].name for topic_id, _ in starts}
         booked = initializing | self.states.initialized
         for topic_id in names:
-            # A delete that is under way ends before this begins, and is no news afterwards.
+            # A running delete ends before this begins, and is ignored afterwards.
             self.deletes.pop(topic_id, None)
         covered = {t for t, name in names.items() if booked.issuperset(_partitions(topics, [name]))}
         self._set_states(
@@ -261,7 +261,7 @@ class ShareGroup:
         return self.states.initializing | self.states.initialized | left
 
     def delete(self, partitions: Partitions, turn: Turn) -> DeleteShareState:
-        """Asks for the end of all state of some topics."""
+        """Request deletion of all state of some topics."""
         effect = DeleteShareState(self.group_id, partitions)
         ended = {topic_id for topic_id, _ in partitions}
         self._set_states(
@@ -299,7 +299,7 @@ class ShareGroup:
         deleting: frozenset[UUID] | None = None,
         names: Mapping[UUID, str] | None = None,
     ) -> None:
-        """Writes down what is different; None is unchanged, `names` are those of new topics."""
+        """Store changed states; None: unchanged. `names` has the names of new topics."""
         old = self.states
         initializing = old.initializing if initializing is None else initializing
         initialized = old.initialized if initialized is None else initialized

@@ -117,7 +117,7 @@ def _check_member(group: ShareGroup, member_id: str, epoch: int) -> None:
 
 
 def _update(group: ShareGroup, member_id: str, request: ShareHeartbeat, turn: Turn) -> bool:
-    """Writes down what the member told; true when its subscription changed."""
+    """Store changes of the member; true if its subscription changed."""
     old = group.members.get(member_id, ShareMemberValue(None, "", "", ()))
     names = old.topic_names
     if request.topic_names is not None:

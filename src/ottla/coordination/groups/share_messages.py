@@ -77,7 +77,7 @@ class DescribeShareGroupResponse:
 
 @dataclass(frozen=True, slots=True)
 class DescribeShareOffsets:
-    """Which share-partitions to sum up; `wanted` None asks for all that have state."""
+    """Summaries of share-partitions; `wanted` None: all with state."""
 
     group_id: str
     topics: TopicsImage
@@ -157,7 +157,7 @@ class ForgetTopics:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """The answer to a report of the shell, for which nobody waits."""
+    """The reply to a report; no client waits for it."""
 
 
 ShareRequest: TypeAlias = (

@@ -1,4 +1,4 @@
-"""What `__consumer_offsets` holds of share groups, beyond what it holds of consumer groups.
+"""Records of share groups in `__consumer_offsets`.
 
 Types 12 and 13 (target assignment) have the layout of their consumer counterparts and share their
 values. All are version 0 and flexible.

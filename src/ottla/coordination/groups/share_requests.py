@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from ottla.coordination.machine import Effect, Token
 
 Continuation: TypeAlias = "partial[None]"
-"""What goes on with the outcome of an effect, and a turn."""
+"""Continues with the outcome of an effect."""
 
 UNRESOLVED = -1
-"""The lowest start offset that can be asked for: whatever `share.auto.offset.reset` says."""
+"""The lowest start offset of a request; it means `share.auto.offset.reset`."""
 
 
 class ShareRequests:
@@ -206,7 +206,7 @@ class ShareRequests:
             self._altered(request, token, {}, turn)
             return
         group = group or self._make(request.group_id)
-        # A new epoch, so that whoever still holds the state of the old one is fenced.
+        # A new epoch, so that holders of the old state are fenced.
         group.bump(turn, group.metadata_hash)
         effect = group.initialize(starts, request.topics, turn)
         self.waiting[effect] = partial(self._altered, request, token)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Turn:
-    """Gathers what one moment leads to; an emitted record is applied at once.
+    """Collects records, replies and effects of one request; records are applied at once.
 
     Deadlines are made of `now_ms`, which is monotonic; `wall_ms` only stamps records.
     """

@@ -92,7 +92,7 @@ def fold(snapshot: Snapshot, update: Update) -> Snapshot:
 
 
 class ShareStateMachine:
-    """What the runtime drives for one partition of `__share_group_state`."""
+    """The state machine of one partition of `__share_group_state`."""
 
     def __init__(self, config: ShareStateConfig) -> None:
         self.config = config

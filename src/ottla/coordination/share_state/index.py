@@ -33,5 +33,5 @@ class SnapshotIndex:
 
     @property
     def needed_from(self) -> int:
-        """Nothing before this offset is needed; the end of what was noted when nothing is."""
+        """Records before this offset can be deleted."""
         return next(iter(self._latest.values()), self._end)

@@ -24,7 +24,7 @@ UNKNOWN_LAG = -1
 
 @dataclass(frozen=True, slots=True)
 class InitializeState:
-    """Starts a share-partition anew; a start offset of -1 is left for its leader to resolve."""
+    """Start a share-partition over; its leader resolves a start offset of -1."""
 
     key: ShareKey
     topics: TopicsImage
@@ -56,7 +56,7 @@ class WriteState:
 
 @dataclass(frozen=True, slots=True)
 class DeleteState:
-    """Needs no topics: the state of a topic that is gone can still be deleted."""
+    """The topic need not exist: state of a deleted topic can still be deleted."""
 
     key: ShareKey
 

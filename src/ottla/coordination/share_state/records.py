@@ -48,7 +48,7 @@ class ShareKey(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        """The text whose hash places the key, and which FindCoordinator asks with."""
+        """The text of the key in FindCoordinator; its hash selects the partition."""
         topic = urlsafe_b64encode(self.topic_id.bytes).decode().rstrip("=")
         return f"{self.group_id}:{topic}:{self.partition}"
 
@@ -112,7 +112,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What one write changed; -1 as leader epoch or start offset means unchanged."""
+    """The changes of one write; -1 as leader epoch or start offset means unchanged."""
 
     where: ClassVar[str] = "share update"
     snapshot_epoch: int

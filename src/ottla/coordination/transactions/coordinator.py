@@ -1,4 +1,4 @@
-"""The transaction coordinator: who may write under a transactional id, and how it ends.
+"""The transaction coordinator: producers of transactional ids, and the end of transactions.
 
 Rules:
 
@@ -90,7 +90,7 @@ class TransactionConfig:
 
 
 class TransactionCoordinator:
-    """What the runtime drives for one partition of `__transaction_state`."""
+    """The state machine of one partition of `__transaction_state`."""
 
     def __init__(self, config: TransactionConfig) -> None:
         self.config = config
@@ -117,7 +117,7 @@ class TransactionCoordinator:
             self.apply(record)
 
     def loaded(self, now: Now) -> None:
-        """The records hold wall time: what it says is the age of each, but none is from the future.
+        """Records have wall times, which become ages; a time in the future counts as now.
 
         From here on time is monotonic, whatever becomes of the wall clock.
         """
@@ -177,7 +177,7 @@ class TransactionCoordinator:
         now: Now,
         before: Identity | None = None,
     ) -> None:
-        """`before` is the identity that may still ask for the one this step gives out."""
+        """`before` is the previous identity, which may repeat the request for the new one."""
         old = self.transactions.get(transactional_id)
         record = TransactionRecord(transactional_id, txn)
         self.apply(record)
@@ -377,7 +377,7 @@ def _check(txn: Transaction, asked: Identity) -> None:
 
 
 def _check_repeated(txn: Transaction, commit: bool) -> None:
-    """Whether the transaction has ended as this EndTxn, not the first one, wants it."""
+    """Whether a repeated EndTxn asks for the outcome that the transaction already has."""
     if txn.state is TransactionState.EMPTY or is_commit(txn) != commit:
         raise Refused(ErrorCode.INVALID_TXN_STATE)
     if txn.state in PREPARED:

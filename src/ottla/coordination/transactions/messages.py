@@ -1,4 +1,4 @@
-"""What the transaction coordinator is asked and answers, and what it wants done elsewhere.
+"""Requests, replies and effects of the transaction coordinator.
 
 Producer ids come from a durable counter that the machine cannot reach, so a request that may need a
 new one carries it; one that is not used is never handed out again.
@@ -40,7 +40,7 @@ class TransactionState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class InitProducerId:
-    """A producer begins, or begins anew: `producer_id` and epoch are what it has, or -1."""
+    """A producer starts or restarts; `producer_id` and epoch are its current ones, or -1."""
 
     transactional_id: str
     timeout_ms: int
@@ -71,7 +71,7 @@ class AddPartitions:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsResponse:
-    """One error for all, but for `verify_only`, which tells of each partition."""
+    """One error for all partitions; with `verify_only` one for each."""
 
     error: ErrorCode
     missing: frozenset[Partition] = frozenset()
@@ -90,7 +90,7 @@ class EndTransaction:
 
 @dataclass(frozen=True, slots=True)
 class EndTransactionResponse:
-    """The producer that goes on; without `version_2` the one that asked."""
+    """The producer's new identity; without `version_2` it is unchanged."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID

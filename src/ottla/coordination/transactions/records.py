@@ -114,7 +114,7 @@ class Transaction:
 
 
 class TransactionRecord(NamedTuple):
-    """What became of a transactional id; `value` None is its end."""
+    """The stored state of a transactional id; `value` None deletes it."""
 
     transactional_id: str
     value: Transaction | None

@@ -1,6 +1,6 @@
 """What may become of a transactional id: pure steps from one `Transaction` to the next.
 
-Who may take which step is the coordinator's business; these keep the producer's identity right:
+The coordinator decides who may take which step; these functions keep the identity correct:
 
 - An epoch that is given to a producer is `LAST_EPOCH` at most, so that one is left to fence with.
 - Only a producer that speaks version 2 has its epoch bumped by the end of its transaction. It is
@@ -30,7 +30,7 @@ PREPARED: Final = {
     TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
     TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
 }
-"""What is decided but not yet marked everywhere, and what it becomes then."""
+"""Decided states, and the final state after all markers are written."""
 
 UNENDED: Final = frozenset({TransactionState.EMPTY, TransactionState.ONGOING})
 
@@ -46,7 +46,7 @@ def stored(txn: Transaction) -> Identity:
 
 
 def current(txn: Transaction) -> Identity:
-    """The one that its producer was told last."""
+    """The identity that the producer got last."""
     if txn.next_producer_id == NO_PRODUCER_ID:
         return stored(txn)
     return Identity(txn.next_producer_id, 0)
@@ -58,7 +58,7 @@ def is_commit(txn: Transaction) -> bool:
 
 
 def is_repeated_end(txn: Transaction, asked: Identity) -> bool:
-    """Whether this is who ended the last transaction, and has not heard of it yet."""
+    """Whether this producer ended the last transaction and missed the answer."""
     if txn.client_version < VERSION_2 or txn.state in UNENDED:
         return False
     if asked == (txn.producer_id, txn.producer_epoch - 1):
@@ -121,7 +121,7 @@ def prepared(txn: Transaction, commit: bool, wall_ms: int) -> Transaction:
 def prepared_version_2(
     txn: Transaction, commit: bool, fresh_producer_id: int, wall_ms: int
 ) -> Transaction:
-    """As a producer of version 2 ends it: under the next epoch, which it goes on with.
+    """End as a producer of version 2 does: with the next epoch, which it keeps.
 
     A producer whose epochs are used up goes on as `fresh_producer_id`.
     """
@@ -135,7 +135,7 @@ def prepared_version_2(
 
 
 def fenced(txn: Transaction, wall_ms: int) -> Transaction:
-    """Aborted over its producer's head: under the next epoch, which nobody is told."""
+    """Abort without the producer: with the next epoch, so the producer is fenced."""
     epoch = min(txn.producer_epoch + 1, MAX_EPOCH)
     return replace(prepared(txn, commit=False, wall_ms=wall_ms), producer_epoch=epoch)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Deferred(NamedTuple):
-    """What a snapshot holds of a partition, left as bytes until somebody asks."""
+    """A partition in a snapshot, decoded when it is first used."""
 
     tip: TopicIdPartition
     entries: Sequence[bytes]
@@ -62,7 +62,7 @@ class Catalogue:
         return Verdict.UNKNOWN_SEGMENT if cache is None else cache.update(event)
 
     def judge(self, event: MetadataEvent) -> Verdict:
-        """What `apply` would say, without applying."""
+        """The verdict of `apply`, without applying."""
         tip = event_tip(event)
         self._thaw(tip)
         if isinstance(event, RemotePartitionDeleteMetadata):
@@ -73,7 +73,7 @@ class Catalogue:
         return cache.judge(event.id.id, event.state)
 
     def reflects(self, event: MetadataEvent) -> bool:
-        """Whether the catalogue holds what the event wanted."""
+        """Whether the catalogue has the state that the event sets."""
         tip = event_tip(event)
         if isinstance(event, RemotePartitionDeleteMetadata):
             return self.delete_state(tip) is event.state
@@ -99,7 +99,7 @@ class Catalogue:
         self._tips.setdefault(tip.identity, tip)
         return self._caches.setdefault(tip.identity, RemoteLogMetadataCache())
 
-    # From a snapshot: no judgement, what it holds was judged before.
+    # From a snapshot: its events were checked before.
 
     def defer(self, deferred: Deferred) -> None:
         """Take in a partition's entries without reading them yet."""

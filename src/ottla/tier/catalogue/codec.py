@@ -187,7 +187,7 @@ class Cursor:
         return found
 
     def array(self, read: Callable[[], _T], least: int) -> tuple[_T, ...]:
-        """Elements of at least `least` bytes each: a count that cannot be costs nothing."""
+        """Elements of at least `least` bytes each: an impossible count allocates nothing."""
         count = self.uvarint() - 1
         if not 0 <= count <= (len(self.data) - self.position) // least:
             raise self.fault("an array that fits", f"{count} elements")

@@ -47,7 +47,7 @@ class PartitionStart(NamedTuple):
 
 
 class MetadataEventRecord(NamedTuple):
-    """One record of the log. A null value is an empty payload, which is no event either."""
+    """One record of the log. A null value is an empty payload, which is not an event."""
 
     partition: int
     offset: int
@@ -55,14 +55,14 @@ class MetadataEventRecord(NamedTuple):
 
 
 class PartitionReset(NamedTuple):
-    """The partition starts anew at its earliest offset."""
+    """The partition is read again from its earliest offset."""
 
     partition: int
     earliest: int
 
 
 class Subscription(ABC):
-    """A stream of records and the handle to what it follows."""
+    """A stream of records, and the partitions it follows."""
 
     @abstractmethod
     def add(self, start: PartitionStart) -> None:
@@ -74,7 +74,7 @@ class Subscription(ABC):
 
     @abstractmethod
     def assigned(self) -> set[int]:
-        """What is followed."""
+        """The followed partitions."""
 
     @abstractmethod
     async def next(self) -> MetadataEventRecord | PartitionReset:

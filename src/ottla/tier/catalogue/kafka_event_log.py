@@ -79,7 +79,7 @@ class KafkaMetadataEventLogConfig:
                 raise ValueError(f"{one.name}: expected 1 to {_INT32_MAX}, got {value}")
 
     def topic_settings(self) -> dict[str, str]:
-        """What a topic that is made here gets."""
+        """Settings of a topic that is created here."""
         return {
             "cleanup.policy": "delete",
             "retention.ms": "-1",
@@ -106,7 +106,7 @@ class KafkaMetadataEventLog(MetadataEventLog):
 
     @classmethod
     async def open(cls, config: KafkaMetadataEventLogConfig) -> KafkaMetadataEventLog:
-        """Find or make the topic; `RetriableRemoteError` while the cluster cannot say."""
+        """Find or create the topic; `RetriableRemoteError` while the cluster does not answer."""
         asking = _admin(config)
         try:
             async with asking as admin:
@@ -133,7 +133,7 @@ class KafkaMetadataEventLog(MetadataEventLog):
         except ClientError as error:
             raise PublishFailed(f"cannot write to {self.config.topic}: {error}") from error
         if written.offset < 0:
-            raise PublishFailed(f"{self.config.topic}-{partition} did not say where the event is")
+            raise PublishFailed(f"{self.config.topic}-{partition} returned no offset for the event")
         return written.offset
 
     def subscribe(self, starts: Iterable[PartitionStart] = ()) -> Subscription:
@@ -190,7 +190,7 @@ async def _find_or_create(admin: Admin, config: KafkaMetadataEventLogConfig) -> 
                 config.topic_settings(),
             )
         except KafkaError as refusal:
-            # Another broker was faster.
+            # Another broker created it first.
             if refusal.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
         (topic,) = await admin.describe_topics([config.topic])
@@ -198,7 +198,7 @@ async def _find_or_create(admin: Admin, config: KafkaMetadataEventLogConfig) -> 
 
 
 class _Followed(Subscription):
-    """One loop per partition; what they fetch meets in a queue."""
+    """One loop per partition; all put records into one queue."""
 
     def __init__(self, log: KafkaMetadataEventLog) -> None:
         self._log = log

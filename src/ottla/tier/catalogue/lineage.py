@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Verdict(Enum):
-    """What an event meant to the catalogue."""
+    """The result of an event in the catalogue."""
 
     APPLIED = auto()
     UNKNOWN_SEGMENT = auto()
@@ -50,7 +50,7 @@ class _Entry:
 
 
 class _Epoch:
-    """What one leader epoch has in the remote tier."""
+    """The remote segments of one leader epoch."""
 
     __slots__ = ("entries", "highest", "starts", "unreferenced")
 
@@ -128,7 +128,7 @@ class RemoteLogMetadataCache:
         self._epochs: dict[int, _Epoch] = {}
 
     def judge(self, segment: UUID, state: SegmentState) -> Verdict:
-        """What an event that brings a segment to this state would mean."""
+        """The verdict for an event that sets this state."""
         current = self.segments.get(segment)
         if current is None and state is not SegmentState.COPY_SEGMENT_STARTED:
             return Verdict.UNKNOWN_SEGMENT
@@ -173,7 +173,7 @@ class RemoteLogMetadataCache:
             del self.segments[segment]
 
     def raise_highest(self, epoch: int, offset: int) -> None:
-        """Restore what a snapshot says about an epoch whose segments may all be gone."""
+        """Restore the highest offset of an epoch from a snapshot."""
         one = self._epochs.setdefault(epoch, _Epoch())
         one.highest = max(one.highest, offset)
 

@@ -43,15 +43,15 @@ def check_event(event: MetadataEvent) -> None:
 
 
 def refuse(verdict: Verdict, event: MetadataEvent) -> None:
-    """Raise what a verdict other than APPLIED means to whoever wanted the event."""
+    """Raise the error for a verdict other than APPLIED."""
     if verdict is Verdict.UNKNOWN_SEGMENT:
         raise RemoteNotFound(f"the catalogue does not know what {event} is about")
     if verdict is Verdict.ILLEGAL_TRANSITION:
-        raise StaleSegmentState(f"{event} does not follow what the catalogue holds")
+        raise StaleSegmentState(f"{event} is not valid in the current state of the catalogue")
 
 
 class RemoteLogMetadataManager(ABC):
-    """Implementations give `publish`, `catalogue_of` and what they need for assignments."""
+    """Implementations provide `publish`, `catalogue_of` and assignments."""
 
     @abstractmethod
     async def publish(self, event: MetadataEvent) -> None:

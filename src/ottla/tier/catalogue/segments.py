@@ -1,4 +1,4 @@
-"""What the catalogue speaks about: remote segments, the states they pass, partition deletions.
+"""Values of the catalogue: remote segments, their states, partition deletions.
 
 A segment's states and the states that may follow (an update to the same state is always legal, so
 that a retry is harmless)::
@@ -42,7 +42,7 @@ class TopicIdPartition(NamedTuple):
 
 
 class RemoteLogSegmentId(NamedTuple):
-    """One copy of one segment; every attempt to copy has an id of its own."""
+    """One copy of a segment; each attempt to copy has a new id."""
 
     tip: TopicIdPartition
     id: UUID
@@ -152,7 +152,7 @@ class RemoteLogSegmentMetadata:
         return self.id.tip
 
     def after(self, update: RemoteLogSegmentMetadataUpdate) -> RemoteLogSegmentMetadata:
-        """The metadata with an update taken in; custom metadata of None erases what was there."""
+        """The metadata after an update; custom metadata of None deletes the old one."""
         return replace(
             self,
             broker_id=update.broker_id,

@@ -1,4 +1,4 @@
-"""The catalogue in a file, so that a restart need not replay all events there ever were.
+"""A snapshot of the catalogue in a file, so that a restart replays only newer events.
 
 Layout: `RLMS`, u16 version, cluster id, metadata topic id, u32 partition count, (i32 partition, i64
 position) of each, entries, u32 CRC-32C of all before it. An entry is one byte of kind and a body:
@@ -52,7 +52,7 @@ _CRC = struct.Struct(">I")
 
 
 class Identity(NamedTuple):
-    """What a snapshot must belong to."""
+    """The cluster and topic of a snapshot."""
 
     cluster_id: str
     topic_id: UUID

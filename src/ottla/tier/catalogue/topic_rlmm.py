@@ -6,7 +6,7 @@
   it was assigned, is refused with `NotReady`. `position` is the next offset to read; it moves past
   records that are no events, too.
 - A mutation publishes its event, waits until the event has come back, and looks whether the
-  catalogue holds what was wanted: if somebody else was faster that is `StaleSegmentState`.
+  catalogue has the new state; if another broker changed it first it raises `StaleSegmentState`.
 - A snapshot file keeps positions and catalogue; without a usable one everything is replayed.
 - If the log ends (it was closed, or the topic is another one) every answer is `NotReady`.
 """
@@ -76,7 +76,7 @@ class _Partition:
 
 @dataclass(slots=True)
 class CatalogueMetrics:
-    """What the pump has met."""
+    """Counters of the reader of the metadata topic."""
 
     events: int = 0
     decode_errors: int = 0
@@ -162,7 +162,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         self._hosted.difference_update(tips)
 
     def wanted_partitions(self, also: Iterable[int] = ()) -> list[int]:
-        """The metadata partitions of all hosted partitions, and these: what to reconcile with."""
+        """The metadata partitions of all hosted partitions and these, for `reconcile`."""
         count = self._event_log.partition_count
         return sorted({*metadata_partitions_for(self._hosted, count), *also})
 
@@ -173,7 +173,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         call learns it.
         """
         wanted = set(desired)
-        # What a snapshot brought and nobody has asked for yet stays for whoever may.
+        # Unused partitions of a snapshot stay; they may be needed later.
         for number in self._subscription.assigned() - wanted:
             self._forget(number)
         unsure = sorted(
@@ -318,7 +318,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         if verdict is Verdict.ILLEGAL_TRANSITION:
             self.metrics.rejected_transitions += 1
             _log.warning(
-                "event %d of metadata partition %d does not follow what came before; dropped",
+                "event %d of metadata partition %d is invalid after the events before it; dropped",
                 record.offset,
                 record.partition,
             )

@@ -1,8 +1,8 @@
-"""The C library's malloc, told to keep what large buffers leave behind.
+"""Make the C library's malloc keep the memory of freed large buffers.
 
 Each part of a split is a new buffer of some MiB. As malloc is set up, the pages of such a buffer go
-back to the system with it, and the next one gets them anew, cleared, one fault after the other:
-a third of what reading costs a process. Who sets one of `VARIABLES` has decided otherwise.
+back to the system with it, and the next buffer gets new pages, each with a page fault: a third of
+the cost of reading. Setting one of `VARIABLES` turns this off.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 from typing import Final
 
 TRIM_BYTES: Final = 64 * 1024 * 1024
-"""Kept of freed memory, for each of the few threads that read: several parts."""
+"""Freed memory to keep per thread: several parts."""
 
 MMAP_BYTES: Final = 32 * 1024 * 1024  # the most that glibc takes; parts are smaller
 VARIABLES: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
@@ -24,7 +24,7 @@ _M_MMAP_THRESHOLD: Final = -3
 
 @cache
 def keep_freed_memory() -> bool:
-    """Once in a process; whether it was done, which only glibc can."""
+    """Called once per process; returns whether it worked (only with glibc)."""
     if any(name in os.environ for name in VARIABLES):
         return False
     try:

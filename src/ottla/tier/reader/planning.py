@@ -101,7 +101,7 @@ class Plan(NamedTuple):
 
 
 def newest(segments: Sequence[RemoteLogSegmentMetadata]) -> RemoteLogSegmentMetadata:
-    """The segment that knows the lineage: the one that ends last."""
+    """The segment that ends last; it has the whole lineage."""
     return max(segments, key=lambda one: (one.end_offset, one.event_timestamp_ms))
 
 

@@ -45,7 +45,7 @@ SPLIT_BYTES: Final = 96 * 1024 * 1024  # pieces come out between 64 and 144 MiB,
 REQUESTS_IN_FLIGHT: Final = 16
 PART_BYTES: Final = 8 * 1024 * 1024  # of a split that are asked for at once
 PARTS_IN_FLIGHT: Final = 3  # of one split
-REPLANS: Final = 3  # an object that is gone three times in a row is no coincidence
+REPLANS: Final = 3  # after three deleted objects in a row give up
 
 
 class SegmentGone(RemoteStorageError):
@@ -138,7 +138,7 @@ class RemoteReader:
         if not gone.is_first:
             # Rows of the same object are out already, and cuts may differ in the next plan.
             raise SegmentGone(
-                f"{gone.key} went while it was read; read again from offset {gone.first_offset}"
+                f"{gone.key} was deleted meanwhile; plan again from offset {gone.first_offset}"
             )
         again = await self.plan(
             request.topic,
@@ -274,14 +274,14 @@ async def stream_split(
 
 
 class _State(NamedTuple):
-    """What one part leaves to the next: the offset reached, and the first bytes of a batch."""
+    """State between parts: the next offset, and the first bytes of a batch."""
 
     reached: int | None
     rest: memoryview
 
 
 def _parts(split: Split) -> list[ByteRange]:
-    """Bytes to ask for at once; the last part may be half as large again."""
+    """Parts to read; the last may be half as large again."""
     starts = list(range(split.start, max(split.end - PART_BYTES // 2, split.start + 1), PART_BYTES))
     return [ByteRange(*pair) for pair in pairwise([*starts, split.end])]
 
@@ -290,7 +290,7 @@ async def _get(store: ObjectStore, split: Split, place: ByteRange) -> memoryview
     try:
         data = await store.get_range(split.key, place.start, place.end, etag=split.etag)
     except (RemoteNotFound, ObjectReplaced) as error:
-        raise SegmentGone(f"{split.key} is not what was planned: {error}") from error
+        raise SegmentGone(f"{split.key} has changed since it was planned: {error}") from error
     if len(data) != place.end - place.start:
         raise CorruptRemoteData(f"{split.key} ends at {place.start + len(data)}")
     return data

@@ -33,7 +33,7 @@ class Offsets(NamedTuple):
 
 
 class ReadFrom(Enum):
-    """Who answers a fetch at an offset."""
+    """Where a fetch at an offset is served from."""
 
     LOCAL = auto()
     REMOTE = auto()
@@ -42,7 +42,7 @@ class ReadFrom(Enum):
 
 
 def read_from(offset: int, offsets: Offsets, *, is_tiered: bool, is_follower: bool) -> ReadFrom:
-    """Followers never read remotely: they are told to build their state from the catalogue."""
+    """Followers never read remotely: they rebuild their state from the catalogue."""
     if offset < offsets.log_start or offset > offsets.log_end:
         return ReadFrom.OUT_OF_RANGE
     if offset >= offsets.local_start:
@@ -53,7 +53,7 @@ def read_from(offset: int, offsets: Offsets, *, is_tiered: bool, is_follower: bo
 
 
 def error_of(failure: RemoteStorageError) -> ErrorCode:
-    """What a consumer is told when a remote read fails; it tries again by itself."""
+    """The error code for a consumer when a remote read fails; consumers retry."""
     if isinstance(failure, NotReady):
         return ErrorCode.REPLICA_NOT_AVAILABLE
     if isinstance(failure, OffsetNotRemote):

@@ -1,4 +1,4 @@
-"""Batches of a remote segment, checked once, and what of them a fetch wants. Pure."""
+"""Check the batches of a remote segment, and cut out those that a fetch needs. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Wanted(NamedTuple):
-    """Whole batches from the one with `offset` on, that begin below `upper_bound`.
+    """The request: complete batches from `offset` on that begin below `upper_bound`.
 
     They have `max_bytes` at most; `at_least_one` gives the first one whatever its size.
     """
@@ -25,7 +25,7 @@ class Wanted(NamedTuple):
 
 
 class Records(NamedTuple):
-    """What was found, and the offset to go on at."""
+    """The batches found, and the next offset."""
 
     data: memoryview
     next_offset: int
@@ -41,7 +41,7 @@ class Batches(NamedTuple):
     lasts: list[int]
 
     def cut(self, wanted: Wanted) -> Records:
-        """The wanted ones; there must be one that ends at or after the offset."""
+        """The requested batches; one must end at or after the offset."""
         first = bisect_left(self.lasts, wanted.offset)
         stop = bisect_left(self.bases, wanted.upper_bound, first)
         start = self.starts[first]

@@ -93,7 +93,7 @@ class RemoteIndexCache:
         return len(self._entries)
 
     async def load(self) -> None:
-        """Take over what a former run left whole, and remove the rest."""
+        """Load complete entries of an earlier run, and delete the others."""
         for segment, entry in await asyncio.to_thread(_whole_sets, self._directory):
             entry.used_ms = self._clock_ms()
             self._admit(segment, entry)
@@ -126,7 +126,7 @@ class RemoteIndexCache:
         await asyncio.to_thread(_remove, self._directory, stems)
 
     async def expire(self) -> int:
-        """Forget what has been idle for the time to live; how many segments that was."""
+        """Drop entries that were idle for the time to live; returns their number."""
         limit = self._clock_ms() - self._ttl_ms
         idle = [segment for segment, entry in self._entries.items() if entry.used_ms < limit]
         await self.evict(idle)

@@ -6,7 +6,7 @@
   earlier read ended gets the chunk around that offset, and the next ones are asked for meanwhile.
 - Chunks take up `max_bytes`, those under way included. One that was read to its end goes at once,
   one that nobody uses after `MAX_AGE_MS`; none is driven out by another one while its reader may
-  come. Where there is no room nothing is read ahead, and readers help themselves.
+  come. Without room nothing is read ahead, and readers read directly.
 - A damaged chunk is dropped, and left to the reader to read: it tells the fault, or serves what
   is sound of it.
 """
@@ -81,7 +81,7 @@ class _Chunk:
 
 
 class ReadAhead:
-    """For one event loop; `close` ends what is under way."""
+    """Belongs to one event loop; `close` cancels running reads."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class ReadAhead:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def ended_at(self, tip: TopicIdPartition, offset: int) -> None:
-        """A read ended here; whoever begins here goes on with it."""
+        """Note that a read ended here; a read that starts here continues it."""
         key = (tip.identity, offset)
         self._ends[key] = None
         self._ends.move_to_end(key)
@@ -125,7 +125,7 @@ class ReadAhead:
         wanted: Wanted,
         following: Callable[[RemoteLogSegmentMetadata], RemoteLogSegmentMetadata | None],
     ) -> Records | None:
-        """What is wanted, from the chunk that has it; None if there is none.
+        """The requested batches from a chunk; None if no chunk has them.
 
         `following` gives the segment after another one, if it is worth reading ahead. Faults of
         the store are raised.
@@ -171,7 +171,7 @@ class ReadAhead:
         index: OffsetIndex,
         following: Callable[[RemoteLogSegmentMetadata], RemoteLogSegmentMetadata | None],
     ) -> None:
-        """Ask for the chunks after one, in the next segment if need be."""
+        """Start reading the next chunks, also of the next segment."""
         origin, position = (segment.id.id, chunk.place.start), chunk.place.end
         for _ in range(CHUNKS_AHEAD):
             if position == segment.segment_size:
@@ -225,7 +225,7 @@ class ReadAhead:
             task.exception()  # whoever waited has it; nobody may have waited
 
     def expire(self) -> None:
-        """Drop what nobody has used for long."""
+        """Drop chunks that were unused for long."""
         limit = self._clock_ms() - MAX_AGE_MS
         for key, chunk in list(self._chunks.items()):
             if chunk.used_ms < limit and chunk.task.done():

@@ -37,7 +37,7 @@ _BASE_OFFSET_SIZE: Final = 8  # a batch begins with it
 
 
 class Cut(NamedTuple):
-    """What of some bytes answers a fetch. `needed` is the size of a first batch that is cut off."""
+    """The bytes that answer a fetch; `needed` is the size of an incomplete first batch."""
 
     start: int
     end: int
@@ -182,7 +182,7 @@ async def _read_once(place: _Place, wanted: Wanted) -> Records | None:
 
 
 async def _read_large(place: _Place, cut: Cut, wanted: Wanted) -> Records | None:
-    """Of a first batch that is larger than the window, or than what is wanted."""
+    """Read a first batch that is larger than the window or the request."""
     nothing = Records(memoryview(b""), wanted.offset)
     if not wanted.at_least_one:
         return nothing

@@ -1,4 +1,4 @@
-"""Answers of remote reads that came too late, for the retry of whoever asked. Pure.
+"""Results of remote reads that came too late, kept for the client's retry. Pure.
 
 A read is not cancelled when its request expires: with a store slower than the wait, every retry
 would begin anew and none would ever end. Bounded by bytes and by age; an answer is given out once,
@@ -44,13 +44,13 @@ class ResultCache(Generic[_T]):
         self._max_bytes = max_bytes
 
     def take(self, key: Hashable, now_ms: int) -> _T | None:
-        """The result, if it is here and not too old; it is gone then."""
+        """Remove and return the result, if there is one and it is not too old."""
         self.expire(now_ms)
         entry = self._drop(key)
         return None if entry is None else entry[2]
 
     def expire(self, now_ms: int) -> None:
-        """Drop what is too old. Entries are in the order of their times."""
+        """Drop old results; entries are ordered by time."""
         while self._entries:
             key, (put_ms, _, _) = next(iter(self._entries.items()))
             if now_ms - put_ms <= self._max_age_ms:

@@ -36,7 +36,7 @@ LOG_SUFFIX: Final = ".log"
 META_SUFFIX: Final = ".meta"
 FORMAT: Final = 1
 TAIL_BYTES: Final = 64 * 1024
-"""What to read of a `.meta` to have its manifest: that is some 700 bytes, and 30 per epoch."""
+"""Bytes to read from the end of `.meta` for its manifest: about 700, and 30 per epoch."""
 
 _TRAILER = struct.Struct(">III4s")
 _MAGIC: Final = b"TSM1"
@@ -48,7 +48,7 @@ _OFFSET_DIGITS: Final = 20
 
 
 class Section(Enum):
-    """The parts of `.meta`; the first three are what a reader of records needs."""
+    """The parts of `.meta`; a reader of records needs the first three."""
 
     OFFSET = "OFFSET"
     TIMESTAMP = "TIMESTAMP"
@@ -58,7 +58,7 @@ class Section(Enum):
 
 
 class Place(NamedTuple):
-    """Where a section lies in `.meta`; a length of 0 is an absent one."""
+    """The place of a section in `.meta`; length 0: absent."""
 
     position: int
     length: int
@@ -69,7 +69,7 @@ class Place(NamedTuple):
 
 
 class CustomMetadata(NamedTuple):
-    """What the catalogue keeps for us with each segment."""
+    """Custom metadata of a segment in the catalogue."""
 
     log_crc: int
     meta_size: int
@@ -81,7 +81,7 @@ class CustomMetadata(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes | None) -> CustomMetadata | None:
-        """None for what another plugin or version wrote: the manifest says the same."""
+        """None if another plugin or version wrote it; the manifest has the same data."""
         if data is None or len(data) != _CUSTOM.size or data[0] != _CUSTOM_VERSION:
             return None
         _, log_crc, meta_size, *numbers = _CUSTOM.unpack(data)

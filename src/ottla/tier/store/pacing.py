@@ -45,7 +45,7 @@ class CopyPace:
         self._down_at = now
 
     def look(self, now: float, *, requests: int, waiting: int) -> None:
-        """What the broker has served since it began, and what is there to copy."""
+        """Update with the number of served requests and the backlog."""
         self._pay(now)
         served = requests - self._requests
         busy = served >= BUSY_REQUESTS * (now - self._looked_at)

@@ -73,7 +73,7 @@ class LogSegmentData:
 
 
 class Sections(NamedTuple):
-    """What a `.meta` holds, and which of its parts are not what was written."""
+    """The sections of a `.meta`, and the damaged ones."""
 
     sound: Mapping[Section, memoryview]
     damaged: frozenset[Section]
@@ -205,7 +205,7 @@ class RemoteStorageManager:
         return decode_meta(tail, size, key)
 
     async def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Remove both objects, as far as they are there."""
+        """Delete both objects; missing ones are ignored."""
         await self.store.delete(self.key(metadata, META_SUFFIX))
         await self.store.delete(self.key(metadata))
 

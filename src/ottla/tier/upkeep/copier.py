@@ -31,7 +31,7 @@ MAX_CUSTOM_METADATA: Final = 128  # remote.log.metadata.custom.metadata.max.byte
 
 
 class CustomMetadataTooLarge(RemoteStorageError):
-    """The store wants to keep more with each segment than the catalogue allows."""
+    """The custom metadata of the store is larger than the catalogue allows."""
 
 
 class CopyStep(Enum):
@@ -53,7 +53,7 @@ _NEXT: Final = {
 
 
 class SegmentCopy:
-    """`next` is the step to come. `run` takes them all, `step` one, for whoever wants to watch."""
+    """`next` is the next step. `run` takes all steps, `step` takes one, for tests."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class SegmentCopy:
         self.next = _NEXT[self.next]
 
     async def undo(self) -> None:
-        """Take back what the steps so far have left behind."""
+        """Undo the steps so far."""
         if self.next is CopyStep.ADD:
             return
         await delete_segment(
@@ -130,7 +130,7 @@ async def start_delete(
     broker_id: int,
     now_ms: int,
 ) -> None:
-    """From here on nobody starts to read the segment; its objects stay for who reads already."""
+    """Mark the segment as deleted; its objects stay for readers that planned it."""
     update = metadata.update(
         SegmentState.DELETE_SEGMENT_STARTED, broker_id=broker_id, now_ms=now_ms
     )
@@ -161,6 +161,6 @@ async def delete_segment(
     broker_id: int,
     clock_ms: Callable[[], int],
 ) -> None:
-    """All of it at once, for segments that nobody can be reading."""
+    """Delete a segment completely, if no reader can be using it."""
     await start_delete(catalogue, metadata, broker_id=broker_id, now_ms=clock_ms())
     await finish_delete(catalogue, storage, metadata, broker_id=broker_id, now_ms=clock_ms())

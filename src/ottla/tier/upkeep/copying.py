@@ -1,8 +1,8 @@
-"""Which local segments go to the remote tier, and what the catalogue will say of them. Pure.
+"""Choose local segments to copy, and make their catalogue entries. Pure.
 
 A segment is copied when it has a successor, so that it cannot grow, and the successor begins at or
 below the last stable offset, so that everything in it is committed and every transaction decided.
-Oldest first, without gaps, from the first offset that is neither copied nor gone.
+The oldest first, without gaps, from the first offset that is not copied or deleted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class LocalSegment(NamedTuple):
-    """A segment on local disk. `last_modified_ms` stands in where no record has a timestamp."""
+    """A local segment. `last_modified_ms` is used if no record has a timestamp."""
 
     base_offset: int
     size: int
@@ -76,7 +76,7 @@ def copy_metadata(
     broker_id: int,
     now_ms: int,
 ) -> RemoteLogSegmentMetadata:
-    """The entry with which a copy starts. Each attempt brings an id of its own."""
+    """The entry of a starting copy; each attempt has a new id."""
     segment, next_base = candidate
     newest = segment.max_timestamp_ms
     return RemoteLogSegmentMetadata(
@@ -96,7 +96,7 @@ def copy_metadata(
 def events_of_copy(
     metadata: RemoteLogSegmentMetadata,
 ) -> tuple[RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate]:
-    """What a copy that is done has told the catalogue: for a catalogue that has lost it."""
+    """The events of a finished copy, for a catalogue that lost them."""
     return (
         replace(metadata, state=SegmentState.COPY_SEGMENT_STARTED, custom_metadata=None),
         metadata.update(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class LogView(NamedTuple):
-    """The log that retention is about. `highest_remote` is -1 while nobody has looked yet."""
+    """The log under retention. `highest_remote` is -1 if it is unknown."""
 
     lineage: Sequence[tuple[int, int]]
     log_start: int
@@ -70,7 +70,7 @@ def decide_expiration(
     in_flight: Collection[UUID],
     now_ms: int,
 ) -> Expiration:
-    """What one run of the expiration task does."""
+    """Decide one run of the expiration task."""
     decider = _Decider(cache, log, retention, now_ms)
     decider.scan(in_flight)
     decider.leftovers(in_flight)
@@ -79,7 +79,7 @@ def decide_expiration(
 
 
 def over_size(cache: RemoteLogMetadataCache, log: LogView, retention_bytes: int) -> int:
-    """Bytes above the limit: what is only local, and what is remote and of the lineage."""
+    """Bytes above the limit, of local-only segments and remote ones of the lineage."""
     if retention_bytes < 0:
         return 0
     # Unseeded, every local byte would count twice, and live data would go.
@@ -168,7 +168,7 @@ class _Decider:
 def orphans(
     cache: RemoteLogMetadataCache, *, in_flight: Collection[UUID], now_ms: int, age_ms: int
 ) -> list[RemoteLogSegmentMetadata]:
-    """Copies that nobody finishes, and finished ones that others fully stand in for."""
+    """Unfinished copies, and finished ones that other segments cover completely."""
     referenced = cache.referenced()
     found = []
     for one in cache.segments.values():
@@ -198,7 +198,7 @@ def _is_covered(cache: RemoteLogMetadataCache, one: RemoteLogSegmentMetadata) ->
 def unknown_objects(
     objects: Iterable[ObjectInfo], known: Collection[UUID], *, now_ms: int, age_ms: int
 ) -> list[str]:
-    """Keys of old objects that no catalogue entry speaks of: leftovers of copies gone wrong.
+    """Keys of old objects without a catalogue entry: leftovers of failed copies.
 
     To be called only if the catalogue is ready for every partition of the topic listed.
     """
@@ -221,7 +221,7 @@ class LocalRetention(NamedTuple):
 def decide_local_retention(
     log: LogView, *, retention_ms: int, retention_bytes: int, now_ms: int
 ) -> LocalRetention:
-    """By local.retention.*: what is in the remote tier, or before the log start, may go."""
+    """Apply local.retention.*: local segments that are in the store, or before the log start."""
     total = sum(one.size for one in log.local)
     count = 0
     for segment, successor in pairwise(log.local):

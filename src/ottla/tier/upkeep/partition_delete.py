@@ -34,7 +34,7 @@ async def delete_partition(
     clock_ms: Callable[[], int],
     publish_events: bool = True,
 ) -> None:
-    """Delete all of a partition whose topic is gone, or go on where somebody stopped.
+    """Delete all segments of a deleted partition, or continue an earlier attempt.
 
     `publish_events` is remote.partition.delete.events: off where Kafka brokers share the topic,
     since they never write these events.

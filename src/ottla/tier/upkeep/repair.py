@@ -1,4 +1,4 @@
-"""Where catalogue and store do not agree, and what of that can be put right.
+"""Find and repair differences between catalogue and store.
 
 - `PUT_BACK`: a segment is whole in the store and the log needs it, but the catalogue has lost it.
 - `REMAKE_META`: the catalogue has it and its `.log` is what was copied, but `.meta` is missing or
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Cure(Enum):
-    """What is to be done."""
+    """The repair of a defect."""
 
     PUT_BACK = "put back into the catalogue"
     REMAKE_META = "make .meta again"
@@ -55,7 +55,7 @@ class Cure(Enum):
 
 
 class Defect(NamedTuple):
-    """A segment, and what is to be done about it."""
+    """A defective segment and its repair."""
 
     metadata: RemoteLogSegmentMetadata
     cure: Cure
@@ -105,7 +105,7 @@ async def _cure(storage: RemoteStorageManager, one: RemoteLogSegmentMetadata) ->
 async def mend(
     storage: RemoteStorageManager, event_log: MetadataEventLog, defect: Defect, *, now_ms: int
 ) -> None:
-    """Carry out a cure; nothing can be done about what is lost."""
+    """Carry out a repair; lost segments cannot be repaired."""
     if defect.cure is Cure.PUT_BACK:
         # As the broker that made the copy would have told.
         for event in events_of_copy(defect.metadata):
@@ -123,7 +123,9 @@ async def _remake_meta(
     crc = await log_crc(storage, one)
     former = CustomMetadata.decode(one.custom_metadata)
     if former is not None and crc != former.log_crc:
-        raise CorruptRemoteData(f"{storage.key(one)} is not what was copied: its CRC is {crc:08x}")
+        raise CorruptRemoteData(
+            f"{storage.key(one)} was changed after the copy: its CRC is {crc:08x}"
+        )
     offsets, times = await rebuild_indexes(storage, one)
     lineage = [(epoch, start) for epoch, start in one.leader_epochs]
     content, custom = encode_meta(

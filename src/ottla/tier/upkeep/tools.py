@@ -1,4 +1,4 @@
-"""What `ottla tier` tells of a cluster, from what every client may ask: offsets, topic, store.
+"""The functions of `ottla tier`; they use only offsets, the metadata topic and the store.
 
 No broker has a private answer here. The catalogue is folded from the metadata topic as it is at
 this moment; where the parts of a log begin and end comes from ListOffsets; what is in the store is
@@ -160,7 +160,7 @@ async def statuses(
 
 
 class Problem(NamedTuple):
-    """Something in the store that is not what the catalogue says."""
+    """A difference between the store and the catalogue."""
 
     key: str
     what: str
@@ -172,7 +172,7 @@ async def verify(
     *,
     read_all: bool,
 ) -> AsyncIterator[tuple[RemoteLogSegmentMetadata, Problem | None]]:
-    """Each finished segment, and what is wrong with its objects, if anything."""
+    """Each finished segment, with the problem of its objects, if any."""
     for one in segments:
         if one.state is not SegmentState.COPY_SEGMENT_FINISHED:
             continue

@@ -1,4 +1,4 @@
-"""Committed offsets: what a group wrote down, and when it is forgotten.
+"""Committed offsets of groups, and their expiry.
 
 Rules: metadata longer than the limit is refused for that partition alone (12); null metadata is ""
 from then on, as in Kafka. An offset expires `offsets_retention_ms` after the later of its commit

@@ -21,7 +21,7 @@ Partition: TypeAlias = tuple[str, int]
 
 
 class PendingOffsets:
-    """Those of one partition of `__consumer_offsets`; nothing is kept that nobody waits for."""
+    """Pending offsets of one partition of `__consumer_offsets`."""
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[Partition, dict[int, OffsetValue | None]]] = {}

@@ -1,8 +1,8 @@
 """The requests about committed offsets, as a part of the group coordinator.
 
-Who may commit depends on the group: a member of its current generation or epoch, or anybody while
-it has no members. A commit inside a transaction that names no member is not checked at all, as
-producers before KIP-447 do not; a member that is late is told ILLEGAL_GENERATION there, whatever
+Who may commit depends on the group: a member of its current generation or epoch, or any client
+while it has no members. A commit inside a transaction that names no member is not checked at all,
+as producers before KIP-447 do not; a member that is late is told ILLEGAL_GENERATION there, whatever
 its protocol. Share groups have no committed offsets.
 """
 
