@@ -15,7 +15,14 @@ import pytest
 
 import ottla
 from ottla import Consumer
-from ottla.errors import BadArgument, ClientClosed, ClientError, CommitFailed, NoOffset
+from ottla.errors import (
+    BadArgument,
+    ClientClosed,
+    ClientError,
+    CommitFailed,
+    NoOffset,
+    NotSubscribed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -498,3 +505,23 @@ def _consumer(bootstrap: str, topic: str, protocol: Any) -> Consumer:
     return Consumer(
         bootstrap, group=topic, topics=[topic], protocol=protocol, auto_commit_interval=0.1
     )
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+async def test_reading_without_topics_is_an_error(
+    ottla_broker: ottla.EmbeddedBroker, ottla_topic: str, protocol: Any
+) -> None:
+    """It used to be a poll that gave nothing, and an iteration that never ended."""
+    async with Consumer(ottla_broker.bootstrap, group="no-topics", protocol=protocol) as consumer:
+        with pytest.raises(NotSubscribed, match=r"call subscribe\(\["):
+            await consumer.poll()
+        with pytest.raises(NotSubscribed):
+            async for _ in consumer:
+                pass
+        with pytest.raises(NotSubscribed):
+            await anext(consumer.batches())
+        consumer.subscribe([ottla_topic])
+        assert await consumer.poll(0) == []
+        consumer.unsubscribe()
+        with pytest.raises(NotSubscribed):
+            await consumer.poll()

@@ -110,6 +110,23 @@ async def test_a_bare_next_in_a_plain_function_is_a_failed_call(
     assert "the handler raised StopIteration" in caplog.text
 
 
+@pytest.mark.parametrize("raised", [asyncio.CancelledError, SystemExit])
+async def test_what_ends_a_task_is_a_failed_call(
+    own: Place, raised: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as a cancelled task that a handler waits for: it counts, and is tried again later."""
+    await own.produce(0)
+
+    async def handle(record: ShareRecord) -> None:
+        if record.delivery_count == 1:
+            raise raised
+
+    async with asyncio.timeout(PATIENCE):
+        counts = await worker_of(own, handle).run()
+    assert (counts.failed, counts.released, counts.accepted) == (1, 1, 1)
+    assert f"the handler raised {raised.__name__}()" in caplog.text
+
+
 async def test_a_call_can_decide(own: Place) -> None:
     await own.produce(*range(4))
 

@@ -141,6 +141,10 @@ class UnknownTopic(KafkaError):
     """There is no such topic, or no such partition of it."""
 
 
+class NotSubscribed(ClientError):
+    """A poll of a consumer that has no topics."""
+
+
 class PartialFailure(ExceptionGroup["ClientError"], ClientError):
     """A call failed for a part of what it was asked for; what is not in `failures` is done.
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random as random_module
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -40,7 +41,15 @@ from ottla.wire.schema.find_coordinator import FindCoordinatorRequest, FindCoord
 from ottla.wire.schema.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Coroutine,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
     from types import TracebackType
 
 T = TypeVar("T")
@@ -159,6 +168,16 @@ class Client:
         connection = await self.connection_to(to)
         version = connection.pick_version(api_key_of(request), min_version, max_version)
         return await connection.send(request, version, self.request_timeout + patience)
+
+    @asynccontextmanager
+    async def within_api_timeout(self, what: str, more: float = 0.0) -> AsyncIterator[None]:
+        """One attempt, connecting included, is given up after `api_timeout` seconds, and `more`."""
+        limit = self.api_timeout + more
+        try:
+            async with asyncio.timeout(limit):
+                yield
+        except TimeoutError:
+            raise RequestTimedOut(f"given up after {limit:g} s: {what}") from None
 
     async def retry(self, attempt: Callable[[], Awaitable[T]], *, repeatable: bool = True) -> T:
         """The result of the first attempt that succeeds or fails for good, within `api_timeout`.

@@ -41,7 +41,7 @@ from ottla.client.consumer.group import Group
 from ottla.client.consumer.machine import Lost
 from ottla.client.consumer.modern import ModernMember
 from ottla.client.consumer.types import NoOffset, OffsetReset, Protocol
-from ottla.client.errors import BadArgument, ClientClosed, ClientError, MissingExtra
+from ottla.client.errors import BadArgument, ClientClosed, ClientError, MissingExtra, NotSubscribed
 from ottla.client.reader.buffer import Buffer
 from ottla.client.reader.pump import Pump
 from ottla.client.reader.rows import RecordRows, records_of
@@ -361,6 +361,10 @@ class Consumer:
                     if self._member.wish() is not None:
                         await self._settle(group)
                         continue
+                    if not self._member.is_subscribed:
+                        raise NotSubscribed(
+                            'there are no topics to poll; call subscribe(["orders"]) first'
+                        )
                     if (head := self._buffer.head()) is not None:
                         return head
                     if pump.spoiled is not None:

@@ -63,8 +63,8 @@ class Owned(Fetching[TopicPartition]):
         for key in [key for key in self.tracks if key.topic == topic.name]:
             self.add(key, Place(None, EARLIEST))
 
-    def refresh_failed(self, error: ClientError, now: float) -> None:
-        super().refresh_failed(error, now)
+    def refresh_failed(self, error: ClientError, now: float, began: float | None = None) -> None:
+        super().refresh_failed(error, now, began)
         if isinstance(self.failure, UnknownTopic):
             # The group takes deleted topics away from its members.
             logger.warning("%s", self.failure)

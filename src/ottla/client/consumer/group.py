@@ -18,7 +18,7 @@ from ottla.client.cluster.cluster import Coordinator
 from ottla.client.cluster.retry import forgets
 from ottla.client.consumer.classic import ClassicMember
 from ottla.client.consumer.machine import Learn
-from ottla.client.errors import ClientError
+from ottla.client.errors import BrokerUnreachable, ClientError, ClientFault
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ class Group:
         """Whether the caller has to act; looked at for each record, so it is kept."""
         self._poked = asyncio.Event()
         self._attempts = 0
+        self._unheard: ClientError | None = None
+        """Why the coordinator does not answer; raised once for each `api_timeout` of that."""
+        self._unheard_since = self._now()
         self._task = asyncio.create_task(self._run(), name=f"ottla group {member.group}")
 
     def polled(self) -> None:
@@ -67,6 +70,12 @@ class Group:
             self._task.result()
         if self.member.failure is not None:
             raise self.member.failure
+        unheard, seconds = self._unheard, self._now() - self._unheard_since
+        if unheard is not None and seconds >= self._client.api_timeout:
+            self._unheard_since = self._now()
+            raise BrokerUnreachable(
+                f"group {self.member.group!r} was not reached for {seconds:.1f} s: {unheard}"
+            ) from unheard
 
     async def leave(self) -> None:
         """Stop, and tell the coordinator if it should know."""
@@ -111,15 +120,18 @@ class Group:
         self.is_restless = True
 
     async def _do(self, command: Command) -> None:
-        member = self.member
+        member, began = self.member, self._now()
         try:
             if isinstance(command, Learn):
-                view = await self._client.refresh(command.topics)
+                async with self._client.within_api_timeout("ask for metadata"):
+                    view = await self._client.refresh(command.topics)
                 member.learned(view.topics, self._now())
             else:
-                answer = await self._client.send(
-                    command.request, to=self.coordinator, patience=command.patience
-                )
+                async with self._client.within_api_timeout("reach the group", command.patience):
+                    answer = await self._client.send(
+                        command.request, to=self.coordinator, patience=command.patience
+                    )
+                self._unheard = None
                 if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                     assert isinstance(member, ClassicMember)
                     member.required(answer.member_id)
@@ -128,8 +140,17 @@ class Group:
                 member.answered(command.request, answer, self._now(), random.random())
             self._attempts = 0
         except ClientError as error:
-            self._attempts += 1
-            stale = forgets(error, self._attempts, repeatable=True)
-            if stale is not None:
-                self._client.forget(stale)
-            member.failed(error, self._now(), random.random())
+            self._failed(error, began)
+        except Exception as error:
+            logger.exception("group %s: the member goes on after an error", member.group)
+            self._failed(ClientFault.of("take part in the group", error), began)
+
+    def _failed(self, error: ClientError, began: float) -> None:
+        self._attempts += 1
+        if self._unheard is None:
+            self._unheard_since = began
+        self._unheard = error
+        stale = forgets(error, self._attempts, repeatable=True)
+        if stale is not None:
+            self._client.forget(stale)
+        self.member.failed(error, self._now(), random.random())

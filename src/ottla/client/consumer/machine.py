@@ -106,6 +106,11 @@ class Member(ABC):
         message = getattr(answer, "error_message", None)
         return kafka_error(answer.error_code, f"be a member of group {self.group!r}", message)
 
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether there is anything to be a member for."""
+        return bool(self.topics)
+
     # -- the caller's side ------------------------------------------------------------------------
 
     @abstractmethod

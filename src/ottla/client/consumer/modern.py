@@ -219,6 +219,10 @@ class ModernMember(Member):
         # What it had as another member is not its own any more.
         self.is_lost = bool(self.owned)
 
+    @property
+    def is_subscribed(self) -> bool:
+        return bool(self.topics or self.pattern)
+
     # -- the caller's side ------------------------------------------------------------------------
 
     def wish(self) -> Wish | None:

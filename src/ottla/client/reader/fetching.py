@@ -137,6 +137,8 @@ class Fetching(ABC, Generic[K]):
     on_data_loss: OnDataLoss = "error"
     tracks: dict[K, Track] = field(default_factory=dict)
     failure: ClientError | None = None
+    trouble: ClientError | None = None
+    """What went wrong last, even if it may pass."""
     _fetching: dict[int, int] = field(default_factory=dict)  # node: bytes asked for
     _refreshing: bool = False
     _refresh_at: float = -math.inf
@@ -281,14 +283,16 @@ class Fetching(ABC, Generic[K]):
                     taken.append(key)
         return taken
 
-    def failed(self, question: Question[K], error: ClientError, now: float) -> None:
-        """Take in that a question got no answer."""
+    def failed(
+        self, question: Question[K], error: ClientError, now: float, began: float | None = None
+    ) -> None:
+        """Take in that a question, asked when it `began`, got no answer."""
         if isinstance(question, Fetch):
             self._fetching.pop(question.node, None)
         for key, asked in question.asked.items():
             track = self._answered(key, asked)
             if track is not None:
-                self._trouble(track, error, now)
+                self._trouble(track, error, now, began)
 
     def refreshed(self, found: Mapping[str, Topic], now: float) -> None:
         """Take in the metadata of topics; what is missing of the wanted ones is trouble."""
@@ -321,12 +325,13 @@ class Fetching(ABC, Generic[K]):
         self._refresh_failures = 0
         self._refresh_at = now + self.metadata_max_age
 
-    def refresh_failed(self, error: ClientError, now: float) -> None:
-        """Take in that metadata did not come, or lacks a partition."""
+    def refresh_failed(self, error: ClientError, now: float, began: float | None = None) -> None:
+        """Take in that metadata, asked for when it `began`, did not come or lacks a partition."""
         self._refreshing = False
+        self.trouble = error
         self._refresh_failures += 1
         if self._refresh_failures == 1:
-            self._refresh_failing_since = now
+            self._refresh_failing_since = now if began is None else began
         lasts = now - self._refresh_failing_since
         if (
             forgets(error, self._refresh_failures, repeatable=True) is None
@@ -369,12 +374,15 @@ class Fetching(ABC, Generic[K]):
         track.asked = False
         return track
 
-    def _trouble(self, track: Track, error: ClientError, now: float) -> None:
+    def _trouble(
+        self, track: Track, error: ClientError, now: float, began: float | None = None
+    ) -> None:
         # A partition that was there and is not is the business of the next metadata answer.
         stale = forgets(error, 1, repeatable=True)
+        self.trouble = error
         track.failures += 1
         if track.failures == 1:
-            track.failing_since = now
+            track.failing_since = now if began is None else began
         if stale is None or now - track.failing_since >= self.patience:
             self.failure = self.failure or error
         elif Stale.METADATA in stale:

@@ -124,15 +124,16 @@ class Pump(Generic[K]):
         self._changed.set()
 
     async def _refresh(self) -> None:
-        planner = self._planner
+        planner, began = self._planner, self._now()
         try:
-            view = await self._client.refresh(planner.topics)
+            async with self._client.within_api_timeout("ask for metadata"):
+                view = await self._client.refresh(planner.topics)
             for topic in planner.topics:
                 if topic not in view.topics:
                     code = view.missing.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                     raise kafka_error(code, f"find topic {topic!r}")
         except ClientError as error:
-            planner.refresh_failed(error, self._now())
+            planner.refresh_failed(error, self._now(), began)
         except Exception as error:
             logger.exception("the reader goes on after an error")
             planner.refresh_failed(ClientFault.of("look for topics", error), self._now())
@@ -149,13 +150,14 @@ class Pump(Generic[K]):
         self.news()
 
     async def _ask(self, question: Question[K]) -> None:
+        began = self._now()
         try:
             if isinstance(question, Fetch):
                 await self._fetch(question)
             else:
                 await self._look_up(question)
         except ClientError as error:
-            self._planner.failed(question, error, self._now())
+            self._planner.failed(question, error, self._now(), began)
         except Exception as error:
             logger.exception("the reader goes on after an error")
             self._planner.failed(question, ClientFault.of("fetch records", error), self._now())
@@ -164,11 +166,12 @@ class Pump(Generic[K]):
     async def _look_up(self, question: Lookup[K]) -> None:
         planner = self._planner
         timeout_ms = int(self._client.request_timeout * 1000)
-        answer = await self._client.send(
-            lookup_request(self._named(question.asked), self._isolation, timeout_ms),
-            to=question.node,
-            min_version=OLDEST_COMMITTED_LOOKUP if self._isolation == "read_committed" else 1,
-        )
+        async with self._client.within_api_timeout("look for offsets"):
+            answer = await self._client.send(
+                lookup_request(self._named(question.asked), self._isolation, timeout_ms),
+                to=question.node,
+                min_version=OLDEST_COMMITTED_LOOKUP if self._isolation == "read_committed" else 1,
+            )
         looked_up = {planner.key(name): one for name, one in lookup_answer(answer).items()}
         found = planner.looked_up(question, looked_up, self._now())
         for key, offset in found.items():
@@ -179,11 +182,12 @@ class Pump(Generic[K]):
         named = self._named(question.asked)
         topics = {name.topic for name in named}
         ids = {one: topic_id for one in topics if (topic_id := planner.topic_id(one)) is not None}
-        answer = await self._client.send(
-            fetch_request(named, ids, question.max_bytes, self._isolation, self._max_wait_ms),
-            to=question.node,
-            max_version=NEWEST if len(ids) == len(topics) else NEWEST_FETCH_BY_NAME,
-        )
+        async with self._client.within_api_timeout("fetch records"):
+            answer = await self._client.send(
+                fetch_request(named, ids, question.max_bytes, self._isolation, self._max_wait_ms),
+                to=question.node,
+                max_version=NEWEST if len(ids) == len(topics) else NEWEST_FETCH_BY_NAME,
+            )
         found = {planner.key(name): one for name, one in fetch_answer(ids, answer).items()}
         size = sum(len(one.records) for one in found.values())
         outcome = (

@@ -28,7 +28,13 @@ from ottla.client.admin.offsets import OffsetCalls
 from ottla.client.arguments import INT32, INT64
 from ottla.client.cluster.cluster import API_TIMEOUT, METADATA_MAX_AGE, Client
 from ottla.client.cluster.connection import REQUEST_TIMEOUT
-from ottla.client.errors import BadArgument, ClientClosed, MissingExtra
+from ottla.client.errors import (
+    BadArgument,
+    ClientClosed,
+    MissingExtra,
+    RequestTimedOut,
+    afresh,
+)
 from ottla.client.reader.buffer import Buffer
 from ottla.client.reader.fetching import Planner
 from ottla.client.reader.pump import Pump
@@ -301,9 +307,16 @@ class Reader:
 
     async def _until_found(self) -> None:
         """Wait until all places are known; what keeps them from it is raised."""
-        while not self._planner.is_found:
-            self._raise_failure()
-            await self._running().changed()
+        self._planner.trouble = None
+        try:
+            async with self._client.within_api_timeout(f"find where to read in {self.topic!r}"):
+                while not self._planner.is_found:
+                    self._raise_failure()
+                    await self._running().changed()
+        except RequestTimedOut as late:
+            if self._planner.trouble is None or self._planner.trouble is late:
+                raise
+            raise afresh(self._planner.trouble) from late
 
     async def _head(self) -> Rows[int] | None:
         """The next rows; None at the end. What was read before a failure comes before it."""

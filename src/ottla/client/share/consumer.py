@@ -27,7 +27,7 @@ from ottla.client import arguments, extras
 from ottla.client.cluster.cluster import API_TIMEOUT, Client
 from ottla.client.cluster.connection import REQUEST_TIMEOUT
 from ottla.client.cluster.view import TopicPartition
-from ottla.client.errors import ClientClosed, ClientError, raise_failures
+from ottla.client.errors import ClientClosed, ClientError, NotSubscribed, raise_failures
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.share.acks import Ledger
 from ottla.client.share.delivery import HELD
@@ -42,7 +42,7 @@ from ottla.client.share.settings import (
     group_settings,
     poll_limits,
 )
-from ottla.client.share.types import ConcurrentPoll, Kind, NotSubscribed, ShareRecord, WrongAckMode
+from ottla.client.share.types import ConcurrentPoll, Kind, ShareRecord, WrongAckMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -13,9 +13,8 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.errors import ClientClosed
+from ottla.client.errors import ClientClosed, NotSubscribed
 from ottla.client.share.decode import BulkLoader, read_records
-from ottla.client.share.types import NotSubscribed
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -59,10 +59,6 @@ class EmptyGroupId(BadArgument):
     """A share consumer without the name of its group."""
 
 
-class NotSubscribed(ClientError):
-    """A poll of a consumer that has no topics."""
-
-
 class UnacknowledgedRecords(ClientError):
     """A poll in explicit mode while records of the last one are undecided."""
 

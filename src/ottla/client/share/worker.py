@@ -52,7 +52,7 @@ from ottla.client.share.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from ottla.client.share.types import AckKind, Acknowledged
 
@@ -295,11 +295,11 @@ class ShareWorker:
 
     async def _call(self, record: ShareRecord) -> Decision:
         if inspect.iscoroutinefunction(self._fn):
-            said = await self._fn(record)
+            said = await _awaited(self._fn(record))
         else:
             said = await self._threads.call(self._fn, record)
             if inspect.isawaitable(said):
-                said = await said
+                said = await _awaited(said)
         if said is None:
             return "accept"
         if isinstance(said, str) and said in _DECISIONS:
@@ -410,12 +410,30 @@ def _set_result(outcome: asyncio.Future[object], result: object) -> None:
 def _set_error(outcome: asyncio.Future[object], error: BaseException) -> None:
     if outcome.done():
         return
+    # A future refuses a StopIteration, as of a bare next().
     if not isinstance(error, Exception) or isinstance(error, StopIteration):
-        # SystemExit and the like in a handler: a failed call, not the end of the worker. A future
-        # refuses a StopIteration, as of a bare next().
-        cause, error = error, RuntimeError(f"the handler raised {error!r}")
-        error.__cause__ = cause
+        error = _failed_call(error)
     outcome.set_exception(error)
+
+
+async def _awaited(call: Awaitable[object]) -> object:
+    """What an async handler returns."""
+    try:
+        return await call
+    except Exception:
+        raise
+    except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise  # the worker has given this call up
+        raise _failed_call(error) from error
+
+
+def _failed_call(error: BaseException) -> RuntimeError:
+    """SystemExit and the like, or a CancelledError of its own, do not end the worker."""
+    failed = RuntimeError(f"the handler raised {error!r}")
+    failed.__cause__ = error
+    return failed
 
 
 def share_worker(
