@@ -79,11 +79,13 @@ How to use them: [offsets in your database](../how-to/offsets.md).""",
     ),
     "python-tier": (
         "Python: ottla.tier",
-        """Read tiered segments from the object store, without a broker. How to use it:
-[tier to object storage](../how-to/tier.md#reading-without-a-broker). What the broker does with the
-rest of `ottla.tier` is on the page about [tiered storage](../explanation/tiered-storage.md).""",
+        """Read tiered segments from the object store, without a broker: `ottla.tier.reader`. How
+to use it: [tier to object storage](../how-to/tier.md#reading-without-a-broker). The catalogue of
+segments and its managers: `ottla.tier.catalogue`. What the broker does with both is on the page
+about [tiered storage](../explanation/tiered-storage.md).""",
         (
             "ottla.tier.reader",
+            "ottla.tier.catalogue",
             "ottla.tier.store.storage_manager.RemoteStorageManager",
             "ottla.objects.location.StoreLocation",
             "ottla.objects.location.parse_location",
@@ -91,7 +93,6 @@ rest of `ottla.tier` is on the page about [tiered storage](../explanation/tiered
             "ottla.objects.errors.RemoteStorageError",
             "ottla.objects.errors.RetriableRemoteError",
             "ottla.objects.errors.RemoteNotFound",
-            "ottla.tier.errors.NotReady",
             "ottla.tier.errors.OffsetNotRemote",
             "ottla.tier.errors.CorruptRemoteData",
         ),

@@ -30,6 +30,7 @@ MODULES = (
     "ottla.sync.producer",
     "ottla.sync.reader",
     "ottla.sync.share_consumer",
+    "ottla.tier.catalogue.topic_rlmm",
 )
 EXAMPLES = [one for name in MODULES for one in examples_of(import_module(name))]
 DOCS = Path(__file__).parents[2] / "docs"
@@ -45,7 +46,10 @@ PAGES = (
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda one: one.name)
-def test_docstring(example: doctest.DocTest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docstring(
+    example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # some write files beside them
     assert run_docstring(example, monkeypatch) == ""
 
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.tier.catalogue.event_log import InProcessMetadataEventLog
+from ottla.tier.catalogue import InProcessMetadataEventLog
 from tests.clauses.metadata_manager.managers import COUNT, Managers, open_topic
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from ottla.tier.catalogue.event_log import MetadataEventLog
+    from ottla.tier.catalogue import MetadataEventLog
 
 
 @pytest.fixture(params=["in process", "topic"])

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.tier.catalogue.kafka_event_log import KafkaMetadataEventLog, KafkaMetadataEventLogConfig
-from ottla.tier.catalogue.placement import metadata_partition_for
-from ottla.tier.catalogue.topic_rlmm import TopicBasedRemoteLogMetadataManager
+from ottla.tier.catalogue import (
+    KafkaMetadataEventLog,
+    KafkaMetadataEventLogConfig,
+    TopicBasedRemoteLogMetadataManager,
+    metadata_partition_for,
+)
 from tests.support.tiering import TIP
 
 if TYPE_CHECKING:
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
     from pathlib import Path
 
-    from ottla.tier.catalogue.event_log import MetadataEventLog
+    from ottla.tier.catalogue import MetadataEventLog
 
 COUNT: Final = 3
 HOME: Final = metadata_partition_for(*TIP.identity, COUNT)
@@ -43,6 +46,7 @@ class Managers:
         event_log: MetadataEventLog,
         *,
         directory: str | None = None,
+        cluster: str = "cluster",
         assign: Iterable[int] | None = range(COUNT),
         **settings: Any,
     ) -> TopicBasedRemoteLogMetadataManager:
@@ -50,7 +54,7 @@ class Managers:
         self._made += 1
         path = self.path / (directory or str(self._made))
         manager = await TopicBasedRemoteLogMetadataManager.start(
-            event_log, path, "cluster", **settings
+            event_log, path, cluster, **settings
         )
         self._stack.push_async_callback(manager.close)
         if assign is not None:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from ottla import Admin, EmbeddedBroker, Producer, ProducerRecord, TopicPartition, errors
-from ottla.tier.catalogue.codec import decode_event
-from ottla.tier.catalogue.kafka_event_log import METADATA_TOPIC
-from ottla.tier.catalogue.segments import (
+from ottla.tier.catalogue import (
     PartitionDeleteState,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     SegmentState,
+    decode_event,
 )
 from tests.clauses.metadata_manager.managers import PATIENCE, Managers, open_topic, until
 from tests.support.raw_client import RawClient, records_of
@@ -31,8 +30,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla import TopicDescription
-    from ottla.tier.catalogue.segments import MetadataEvent
+    from ottla.tier.catalogue import MetadataEvent
 
+METADATA_TOPIC: Final = "__remote_log_metadata"
 REPLICA_NOT_AVAILABLE: Final = 9
 SEGMENT: Final = 1000  # records, 1000 bytes each
 METADATA_PARTITIONS: Final = 3

@@ -12,22 +12,19 @@ import pytest
 
 from ottla import Admin, Producer, Security
 from ottla.objects.errors import RetriableRemoteError
-from ottla.tier.catalogue.event_log import (
+from ottla.tier.catalogue import (
     InProcessMetadataEventLog,
+    KafkaMetadataEventLogConfig,
     LogClosed,
     MetadataEventRecord,
     PartitionOutOfRange,
     PartitionStart,
 )
-from ottla.tier.catalogue.kafka_event_log import (
-    METADATA_TOPIC,
-    KafkaMetadataEventLogConfig,
-)
 from tests.clauses.metadata_manager.managers import COUNT, open_topic
 
 if TYPE_CHECKING:
     from ottla import EmbeddedBroker
-    from ottla.tier.catalogue.event_log import MetadataEventLog, Subscription
+    from ottla.tier.catalogue import MetadataEventLog, Subscription
 
 
 async def test_publish_returns_the_offset(event_log: MetadataEventLog) -> None:
@@ -126,7 +123,7 @@ def test_the_log_in_memory_needs_partitions() -> None:
 def test_the_topics_defaults_are_kafkas() -> None:
     """The topic is `__remote_log_metadata`, with 50 partitions and 3 replicas by default."""
     config = KafkaMetadataEventLogConfig("127.0.0.1:9092")
-    assert config.topic == METADATA_TOPIC == "__remote_log_metadata"
+    assert config.topic == "__remote_log_metadata"
     assert (config.partition_count, config.replication_factor) == (50, 3)
 
 

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from ottla.tier.catalogue.codec import decode_event, encode_event
-from ottla.tier.catalogue.placement import metadata_partition_for, metadata_partitions_for
-from ottla.tier.catalogue.segments import (
+from ottla.tier.catalogue import (
+    CodecError,
+    InvalidSegment,
     MetadataEvent,
     PartitionDeleteState,
     RemoteLogSegmentMetadata,
@@ -17,8 +17,11 @@ from ottla.tier.catalogue.segments import (
     RemotePartitionDeleteMetadata,
     SegmentState,
     TopicIdPartition,
+    decode_event,
+    encode_event,
+    metadata_partition_for,
+    metadata_partitions_for,
 )
-from ottla.tier.errors import CodecError, InvalidSegment
 from tests.support.tiering import FINISHED, TIP, TOPIC_ID, becomes, segment
 
 SEGMENT_ID: Final = UUID("0a1b2c3d-4e5f-4061-8293-a4b5c6d7e8f9")

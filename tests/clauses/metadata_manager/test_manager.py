@@ -11,21 +11,28 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from ottla.objects.errors import RemoteNotFound, RetriableRemoteError
-from ottla.tier.catalogue.event_log import InProcessMetadataEventLog
-from ottla.tier.catalogue.rlmm import InMemoryRlmm, NotReadyRlmm, SwappableRlmm
-from ottla.tier.catalogue.segments import (
+from ottla.tier.catalogue import (
+    InMemoryRlmm,
+    InProcessMetadataEventLog,
+    InvalidAdd,
+    InvalidUpdate,
+    NotReady,
+    NotReadyRlmm,
     PartitionDeleteState,
     RemotePartitionDeleteMetadata,
+    StaleSegmentState,
+    SwappableRlmm,
     TopicIdPartition,
 )
-from ottla.tier.errors import InvalidAdd, InvalidUpdate, NotReady, StaleSegmentState
 from tests.clauses.metadata_manager.managers import COUNT, HOME, Managers, until
 from tests.support.tiering import DELETED, DELETING, FINISHED, STARTED, TIP, becomes, segment
 
 if TYPE_CHECKING:
-    from ottla.tier.catalogue.event_log import MetadataEventLog
-    from ottla.tier.catalogue.rlmm import RemoteLogMetadataManager
-    from ottla.tier.catalogue.segments import RemoteLogSegmentMetadata
+    from ottla.tier.catalogue import (
+        MetadataEventLog,
+        RemoteLogMetadataManager,
+        RemoteLogSegmentMetadata,
+    )
 
 OTHERS: Final = [number for number in range(COUNT) if number != HOME]
 

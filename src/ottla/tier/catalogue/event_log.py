@@ -81,16 +81,18 @@ class Subscription(ABC):
         """Wait for the next record; `LogClosed` when there will be none."""
 
     @abstractmethod
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Stop following everything."""
 
 
 class MetadataEventLog(ABC):
-    """The metadata topic, or something like it."""
+    """Where events are kept: the metadata topic, or something like it."""
 
     partition_count: int
     topic_id: UUID
 
     def check_partition(self, partition: int) -> None:
+        """Raise `PartitionOutOfRange` unless the log has this partition."""
         if not 0 <= partition < self.partition_count:
             raise PartitionOutOfRange(
                 f"metadata partition {partition} is not one of {self.partition_count}"
@@ -101,18 +103,23 @@ class MetadataEventLog(ABC):
         """The offset of the record, once it is durable."""
 
     @abstractmethod
-    def subscribe(self, starts: Iterable[PartitionStart] = ()) -> Subscription: ...
+    def subscribe(self, starts: Iterable[PartitionStart] = ()) -> Subscription:
+        """Follow these partitions, and those that are added to the subscription later."""
 
     @abstractmethod
     async def high_water_marks(self) -> list[int]:
         """One past the last offset of every partition; `RetriableRemoteError` if unknown."""
 
     @abstractmethod
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End the log and its subscriptions; they raise `LogClosed` from then on."""
 
 
 class InProcessMetadataEventLog(MetadataEventLog):
-    """Lists in memory. A subscriber is a cursor per list, so nothing is seen twice or missed."""
+    """An event log in memory, for tests and tools; managers that share one are several brokers.
+
+    A subscriber is a cursor per partition, so it misses nothing and sees nothing twice.
+    """
 
     def __init__(self, partition_count: int, topic_id: UUID | None = None) -> None:
         if partition_count <= 0:

@@ -89,7 +89,7 @@ class KafkaMetadataEventLogConfig:
 
 
 class KafkaMetadataEventLog(MetadataEventLog):
-    """To be made by `open`."""
+    """The metadata topic of a cluster as an event log; make one with `open`."""
 
     def __init__(self, config: KafkaMetadataEventLogConfig, topic_id: UUID, count: int) -> None:
         self.config = config

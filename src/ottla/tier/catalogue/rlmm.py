@@ -114,9 +114,11 @@ class RemoteLogMetadataManager(ABC):
         return self._cache(tip).next_with_txn_index(epoch, offset)
 
     def remote_log_size(self, tip: TopicIdPartition, epoch: int) -> int:
+        """Bytes of all segments that the epoch has in the store."""
         return sum(one.segment_size for one in self._cache(tip).list_epoch(epoch))
 
     def is_ready(self, tip: TopicIdPartition) -> bool:
+        """Whether questions about the partition are answered now."""
         try:
             self.catalogue_of(tip)
         except NotReady:

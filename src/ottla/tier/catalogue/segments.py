@@ -200,6 +200,7 @@ class RemotePartitionDeleteMetadata:
 MetadataEvent: TypeAlias = (
     RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate | RemotePartitionDeleteMetadata
 )
+"""A segment is added, a segment is updated, or a partition's deletion goes on."""
 
 
 def event_tip(event: MetadataEvent) -> TopicIdPartition:

@@ -86,7 +86,22 @@ class CatalogueMetrics:
 
 
 class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
-    """To be made by `start` and ended by `close`."""
+    """A manager whose catalogue is made from the events of a log; several may share one log.
+
+    Make one with `start`, say with `reconcile_assignment` which metadata partitions to read, and
+    end it with `close`.
+
+    >>> from pathlib import Path
+    >>> from ottla.tier.catalogue import InProcessMetadataEventLog
+    >>> from ottla.tier.catalogue import TopicBasedRemoteLogMetadataManager
+    >>> manager = await TopicBasedRemoteLogMetadataManager.start(
+    ...     InProcessMetadataEventLog(16), Path("catalogue"), "my-cluster", snapshot_interval=30
+    ... )
+    >>> await manager.reconcile_assignment([0, 1])
+    >>> manager.lags()
+    {0: 0, 1: 0}
+    >>> await manager.close()
+    """
 
     def __init__(
         self,
