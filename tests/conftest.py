@@ -6,7 +6,8 @@
   or folder. Such a test gets one second try, because a JVM on a busy machine misses time limits of
   its own; nothing else gets one.
 - `long`: takes many seconds (kill runs, exhaustive searches, whole programs, many members of other
-  people's clients). Set by the test, or here for whole files (`LONG`).
+  people's clients). Set by the test, or here: for whole files (`LONG`), and for clauses that are
+  shown with PostgreSQL.
 - Property tests draw the same examples in each run, except in `make soak`: a seed that fails there
   becomes an `@example`.
 - `watch_loop` watches an event loop and fails the test if it stands still. With
@@ -58,6 +59,7 @@ LONG = tuple(
 )
 JVM_FIXTURES = frozenset({"apache", "apache_bootstrap", "java", "jvm", "spark", "tools"})
 JVM_PARAMETERS = frozenset({"apache", "apache-kafka"})
+CLAUSES = HERE / "clauses"
 
 settings.register_profile(
     "ci", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
@@ -120,6 +122,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.jvm)
         if any(path == item.path or path in item.path.parents for path in LONG):
             item.add_marker(pytest.mark.long)
+        if CLAUSES in item.path.parents and _uses_postgres(item):
+            item.add_marker(pytest.mark.long)
         if item.get_closest_marker("jvm"):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
@@ -129,9 +133,18 @@ def _runs_a_jvm(item: pytest.Item) -> bool:
         return True
     if not JVM_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
         return True
+    return not JVM_PARAMETERS.isdisjoint(_words(item))
+
+
+def _uses_postgres(item: pytest.Item) -> bool:
+    return "postgres_server" in getattr(item, "fixturenames", ()) or "postgres" in _words(item)
+
+
+def _words(item: pytest.Item) -> list[str]:
+    """The parameters of the test that are text."""
     call = getattr(item, "callspec", None)
-    values = [] if call is None else list(call.params.values())
-    return any(isinstance(value, str) and value in JVM_PARAMETERS for value in values)
+    values = [] if call is None else call.params.values()
+    return [value for value in values if isinstance(value, str)]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
