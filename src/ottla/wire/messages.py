@@ -25,6 +25,8 @@ from ottla.wire.writers import Parts, compile_writer
 API_VERSIONS: Final = 18
 
 _REQUEST_HEADER = struct.Struct(">hhih")
+_REQUEST_START_OF_HEADER = struct.Struct(">hhi")
+_LENGTH = struct.Struct(">h")
 _REQUEST_START = struct.Struct(">ihhih")
 _RESPONSE_START = struct.Struct(">ii")
 _FLEXIBLE_RESPONSE_START = struct.Struct(">iix")
@@ -64,10 +66,47 @@ def is_flexible(api_key: int, version: int) -> bool:
     return spec.flexible(version)
 
 
+class Codec:
+    """Requests and responses of one version of an API; made once, by `codec`."""
+
+    __slots__ = ("_start", "_start_size", "_write", "flexible", "read")
+
+    def __init__(self, api_key: int, version: int) -> None:
+        self.flexible = is_flexible(api_key, version)
+        self.read = compile_reader(message(api_key, request=True), version)
+        self._write = compile_writer(message(api_key, request=False), version)
+        tags = self.flexible and api_key != API_VERSIONS
+        self._start = _FLEXIBLE_RESPONSE_START if tags else _RESPONSE_START
+        self._start_size = self._start.size - 4
+
+    def response(self, correlation_id: int, body: Any) -> Parts:
+        """A response as the parts of one vectored write, size and header first."""
+        parts = self._write(body)
+        first = parts[0]
+        size = len(first) if len(parts) == 1 else sum(map(len, parts))
+        parts[0] = self._start.pack(self._start_size + size, correlation_id) + first
+        return parts
+
+
+@cache
+def codec(api_key: int, version: int) -> Codec:
+    return Codec(api_key, version)
+
+
 def read_request_header(frame: memoryview) -> RequestHeader:
     """The header at the start of a frame, for any API and version that exists."""
     try:
-        api_key, version, correlation_id, length = _REQUEST_HEADER.unpack_from(frame)
+        api_key, version, correlation_id = _REQUEST_START_OF_HEADER.unpack_from(frame)
+    except struct.error:
+        raise MalformedMessage("a whole header", f"{len(frame)} bytes", "request header") from None
+    client_id, body = read_client_id(frame, is_flexible(api_key, version))
+    return RequestHeader(api_key, version, correlation_id, client_id, body)
+
+
+def read_client_id(frame: memoryview, flexible: bool) -> tuple[str | None, int]:
+    """The rest of a request's header: the client id, and where the body starts."""
+    try:
+        (length,) = _LENGTH.unpack_from(frame, _REQUEST_START_OF_HEADER.size)
         position = _REQUEST_HEADER.size
         client_id = None
         if length >= 0:
@@ -76,19 +115,18 @@ def read_request_header(frame: memoryview) -> RequestHeader:
                 raise MalformedMessage(f"{length} bytes", len(frame) - position, "client id")
             client_id = str(frame[position:end], "utf-8")
             position = end
-        if is_flexible(api_key, version):
-            position = _skip_tags(frame, position)
+        if flexible:
+            position = position + 1 if frame[position] == 0 else _skip_tags(frame, position)
     except (struct.error, IndexError):
         raise MalformedMessage("a whole header", f"{len(frame)} bytes", "request header") from None
     except UnicodeDecodeError:
         raise MalformedMessage("UTF-8", "other bytes", "client id") from None
-    return RequestHeader(api_key, version, correlation_id, client_id, position)
+    return client_id, position
 
 
 def read_request(header: RequestHeader, frame: memoryview) -> Any:
     """The body of a request. Records in it are slices of the frame."""
-    spec = message(header.api_key, request=True)
-    return compile_reader(spec, header.api_version)(frame, header.body)[0]
+    return codec(header.api_key, header.api_version).read(frame, header.body)[0]
 
 
 def read_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Any]:
@@ -120,14 +158,7 @@ def request_parts(
 
 def response_parts(api_key: int, version: int, correlation_id: int, body: Any) -> Parts:
     """A response as the parts of one vectored write, size and header first."""
-    parts = compile_writer(message(api_key, request=False), version)(body)
-    if api_key != API_VERSIONS and is_flexible(api_key, version):
-        start = _FLEXIBLE_RESPONSE_START
-    else:
-        start = _RESPONSE_START
-    size = start.size - 4 + sum(map(len, parts))
-    parts[0] = start.pack(size, correlation_id) + parts[0]
-    return parts
+    return codec(api_key, version).response(correlation_id, body)
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:

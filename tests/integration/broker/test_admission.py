@@ -19,7 +19,7 @@ from ottla.coordination.machine import Marker
 from ottla.coordination.transactions import messages as m
 from ottla.metadata.config.broker import load_broker_config
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.messages import read_response, request_parts
+from ottla.wire.messages import codec, read_response, request_parts
 from ottla.wire.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.acks import durable
 from tests.support.raw_client import batch
@@ -99,7 +99,7 @@ async def send(node: Node, asked: ProduceRequest, version: int = 11) -> ErrorCod
     if asyncio.iscoroutine(answer):
         answer = await answer
     if isinstance(answer, Ack):
-        answer.seal(PRODUCE, version, 1)
+        answer.seal(codec(PRODUCE, version), 1)
         answer = await durable(answer)
     return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 

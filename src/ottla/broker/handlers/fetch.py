@@ -288,8 +288,8 @@ def _read(
     partition: HostedPartition, want: Wanted, max_bytes: int, *, committed: bool, first: bool
 ) -> Found:
     log = partition.log
-    stable = log.last_stable_offset
-    bound = stable if committed else log.high_watermark
+    high, stable = log.high_watermark, log.last_stable_offset
+    bound = stable if committed else high
     chunks, size = log.read(
         want.fetch_offset, max_bytes, upper_bound_offset=bound, min_one_message=first
     )
@@ -299,9 +299,16 @@ def _read(
             AbortedTransaction(entry.producer_id, entry.first_offset)
             for entry in (log.aborted_in(want.fetch_offset, chunks) if size else ())
         ]
-    data = _empty(partition, want, committed=committed)
-    data = data._replace(aborted_transactions=aborted, records=chunks)
-    return Found(data, size, partition, caught_up=want.fetch_offset >= bound)
+    data = PartitionData(
+        want.partition,
+        ErrorCode.NONE,
+        high,
+        stable,
+        log.log_start_offset,
+        aborted_transactions=aborted,
+        records=chunks,
+    )
+    return Found(data, size, partition, want.fetch_offset >= bound)
 
 
 def _find(logs: Logs, want: Wanted) -> HostedPartition:

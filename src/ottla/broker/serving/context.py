@@ -7,13 +7,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.log.scrutiny import Scrutiny
-from ottla.wire.messages import response_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.broker.hosting.partitions import HostedPartition
     from ottla.broker.serving.connection import Connection
+    from ottla.wire.messages import Codec
     from ottla.wire.writers import Parts
 
 
@@ -24,7 +24,16 @@ class Ack:
     it, the dispatcher encodes it, the connection waits for it.
     """
 
-    __slots__ = ("_amend", "_sealed", "connection", "parts", "response", "waits", "written")
+    __slots__ = (
+        "_amend",
+        "_codec",
+        "_correlation_id",
+        "connection",
+        "parts",
+        "response",
+        "waits",
+        "written",
+    )
 
     def __init__(
         self,
@@ -39,16 +48,17 @@ class Ack:
         self.parts: Parts = []
         self.connection: Connection | None = None
 
-    def seal(self, api_key: int, version: int, correlation_id: int) -> None:
+    def seal(self, codec: Codec, correlation_id: int) -> None:
         """The answer is what the handler said, unless a log fails."""
-        self._sealed = api_key, version, correlation_id
-        self.parts = response_parts(api_key, version, correlation_id, self.response)
+        self._codec = codec
+        self._correlation_id = correlation_id
+        self.parts = codec.response(correlation_id, self.response)
 
     def settle(self) -> Connection | None:
         for partition in self.written:
             if not partition.log.online:
                 self.response = self._amend(self.response, self.written)
-                self.parts = response_parts(*self._sealed, self.response)
+                self.parts = self._codec.response(self._correlation_id, self.response)
                 break
         return self.connection
 

@@ -16,7 +16,7 @@ import struct
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.running.services import Lazy
 from ottla.broker.serving.apis import SERVED, foresight_of, handler_of, load, services_of
@@ -26,6 +26,8 @@ from ottla.broker.serving.request_memory import RequestMemory
 from ottla.wire.errors import MalformedMessage, UnknownApiKey, UnsupportedVersion, WireError
 from ottla.wire.messages import (
     API_VERSIONS,
+    codec,
+    read_client_id,
     read_request,
     read_request_header,
     response_parts,
@@ -38,11 +40,23 @@ if TYPE_CHECKING:
     from ottla.broker.serving.apis import Handler
     from ottla.broker.serving.connection import Connection
     from ottla.broker.serving.context import Parked, Peer
+    from ottla.wire.messages import Codec
     from ottla.wire.writers import Parts
 
-_START = struct.Struct(">hhi")
+_HEADER = struct.Struct(">hhi")
+_START = struct.Struct(">ii")  # API and version as one number
 
 logger = logging.getLogger(__name__)
+
+
+class _Route(NamedTuple):
+    """Where requests of one API in one version go."""
+
+    api_key: int
+    version: int
+    codec: Codec
+    handler: Handler
+    services: tuple[Any, ...]
 
 
 class Dispatcher:
@@ -51,6 +65,7 @@ class Dispatcher:
     def __init__(self, services: Services, requests: dict[int, int]) -> None:
         self._services = services
         self._handlers: dict[int, tuple[Handler, tuple[Any, ...]]] = {}
+        self._routes: dict[int, _Route] = {}
         self._foresights: dict[int, tuple[Handler, tuple[Any, ...]]] = {}
         self.connections = Connections(services.settings)
         self.answers = services.answers
@@ -65,7 +80,27 @@ class Dispatcher:
         """The answer to one request as parts, or what to await for it."""
         if len(frame) < _START.size:
             raise MalformedMessage("a whole header", f"{len(frame)} bytes", "request header")
-        api_key, version, correlation_id = _START.unpack_from(frame)
+        api_and_version, correlation_id = _START.unpack_from(frame)
+        route = self._routes.get(api_and_version)
+        if route is None:
+            return self._new_route(frame, peer)
+        api_key, version, coded, handler, services = route
+        self.requests[api_key] += 1
+        client_id, body = read_client_id(frame, coded.flexible)
+        request, _ = coded.read(frame, body)
+        response = handler(RequestContext(peer, api_key, version, client_id), request, *services)
+        if isinstance(response, tuple):
+            return coded.response(correlation_id, response)
+        if isinstance(response, Ack):
+            response.seal(coded, correlation_id)
+            return response
+        if response is None:
+            return None
+        return self._later(coded, correlation_id, response)
+
+    def _new_route(self, frame: memoryview, peer: Peer) -> Parts | Awaitable[Parked] | Ack | None:
+        """The first request of an API in a version."""
+        api_key, version, correlation_id = _HEADER.unpack_from(frame)
         served = SERVED.get(api_key)
         if served is None:
             raise UnknownApiKey("an API this broker serves", api_key, "request header")
@@ -78,20 +113,10 @@ class Dispatcher:
         loaded = self._handlers.get(api_key)
         if loaded is None:
             return self._first(frame, peer, api_key)
-        self.requests[api_key] = self.requests.get(api_key, 0) + 1
-        header = read_request_header(frame)
-        request = read_request(header, frame)
-        context = RequestContext(peer, api_key, version, header.client_id)
-        handler, services = loaded
-        response = handler(context, request, *services)
-        if response is None:
-            return None
-        if isinstance(response, tuple):
-            return response_parts(api_key, version, correlation_id, response)
-        if isinstance(response, Ack):
-            response.seal(api_key, version, correlation_id)
-            return response
-        return self._later(api_key, version, correlation_id, response)
+        self.requests.setdefault(api_key, 0)
+        route = _Route(api_key, version, codec(api_key, version), *loaded)
+        self._routes[_START.unpack_from(frame)[0]] = route
+        return self.dispatch(frame, peer)
 
     async def _first(self, frame: memoryview, peer: Peer, api_key: int) -> Parked:
         """A request of an API that has not been asked for yet: others are served meanwhile."""
@@ -137,16 +162,14 @@ class Dispatcher:
                 if isinstance(service, Lazy):
                     service.load()
 
-    async def _later(
-        self, api_key: int, version: int, correlation_id: int, response: Awaitable[Any]
-    ) -> Parked:
+    async def _later(self, coded: Codec, correlation_id: int, response: Awaitable[Any]) -> Parked:
         body = await response
         if body is None:
             return None
         if isinstance(body, Ack):
-            body.seal(api_key, version, correlation_id)
+            body.seal(coded, correlation_id)
             return body
-        return response_parts(api_key, version, correlation_id, body)
+        return coded.response(correlation_id, body)
 
     def _unsupported_api_versions(self, correlation_id: int) -> Parts:
         """Version 0 with error 35: the one form every client can read."""
