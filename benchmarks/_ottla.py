@@ -51,16 +51,19 @@ class OttlaProcess:
 
     def start(self) -> None:
         """Start, or start again, on the same directory."""
-        command = [sys.executable, "-m", "ottla.cli", "broker", "--listen", "127.0.0.1:0"]
-        command += ["--data-dir", str(self.data_dir)]
-        for key, value in self._config.items():
-            command += ["--set", f"{key}={value}"]
         began = time.monotonic()
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(self._command(), stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         self.seconds_to_ready = time.monotonic() - began
         self.bootstrap = line.removeprefix(READY).strip()
+
+    def _command(self) -> list[str]:
+        command = [sys.executable, "-m", "ottla.cli", "broker", "--listen", "127.0.0.1:0"]
+        command += ["--data-dir", str(self.data_dir)]
+        for key, value in self._config.items():
+            command += ["--set", f"{key}={value}"]
+        return command
 
     def stop(self) -> float:
         """Stop it cleanly; the seconds that took."""
@@ -111,3 +114,21 @@ class OttlaProcess:
     def _proc(self, name: str) -> str:
         assert self._process is not None
         return Path(f"/proc/{self._process.pid}/{name}").read_text()
+
+
+class WatchedOttla(OttlaProcess):
+    """One whose event loop is watched from each start to the stop after it."""
+
+    def _command(self) -> list[str]:
+        command = [sys.executable, "-m", "benchmarks._scale_monitor"]
+        command += [str(self._report), str(self.data_dir), "listeners=PLAINTEXT://127.0.0.1:0"]
+        return command + [f"{key}={value}" for key, value in self._config.items()]
+
+    @property
+    def _report(self) -> Path:
+        return Path(self._directory.name) / "longest-turn"
+
+    def longest_turn(self) -> tuple[float, str]:
+        """Seconds of the loop's longest turn before the last stop, and what it did."""
+        seconds, _, where = self._report.read_text().partition("\n")
+        return float(seconds), where

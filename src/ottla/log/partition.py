@@ -133,6 +133,7 @@ class PartitionLog:
         # The oldest part of a tiered log is in the remote tier alone.
         first = 0 if config.remote_storage_enable else self._segments[0].base_offset
         self.log_start_offset = min(max(log_start_offset, first), self.log_end_offset)
+        self.epochs.truncate_start(self.log_start_offset)  # segments may have gone while closed
         self.recovery_point = min(recovery_point, self.log_end_offset)
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
         self._tail = Tail(tail)

@@ -36,19 +36,25 @@ def expired_segments(
         if segment.next_offset > high_watermark or (is_active and segment.size == 0):
             return number
         passed = not is_active and segments[number + 1].base_offset <= log_start_offset
+        total -= segment.size
         if not passed and not _is_over(segment, total, config, now_ms):
             return number
-        total -= segment.size
     return len(segments)
 
 
-def _is_over(segment: Segment, total: int, config: LogConfig, now_ms: int) -> bool:
-    """Whether time or size ask for this segment to go."""
-    if not config.deletes:
-        return False
-    if 0 <= config.retention_bytes <= total - segment.size:
+def _is_over(segment: Segment, left: int, config: LogConfig, now_ms: int) -> bool:
+    if is_over(config, left=left, age_ms=-1):
         return True
-    return 0 <= config.retention_ms < now_ms - last_timestamp(segment)
+    if not config.deletes or config.retention_ms < 0:
+        return False  # the time may be the file's, which has to be looked up
+    return is_over(config, left=left, age_ms=now_ms - last_timestamp(segment))
+
+
+def is_over(config: LogConfig, *, left: int, age_ms: int) -> bool:
+    """Whether size or time ask for a segment to go, after which `left` bytes are left."""
+    return config.deletes and (
+        0 <= config.retention_bytes <= left or 0 <= config.retention_ms < age_ms
+    )
 
 
 def last_timestamp(segment: Segment) -> int:

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 from ottla.broker.hosting.retention import SEGMENTS_A_TURN
 from ottla.broker.running.node import Node
 from ottla.broker.topics import create_topic
 from ottla.clock import Clock
-from ottla.log.checkpoints import TopicPartition
+from ottla.log.checkpoints import (
+    PARTITION_METADATA,
+    TopicPartition,
+    encode_partition_metadata,
+)
 from ottla.metadata.changes.configs import SetConfigs
 from ottla.metadata.config.broker import load_broker_config
 from ottla.metadata.image import ResourceType
 from tests.support.log_batches import batch_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from ottla.broker.hosting.data import LogRequest, Shrunk
+
 HOUR: Final = 3_600_000
+PATIENCE: Final = 30.0
 
 
 NOW: Final = 1_700_000_000_000
@@ -46,7 +57,7 @@ async def fill(node: Node, name: TopicPartition, segments: int, at: int) -> None
     hosted.advance(hosted.log.flush())
 
 
-async def test_only_what_is_due_is_opened_and_its_start_is_durable(tmp_path: Path) -> None:
+async def test_closed_logs_shrink_and_stay_closed(tmp_path: Path) -> None:
     clock = StoppedClock()
     old, new = TopicPartition("orders", 0), TopicPartition("orders", 1)
     node = await started(tmp_path, clock)
@@ -62,10 +73,10 @@ async def test_only_what_is_due_is_opened_and_its_start_is_durable(tmp_path: Pat
     assert not list(node.partitions)
     clock.at = NOW + 6 * HOUR
     await node.jobs._retention().run()
-    (opened,) = node.partitions
-    assert opened.name == old
-    assert opened.log.log_start_offset == 3 * SEGMENTS_A_TURN
-    assert len(opened.log.segments) == 1
+    assert not list(node.partitions)
+    assert len(list((tmp_path / "orders-0").glob("*.log*"))) == 1, "nobody reads a closed log"
+    assert len(list((tmp_path / "orders-1").glob("*.log"))) == 4
+    assert not node.data.untrusted()
     await node.stop()
 
     node = await started(tmp_path, clock)
@@ -88,5 +99,77 @@ async def test_an_altered_setting_counts_for_closed_logs(tmp_path: Path) -> None
     sooner = {"retention.ms": str(HOUR)}
     await node.cluster.change(SetConfigs(ResourceType.TOPIC, "orders", sooner))
     await node.jobs._retention().run()
-    assert node.partitions.find(*name).log.log_start_offset == 2
+    assert (await node.partitions.open(*name)).log.log_start_offset == 2
+    await node.stop()
+
+
+async def test_the_last_segment_of_a_closed_log_goes_and_offsets_go_on(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    name = TopicPartition("orders", 0)
+    node = await started(tmp_path, clock)
+    await create_topic(node.cluster, "orders", configs={"retention.ms": str(HOUR)})
+    hosted = await node.partitions.open(*name, write=True)
+    for age in (5, 2, 2):
+        at = NOW - age * HOUR
+        hosted.log.append(batch_of(b"v", timestamps=[at]), leader_epoch=age, now_ms=at)
+    hosted.advance(hosted.log.flush())
+    await node.stop()
+    node = await started(tmp_path, clock)
+    retention = node.jobs._retention()
+    await retention.run()
+    assert not list(node.partitions)
+    assert [path.name for path in (tmp_path / "orders-0").glob("*.log*")] == [f"{3:020d}.log"]
+    looks: list[object] = []
+    retention._look = looks.append  # type: ignore[method-assign, assignment]
+    await retention.run()
+    assert looks == [], "what is left of it is known"
+    log = (await node.partitions.open(*name)).log
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (3, 3, 3)
+    assert log.append(batch_of(b"v"), leader_epoch=5, now_ms=NOW).base_offset == 3
+    await node.stop()
+
+
+async def test_who_asks_for_a_log_that_is_shrinking_gets_it_afterwards(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    name = TopicPartition("orders", 0)
+    node = await started(tmp_path, clock)
+    await create_topic(node.cluster, "orders", configs={"retention.ms": str(HOUR)})
+    await fill(node, name, 3, NOW - 5 * HOUR)
+    await node.stop()
+    node = await started(tmp_path, clock)
+    shrink = node.data.shrink
+    reached, go_on = threading.Event(), threading.Event()
+
+    def paused(requests: Sequence[LogRequest], now_ms: int) -> list[Shrunk]:
+        reached.set()
+        assert go_on.wait(PATIENCE)
+        return shrink(requests, now_ms)
+
+    node.data.shrink = paused  # type: ignore[method-assign]
+    round_ = asyncio.create_task(node.jobs._retention().run())
+    assert await asyncio.to_thread(reached.wait, PATIENCE)
+    opening = asyncio.create_task(node.partitions.open(*name))
+    await asyncio.sleep(0)
+    assert name not in node.partitions.open_names
+    go_on.set()
+    assert (await opening).log.log_start_offset == 3
+    await round_
+    await node.stop()
+
+
+async def test_the_directory_of_an_older_topic_is_set_aside_not_shrunk(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    name = TopicPartition("orders", 0)
+    node = await started(tmp_path, clock)
+    await create_topic(node.cluster, "orders", configs={"retention.ms": str(HOUR)})
+    await fill(node, name, 3, NOW - 5 * HOUR)
+    await node.stop()
+    metadata = tmp_path / "orders-0" / PARTITION_METADATA
+    metadata.write_bytes(encode_partition_metadata(uuid4()))
+    node = await started(tmp_path, clock)
+    await node.jobs._retention().run()
+    kept = [path.parent.name for path in sorted(tmp_path.glob("*/*.log"))]  # noqa: ASYNC240
+    assert len(kept) == 4
+    assert all(name.endswith("-stray") for name in kept)
+    assert not node.data.has(name)
     await node.stop()

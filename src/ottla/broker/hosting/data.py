@@ -1,8 +1,9 @@
 """The data directory of a running node: which logs are on disk, opening, closing, deleting them.
 
 Threads: what is known about the directory belongs to the event loop and is changed there alone;
-`open_logs`, `close_logs`, `recover`, `retire` and `purge` block and run in worker threads. They get
-all they need as arguments and touch files only, so the loop decides what their results mean.
+`open_logs`, `close_logs`, `recover`, `shrink`, `retire` and `purge` block and run in worker
+threads. They get all they need as arguments and touch files only, so the loop decides what their
+results mean.
 
 One replica is all there is, so whatever a log holds after recovery is committed: it is synced once
 more and shown to readers at once. A directory whose topic id is not the one the image names is
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
+    from ottla.log.closed import ClosedLog
     from ottla.log.config import LogConfig
     from ottla.log.partition import PartitionLog
     from ottla.log.storage import Directory, Storage
@@ -86,6 +88,8 @@ class LogRequest(NamedTuple):
     recovery_point: int
     high_watermark: int
     log_start_offset: int
+    first_dirty: int
+    """How far it has been compacted."""
 
 
 class Opened(NamedTuple):
@@ -94,6 +98,14 @@ class Opened(NamedTuple):
     log: PartitionLog | None = None
     error: LogError | None = None
     stray: bool = False  # the directory was another topic's and is set aside
+
+
+class Shrunk(NamedTuple):
+    """What retention has left of a closed log."""
+
+    opened: Opened
+    left: ClosedLog | None = None
+    is_trusted: bool = False
 
 
 class Data:
@@ -198,6 +210,7 @@ class Data:
             recovery_point=offset(Checkpoint.RECOVERY_POINT, name),
             high_watermark=offset(Checkpoint.HIGH_WATERMARK, name),
             log_start_offset=offset(Checkpoint.LOG_START, name),
+            first_dirty=offset(Checkpoint.CLEANER, name),
         )
 
     def open_logs(self, requests: Sequence[LogRequest]) -> list[Opened]:
@@ -294,6 +307,43 @@ class Data:
         except OSError as error:
             return [(_failed(request.name, error), False) for request in requests]
         return [(one, one.log is not None and next(closed)) for one in opened]
+
+    def shrink(self, requests: Sequence[LogRequest], now_ms: int) -> list[Shrunk]:
+        """Take from closed, trusted logs what retention asks for; they are closed afterwards.
+
+        Blocks. Each fails alone, and is looked at again with the next round.
+        """
+        try:
+            with self._directory.together():
+                return [self._shrink(request, now_ms) for request in requests]
+        except OSError as error:
+            return [Shrunk(_failed(request.name, error)) for request in requests]
+
+    def _shrink(self, request: LogRequest, now_ms: int) -> Shrunk:
+        from ottla.log.closed import drop_expired, look_at, look_into
+
+        path, config, start = self.path_of(request.name), request.config, request.log_start_offset
+        try:
+            if self._is_stray(request):
+                return Shrunk(Opened(stray=True))
+            drop_expired(self.storage, path, config, log_start=start, now_ms=now_ms)
+            left = look_at(path, request.first_dirty)
+            if not left.may_shrink(config, log_start=start, now_ms=now_ms):
+                return Shrunk(Opened(), left, is_trusted=True)
+        except (OSError, CorruptCheckpoint, ValueError) as error:
+            return Shrunk(_failed(request.name, error), is_trusted=True)
+        opened = self._open_log(request)
+        log = opened.log
+        if log is None:
+            return Shrunk(opened)
+        try:
+            log.apply_retention(now_ms)
+            log.purge(now_ms + config.file_delete_delay_ms)
+            left = look_into(log, request.first_dirty)
+        except LogError as error:
+            opened = _failed(request.name, error)
+        log.begin_close()
+        return Shrunk(opened, left, is_trusted=_close_log(log, clean=True))
 
     # -- deleting ---------------------------------------------------------------------------------
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ottla.broker.hosting.data import Data, LogRequest, Opened
     from ottla.broker.serving.fetch_sessions import Watcher
     from ottla.broker.workers import Workers
+    from ottla.log.closed import ClosedLog
     from ottla.log.partition import PartitionLog
     from ottla.metadata.config.broker import BrokerConfig
     from ottla.metadata.image import MetadataImage, Topic
@@ -440,17 +441,17 @@ class Partitions:
         left = self._data.untrusted()
         while left:
             batch, left = left[:REPAIRS_AT_ONCE], left[REPAIRS_AT_ONCE:]
-            batch = [name for name in batch if self._is_idle(name)]
+            batch = [name for name in batch if self._is_idle(name, trusted=False)]
             if batch:
                 began = loop.time()
                 await asyncio.wait([self._in_background(self._recover_batch(batch), batch)])
                 await asyncio.sleep((loop.time() - began) * RECOVERY_PAUSE)
 
-    def _is_idle(self, name: TopicPartition) -> bool:
-        """Whether the log is closed, untrusted and nobody's business."""
+    def _is_idle(self, name: TopicPartition, *, trusted: bool) -> bool:
+        """Whether the log is closed, and nobody's business; and whether it is trusted."""
         if name in self._open or name in self._opening or name in self._busy:
             return False
-        if not self._data.has(name) or self._data.is_trusted(name):
+        if not self._data.has(name) or self._data.is_trusted(name) != trusted:
             return False
         try:
             self._led(name)
@@ -458,13 +459,17 @@ class Partitions:
             return False
         return True
 
-    async def _recover_batch(self, names: Sequence[TopicPartition]) -> None:
-        requests = [
+    def _requests(self, names: Iterable[TopicPartition]) -> list[LogRequest]:
+        """Of logs that are on disk and led by this node."""
+        return [
             self._data.request(
                 name, self._led(name).topic_id, self.log_config(name.topic), create=False
             )
             for name in names
         ]
+
+    async def _recover_batch(self, names: Sequence[TopicPartition]) -> None:
+        requests = self._requests(names)
         results = await self._workers.run(partial(self._data.recover, requests))
         for request, (opened, trusted) in zip(requests, results, strict=True):
             if not self._data.has(request.name):
@@ -473,6 +478,37 @@ class Partitions:
             self._data.was_closed(request.name, trusted=trusted)
             if opened.error is not None:
                 self._tell(request.name, opened.error)
+
+    # -- retention of closed logs -----------------------------------------------------------------
+
+    async def shrink(
+        self, names: Iterable[TopicPartition], now_ms: int
+    ) -> dict[TopicPartition, ClosedLog]:
+        """Let a worker take what retention asks for from logs that are closed, and stay so.
+
+        What is left of each that nobody has asked for meanwhile. Who does waits until it is done.
+        """
+        idle = [name for name in names if self._is_idle(name, trusted=True)]
+        left: dict[TopicPartition, ClosedLog] = {}
+        if idle:
+            await asyncio.wait([self._in_background(self._shrink(idle, now_ms, left), idle)])
+        return left
+
+    async def _shrink(
+        self, names: Sequence[TopicPartition], now_ms: int, left: dict[TopicPartition, ClosedLog]
+    ) -> None:
+        requests = self._requests(names)
+        results = await self._workers.run(partial(self._data.shrink, requests, now_ms))
+        for request, shrunk in zip(requests, results, strict=True):
+            name = request.name
+            if not self._data.has(name):
+                continue  # deleted meanwhile
+            self._data.was_opened(request, shrunk.opened)
+            self._data.was_closed(name, trusted=shrunk.is_trusted)
+            if shrunk.opened.error is not None:
+                self._tell(name, shrunk.opened.error)
+            elif shrunk.left is not None and shrunk.is_trusted:
+                left[name] = shrunk.left
 
     # -- following the image ----------------------------------------------------------------------
 

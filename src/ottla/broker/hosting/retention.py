@@ -2,10 +2,12 @@
 
 - An open log lets go of a few segments a turn; their files are removed by a worker, later.
 - The log starts of a round are made durable together.
-- A closed log stays closed while it has nothing to give. What decides that (its oldest segment's
-  time, its size, whether it has segments that compaction has not seen) cannot change while nobody
-  opens it, so a worker reads it from the file names and the oldest segment once, and it is
-  remembered. Only when something is due is the log opened.
+- A closed log stays closed. What decides whether it has something to give (its oldest segment's
+  time, its size, how much compaction has not seen) cannot change while nobody opens it, so a worker
+  reads it from the file names and the oldest segment once, and it is remembered. When something is
+  due a worker removes the files of old segments, and opens a log for itself alone where they do not
+  tell enough; nobody else reads a closed log, so file.delete.delay.ms is not waited for.
+- Only for compaction, and for what is tiered, is a log opened for good.
 - A partition that was never written has no files and is not looked at.
 """
 
@@ -13,20 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.broker.errors import ApiError
 from ottla.log.checkpoints import Checkpoint
+from ottla.log.closed import look_at
 from ottla.log.errors import LogError
-from ottla.log.index import TIME_ENTRY_SIZE, TimeIndex
-from ottla.log.segment import LOG, TIME_INDEX, newest_time, segment_path
-from ottla.wire.batch import HEADER_SIZE, RecordBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from ottla.broker.hosting.data import Data
     from ottla.broker.hosting.partitions import HostedPartition, Partitions
@@ -35,77 +33,17 @@ if TYPE_CHECKING:
     from ottla.broker.workers import Workers
     from ottla.clock import Clock
     from ottla.log.checkpoints import TopicPartition
-    from ottla.log.config import LogConfig
+    from ottla.log.closed import ClosedLog
     from ottla.log.partition import PartitionLog
 
 TURN_SECONDS: Final = 0.005  # of the event loop, then others have theirs
 SEGMENTS_A_TURN: Final = 8  # each costs a few renames
 CLOSED_AT_ONCE: Final = 64  # directories that one worker lists before others have their turn
+# Logs that one worker takes segments from, and that nobody can open meanwhile: a few hundred
+# milliseconds with a hundred segments each. They share a sync.
+SHRUNK_AT_ONCE: Final = 32
 
 logger = logging.getLogger(__name__)
-
-
-class ClosedLog(NamedTuple):
-    """What the files of a cleanly closed log say about what may leave it."""
-
-    total: int
-    first_size: int
-    oldest_ms: int
-    """At most the time of the newest record of the first segment: retention.ms counts from it."""
-    second_base: int
-    """Where the first segment ends; -1 if there is no other."""
-    last_sealed: int
-    """The base of the last segment that does not grow any more, -1 if there is none."""
-
-    def is_due(self, config: LogConfig, *, log_start: int, first_dirty: int, now_ms: int) -> bool:
-        """Whether opening it could lead to anything."""
-        if config.compacts and self.last_sealed >= first_dirty:
-            return True
-        if not self.total:
-            return False
-        if 0 <= self.second_base <= log_start:
-            return True
-        return config.deletes and (
-            0 <= config.retention_bytes <= self.total - self.first_size
-            or 0 <= config.retention_ms < now_ms - self.oldest_ms
-        )
-
-
-def look_at(directory: Path) -> ClosedLog:
-    """Read it from disk. Blocks."""
-    with os.scandir(directory) as entries:
-        sizes = {
-            int(entry.name.removesuffix(LOG)): entry.stat().st_size
-            for entry in entries
-            if entry.name.endswith(LOG)
-        }
-    bases = sorted(sizes)
-    if not bases:
-        return ClosedLog(0, 0, 0, -1, -1)
-    return ClosedLog(
-        sum(sizes.values()),
-        sizes[bases[0]],
-        _oldest_ms(directory, bases[0]),
-        bases[1] if len(bases) > 1 else -1,
-        bases[-2] if len(bases) > 1 else -1,
-    )
-
-
-def _oldest_ms(directory: Path, base: int) -> int:
-    """The last time in the index, or that of the first batch where the index is behind it."""
-    times = -1
-    path = segment_path(directory, base, TIME_INDEX)
-    if path.exists():
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size // TIME_ENTRY_SIZE - 1) * TIME_ENTRY_SIZE)
-            times = max(TimeIndex.decode(file.read(TIME_ENTRY_SIZE)).timestamps, default=-1)
-    log = segment_path(directory, base, LOG)
-    with log.open("rb") as file:
-        header = file.read(HEADER_SIZE)
-    if len(header) == HEADER_SIZE:
-        times = max(times, newest_time(RecordBatch(memoryview(header))))
-    # Without any time a segment is as old as its file.
-    return times if times >= 0 else log.stat().st_mtime_ns // 1_000_000
 
 
 class Retention:
@@ -129,7 +67,7 @@ class Retention:
     async def run(self) -> None:
         """Drop what is too old or too much, and the files of what was dropped before."""
         now_ms = self._clock.wall_ms()
-        await self._open_due(now_ms)
+        await self._visit_closed(now_ms)
         moved = []
         logs = []
         loop = asyncio.get_running_loop()
@@ -169,7 +107,7 @@ class Retention:
 
     # -- closed logs ------------------------------------------------------------------------------
 
-    async def _open_due(self, now_ms: int) -> None:
+    async def _visit_closed(self, now_ms: int) -> None:
         names = [
             name
             for name in self._data.all_on_disk()
@@ -177,44 +115,70 @@ class Retention:
         ]
         closed = set(names)
         self._closed = {name: known for name, known in self._closed.items() if name in closed}
+        shrinking: list[TopicPartition] = []
         for start in range(0, len(names), CLOSED_AT_ONCE):
             batch = names[start : start + CLOSED_AT_ONCE]
-            unknown = [name for name in batch if name not in self._closed]
+            unknown = {name: self._first_dirty(name) for name in batch if name not in self._closed}
             if unknown:
                 found = await self._workers.run(partial(self._look, unknown))
                 # What was opened meanwhile may have changed since.
                 self._closed |= {
                     name: one for name, one in found.items() if self._data.is_trusted(name)
                 }
-            due = [name for name in batch if self._is_due(name, now_ms)]
-            opening = self._partitions.opening(due)
+            wanted = [name for name in batch if self._is_wanted_open(name, now_ms)]
+            opening = self._partitions.opening(wanted)
             if opening is not None:
                 await opening
-            else:
-                await asyncio.sleep(0)
+            shrinking += [name for name in batch if self._may_shrink(name, now_ms)]
+            while len(shrinking) >= SHRUNK_AT_ONCE:
+                await self._shrink(shrinking[:SHRUNK_AT_ONCE], now_ms)
+                del shrinking[:SHRUNK_AT_ONCE]
+            await asyncio.sleep(0)
+        if shrinking:
+            await self._shrink(shrinking, now_ms)
 
-    def _look(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, ClosedLog]:
-        """In a worker thread."""
+    def _look(self, names: Mapping[TopicPartition, int]) -> dict[TopicPartition, ClosedLog]:
+        """In a worker thread; by how far each has been compacted."""
         found = {}
-        for name in names:
+        for name, first_dirty in names.items():
             try:
-                found[name] = look_at(self._data.path_of(name))
+                found[name] = look_at(self._data.path_of(name), first_dirty)
             except (OSError, ValueError) as error:
                 logger.warning("retention cannot look at %s-%d: %s", *name, error)
         return found
 
-    def _is_due(self, name: TopicPartition, now_ms: int) -> bool:
+    def _first_dirty(self, name: TopicPartition) -> int:
+        return self._data.checkpoints.offset(Checkpoint.CLEANER, name)
+
+    def _is_wanted_open(self, name: TopicPartition, now_ms: int) -> bool:
+        """Whether the cleaner or the tier have something to do in it."""
         known = self._closed.get(name)
         if known is None:
             return False
         config = self._partitions.log_config(name.topic)
-        offset = self._data.checkpoints.offset
-        return known.is_due(
-            config,
-            log_start=offset(Checkpoint.LOG_START, name),
-            first_dirty=offset(Checkpoint.CLEANER, name),
+        if known.may_be_compacted(config, now_ms):
+            return True
+        return config.remote_storage_enable and self._has_expired(name, now_ms)
+
+    def _may_shrink(self, name: TopicPartition, now_ms: int) -> bool:
+        """Whether a worker should take from it what retention asks for."""
+        if name in self._partitions.open_names:
+            return False
+        is_tiered = self._partitions.log_config(name.topic).remote_storage_enable
+        return not is_tiered and self._has_expired(name, now_ms)
+
+    def _has_expired(self, name: TopicPartition, now_ms: int) -> bool:
+        known = self._closed.get(name)
+        return known is not None and known.may_shrink(
+            self._partitions.log_config(name.topic),
+            log_start=self._data.checkpoints.offset(Checkpoint.LOG_START, name),
             now_ms=now_ms,
         )
+
+    async def _shrink(self, names: Sequence[TopicPartition], now_ms: int) -> None:
+        for name in names:
+            del self._closed[name]
+        self._closed |= await self._partitions.shrink(names, now_ms)
 
 
 def _purge(logs: Sequence[PartitionLog], now_ms: int) -> None:
