@@ -52,6 +52,7 @@ LONG = tuple(
         "faults/test_tier.py",
         "faults/test_transaction_histories.py",
         "faults/test_transaction_kills.py",
+        "integration/broker/test_journal.py",
         "unit/coordination/test_reconcile_search.py",
         "unit/coordination/test_share_books_search.py",
         "unit/sharing/test_partition_search.py",

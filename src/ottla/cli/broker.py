@@ -1,6 +1,7 @@
 """`ottla broker`: run a node until a signal stops it.
 
-Prints one line to stdout when it is ready; if it cannot start, one line to stderr and status 2.
+Prints one line to stdout when it is ready; if it cannot start, one line to stderr and status 2,
+or 3 if acknowledged records may be in a journal that cannot be read.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import typer
 if TYPE_CHECKING:
     from ottla.broker.running.node import Node
     from ottla.metadata.config.broker import BrokerConfig
+
+LOST = 3  # acknowledged records may be lost if it went on
 
 EXAMPLES = """
 Examples:
@@ -97,7 +100,7 @@ def _load(file: Path | None, sets: list[str], listen: str | None) -> BrokerConfi
 
 
 def _run(config: BrokerConfig, directory: Path | None, metrics_port: int | None) -> None:
-    from ottla.broker.hosting.data import WrongDirectory
+    from ottla.broker.hosting.data import BrokenJournal, WrongDirectory
     from ottla.broker.running.run import run_broker
     from ottla.log.directory import DirectoryLocked
     from ottla.log.errors import LogError
@@ -107,6 +110,8 @@ def _run(config: BrokerConfig, directory: Path | None, metrics_port: int | None)
         run_broker(config, directory, _announce, metrics_port=metrics_port)
     except (ConfigError, DirectoryLocked, WrongDirectory, LogError, StoreError) as error:
         _fail(str(error))
+    except BrokenJournal as error:
+        _fail(str(error), LOST)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             _fail(f"the address is in use, choose another with --listen ({error.strerror})")
@@ -118,9 +123,9 @@ def _announce(node: Node) -> None:
     print(f"ottla broker ready: {addresses}", flush=True)
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, status: int = 2) -> NoReturn:
     print(f"ottla broker: {message}", file=sys.stderr)
-    raise SystemExit(2)
+    raise SystemExit(status)
 
 
 class JsonFormatter(logging.Formatter):

@@ -23,7 +23,9 @@ PARTITION_METADATA: Final = "partition.metadata"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 _CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
 _OFFSETS_VERSION: Final = "0"
-_META_VERSION: Final = "1"
+PLAIN: Final = "1"
+# Acknowledged records may be in a journal: who does not know journals must not open the directory.
+KEEPS_JOURNAL: Final = "2"
 
 
 class CorruptCheckpoint(ValueError):
@@ -48,6 +50,7 @@ class MetaProperties(NamedTuple):
     cluster_id: str
     node_id: int
     directory_id: UUID
+    version: str = PLAIN
 
 
 def encode_id(value: UUID) -> str:
@@ -98,7 +101,7 @@ def write_offsets(
 
 def encode_meta(meta: MetaProperties) -> bytes:
     return (
-        f"version={_META_VERSION}\ncluster.id={meta.cluster_id}\nnode.id={meta.node_id}\n"
+        f"version={meta.version}\ncluster.id={meta.cluster_id}\nnode.id={meta.node_id}\n"
         f"directory.id={encode_id(meta.directory_id)}\n"
     ).encode()
 
@@ -107,10 +110,14 @@ def decode_meta(data: bytes) -> MetaProperties:
     lines = [line for line in data.decode().splitlines() if line and not line.startswith("#")]
     entries = dict(line.split("=", 1) for line in lines if "=" in line)
     try:
-        if entries["version"] != _META_VERSION:
-            raise CorruptCheckpoint(f"{META_PROPERTIES} of version {entries['version']}")
+        version = entries["version"]
+        if version not in (PLAIN, KEEPS_JOURNAL):
+            raise CorruptCheckpoint(f"{META_PROPERTIES} of version {version}")
         return MetaProperties(
-            entries["cluster.id"], int(entries["node.id"]), decode_id(entries["directory.id"])
+            entries["cluster.id"],
+            int(entries["node.id"]),
+            decode_id(entries["directory.id"]),
+            version,
         )
     except KeyError as missing:
         raise CorruptCheckpoint(f"{META_PROPERTIES} has no {missing}") from missing

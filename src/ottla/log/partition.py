@@ -53,6 +53,7 @@ from ottla.log.segment import (
     SNAPSHOT,
     CorruptSegment,
     Segment,
+    newest_time,
     segment_name,
 )
 from ottla.log.storage import Directory, OsStorage
@@ -104,6 +105,18 @@ class _Staged(NamedTuple):
     max_timestamp: int
 
 
+class FreshBatches:
+    """The bytes that were appended to a log, as they are in its file."""
+
+    __slots__ = ("base", "chunks", "lacks_some", "size")
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.chunks: list[bytes] = []
+        self.size = 0
+        self.lacks_some = False  # a batch was too large to be kept
+
+
 class PartitionLog:
     """See the module's docstring. Make one with `PartitionLog.open`."""
 
@@ -135,6 +148,8 @@ class PartitionLog:
         self.log_start_offset = min(max(log_start_offset, first), self.log_end_offset)
         self.epochs.truncate_start(self.log_start_offset)  # segments may have gone while closed
         self.recovery_point = min(recovery_point, self.log_end_offset)
+        self._journalled = 0  # up to where a journal has what the files may lose
+        self.fresh: FreshBatches | None = None  # for a journal, which takes them
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
         self._tail = Tail(tail)
         self._sealed = sealed
@@ -231,7 +246,12 @@ class PartitionLog:
     @property
     def unflushed(self) -> int:
         """Records that a crash of the machine may still take."""
-        return self.log_end_offset - self.recovery_point
+        return self.log_end_offset - self.durable_offset
+
+    @property
+    def durable_offset(self) -> int:
+        """Up to where the log's files or the journal have what a crash cannot take."""
+        return max(self.recovery_point, self._journalled)
 
     @property
     def has_new_files(self) -> bool:
@@ -360,6 +380,9 @@ class PartitionLog:
         for chunk, base, last, timestamp in staged:
             segment.add(len(chunk), last, timestamp)
             self._tail.add(base, chunk)
+        if self.fresh is not None:
+            self.fresh.chunks += [entry.chunk for entry in staged]
+            self.fresh.size += segment.size - before
         self.size_bytes += segment.size - before
         self.log_end_offset = staged[-1].last_offset + 1
 
@@ -369,8 +392,46 @@ class PartitionLog:
         self._active.write(parts)
         self._active.add(size, last_offset, max_timestamp)
         self._tail.clear()
+        if self.fresh is not None:
+            self.fresh.lacks_some = True
         self.size_bytes += size
         self.log_end_offset = last_offset + 1
+
+    def append_replayed(self, batch: RecordBatch, now_ms: int) -> None:
+        """Append a batch of the journal as it is: it was here before a crash took it."""
+        self._require_usable()
+        assert batch.base_offset == self.log_end_offset
+        self.epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+        last, timestamp = batch.last_offset, newest_time(batch)
+        try:
+            if self._active.must_roll(self.config, 0, batch.size, last, timestamp, now_ms):
+                self._roll(now_ms)
+            if batch.producer_id >= 0:
+                aborted = self._producers.update(batch, batch.base_offset)
+                if aborted is not None:
+                    self._active.aborted.append(aborted)
+                    self._last_abort = aborted.last_offset
+            self._active.write([batch.data])
+        except OSError as error:
+            raise self._fail(error) from error
+        self._active.add(batch.size, last, timestamp)
+        self.size_bytes += batch.size
+        self.log_end_offset = last + 1
+
+    def keep_fresh(self) -> None:
+        """From now on keep what is appended for a journal."""
+        self.fresh = FreshBatches(self.log_end_offset)
+
+    def take_fresh(self) -> FreshBatches:
+        """What was appended since the last call."""
+        fresh = self.fresh
+        assert fresh is not None
+        self.fresh = FreshBatches(self.log_end_offset)
+        return fresh
+
+    def journalled(self, end: int) -> None:
+        """A journal has everything from the recovery point, or below it, up to `end`."""
+        self._journalled = max(self._journalled, end)
 
     def _roll(self, now_ms: int) -> None:
         """Begin a new segment at the end. Nothing is synced here; the next flush does that."""
@@ -526,7 +587,7 @@ class PartitionLog:
                 total=self.size_bytes,
                 now_ms=now_ms,
                 log_start_offset=self.log_start_offset,
-                high_watermark=self.high_watermark,
+                high_watermark=self._may_leave,
             )
             if limit is not None:
                 count = min(count, limit)
@@ -543,6 +604,8 @@ class PartitionLog:
         """Let the oldest `count` segments go, never the last; the log start stays where it is."""
         self._require_usable()
         gone = self._segments[: min(count, len(self._segments) - 1)]
+        while gone and gone[-1].next_offset > self._may_leave:
+            gone = gone[:-1]
         self._segments = self._segments[len(gone) :]
         self.size_bytes -= sum(segment.size for segment in gone)
         try:
@@ -557,6 +620,13 @@ class PartitionLog:
     def _discard(self, segment: Segment, now_ms: int) -> None:
         purge_at = now_ms + self.config.file_delete_delay_ms
         self._bin.discard(segment, purge_at, self._leases.last_given)
+
+    @property
+    def _may_leave(self) -> int:
+        """Up to where segments may go: what a journal would bring back must stay until synced."""
+        if self.fresh is None:
+            return self.high_watermark
+        return min(self.high_watermark, self.recovery_point)
 
     def roll(self, now_ms: int) -> None:
         """End the active segment, if it holds anything, so that it can leave."""
@@ -639,7 +709,22 @@ class PartitionLog:
         with self.lease(), self._flushing:
             return self._flush()
 
+    def flush_within(self) -> int:
+        """`flush` in a block of `Storage.together`: `synced` is to follow it. Blocks."""
+        self._require_usable()
+        with self.lease(), self._flushing:
+            return self._sync_files()
+
+    def synced(self, end: int) -> None:
+        """What `flush_within` gave is durable."""
+        self.recovery_point = max(self.recovery_point, end)
+
     def _flush(self, *, closing: bool = False) -> int:
+        end = self._sync_files(closing=closing)
+        self.synced(end)
+        return end
+
+    def _sync_files(self, *, closing: bool = False) -> int:
         end = self.log_end_offset
         changes = self._directory_changes
         segments = self._segments
@@ -661,7 +746,6 @@ class PartitionLog:
                 self._directory_synced = changes
         except OSError as error:
             raise self._fail(error) from error
-        self.recovery_point = max(self.recovery_point, end)
         return end
 
     def advance_high_watermark(self, offset: int) -> int:

@@ -30,6 +30,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MAX_IOVECS: Final = 1024  # IOV_MAX on Linux and macOS: more buffers in one call give EINVAL
 TMP_SUFFIX: Final = ".tmp"
+_DSYNC: Final = getattr(os, "RWF_DSYNC", 0)  # only Linux has it
 GROWTH_CHUNK: Final = 1 << 16  # of a file that grows while it is read
 
 
@@ -222,6 +223,11 @@ class Storage(ABC):
             position += written
             chunks = _skip(chunks, written)
 
+    def write_durably(self, fd: int, chunks: Sequence[Buffer], position: int) -> None:
+        """Write every chunk from `position` on, and return when all of it is durable."""
+        self.write_all(fd, chunks, position)
+        self.fdatasync(fd)
+
     def write_file(self, path: Path | Entry, data: bytes) -> None:
         """Make or overwrite a file without syncing it; a crash may leave any part of it."""
         file = File(self, path, create=True)
@@ -322,6 +328,16 @@ class OsStorage(Storage):
 
     def pwritev(self, fd: int, chunks: Sequence[Buffer], position: int) -> int:
         return os.pwritev(fd, chunks, position)
+
+    def write_durably(self, fd: int, chunks: Sequence[Buffer], position: int) -> None:
+        # The flag speaks of the range of its own call: several calls need a sync after them.
+        if _DSYNC and len(chunks) <= MAX_IOVECS:
+            written = os.pwritev(fd, chunks, position, _DSYNC)
+            total = sum(map(len, chunks))
+            if written == total:
+                return
+            chunks, position = _skip(chunks, written), position + written
+        super().write_durably(fd, chunks, position)
 
     def pread(self, fd: int, size: int, position: int) -> bytes:
         return os.pread(fd, size, position)

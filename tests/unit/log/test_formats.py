@@ -133,7 +133,7 @@ def test_meta_properties() -> None:
     )
     assert checkpoints.encode_meta(meta) == golden
     assert checkpoints.decode_meta(b"#\n#Sun Nov 15 2026\n" + golden) == meta
-    for damaged in (b"", golden.replace(b"version=1", b"version=2"), golden[:-10]):
+    for damaged in (b"", golden.replace(b"version=1", b"version=3"), golden[:-10]):
         with pytest.raises(CorruptCheckpoint):
             checkpoints.decode_meta(damaged)
 

@@ -114,7 +114,7 @@ def test_every_key_has_a_variable(key: str) -> None:
         (["listeners="], {}, "listeners: expected like PLAINTEXT"),
         (["listeners=localhost:9092"], {}, "listeners: expected like PLAINTEXT"),
         (["log.dirs="], {}, r"log\.dirs"),
-        (["ottla.flush.mode=never"], {}, "one of group, os"),
+        (["ottla.flush.mode=never"], {}, "one of group, journal, os"),
         (["group.share.session.timeout.ms=1"], {}, r"45000 to 60000 \(group\.share\.min"),
         (
             ["group.consumer.min.session.timeout.ms=1", "group.consumer.session.timeout.ms=5000"],

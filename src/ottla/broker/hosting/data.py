@@ -21,11 +21,13 @@ import logging
 import os
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from ottla.broker.hosting.checkpoints import Checkpoints
 from ottla.clock import SYSTEM
 from ottla.log.checkpoints import (
+    META_PROPERTIES,
+    PLAIN,
     Checkpoint,
     CorruptCheckpoint,
     MetaProperties,
@@ -42,15 +44,18 @@ from ottla.log.tail import DEFAULT_TAIL_BYTES, TailCache
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
     from pathlib import Path
-    from uuid import UUID
 
     from ottla.log.closed import ClosedLog
     from ottla.log.config import LogConfig
+    from ottla.log.journal.replay import Leftover
     from ottla.log.partition import PartitionLog
     from ottla.log.storage import Directory, Storage
     from ottla.metadata.image import MetadataImage
 
 METADATA_FILE: Final = "metadata.db"
+# Names of `ottla.log.journal`, which is not loaded where there is none.
+STATE_FILE: Final = "ottla.journal"
+STALE_SUFFIX: Final = ".stale"
 # From here on one sync of the file system costs less than those of the files; it also writes what
 # others have there.
 LOGS_TO_SHARE_A_SYNC: Final = 16
@@ -74,6 +79,10 @@ class UnsyncedStorage(OsStorage):
     @contextmanager
     def together(self, fd: int) -> Iterator[None]:
         yield
+
+
+class BrokenJournal(Exception):
+    """Acknowledged records may be in a journal that cannot be read, or is not there."""
 
 
 class LogRequest(NamedTuple):
@@ -128,6 +137,9 @@ class Data:
         self._on_disk = set(self._directory.partitions())
         self._trusted = set(self._on_disk) if clean else set()
         self._tail = TailCache(tail_bytes)
+        # What a crash left in a journal; None if there is nothing.
+        self.leftover: Leftover | None = None
+        self.keeps_fresh = False  # for a journal: logs keep what is appended until it takes that
         self.checkpoints = Checkpoints(self.storage, path, offsets)
         self.checkpoints.keep_only(self._on_disk)
 
@@ -149,6 +161,65 @@ class Data:
                 f"data directory {self.path} belongs to node {meta.node_id} of cluster "
                 f"{meta.cluster_id}, this is node {node_id} of cluster {cluster_id}"
             )
+
+    # -- the journal of the run before ------------------------------------------------------------
+
+    @property
+    def directory(self) -> DataDirectory:
+        return self._directory
+
+    def look_for_journal(self, *, accept_loss: bool) -> None:
+        """Find out what a crash left in a journal; BrokenJournal if nobody can know. Blocks."""
+        if not (self.path / STATE_FILE).exists():
+            return
+        from ottla.log.journal.files import set_aside
+        from ottla.log.journal.replay import CorruptJournal, JournalMissing, scan
+
+        meta = self._directory.meta()
+        try:
+            self.leftover = scan(self._directory)
+        except (CorruptJournal, JournalMissing) as error:
+            if not accept_loss:
+                raise BrokenJournal(str(error)) from error
+            set_aside(self._directory)
+            logger.warning(
+                "started without its journal, as ottla.journal.lost=accept asks: %s", error
+            )
+            return
+        if meta is None or meta.version == PLAIN:
+            # The version is raised before the first slot and lowered after the last: somebody made
+            # a broker that does not know journals write to these logs.
+            self.leftover = None
+            set_aside(self._directory)
+            logger.warning(
+                "%s says that a broker without journal has been here: the journal is set aside as"
+                " *%s and not replayed",
+                META_PROPERTIES,
+                STALE_SUFFIX,
+            )
+
+    def keep_leftover_of(self, image: MetadataImage) -> None:
+        """Batches of topics that are deleted are nobody's; logs of the others have to be opened."""
+        if self.leftover is None:
+            return
+        for topic_id, partition in self.leftover.unsettled():
+            topic = image.topic_names.get(UUID(bytes=topic_id))
+            name = None if topic is None else TopicPartition(topic, partition)
+            if name is None or name not in self._on_disk:
+                self.leftover.settle((topic_id, partition))
+            else:
+                self._trusted.discard(name)
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether a journal of the run before can go: all that it held is in the logs."""
+        return self.leftover is not None and not len(self.leftover)
+
+    def drop_journal(self) -> None:
+        """The directory is one without a journal again. Blocks."""
+        from ottla.log.journal.files import remove
+
+        remove(self._directory)
 
     # -- what is there ----------------------------------------------------------------------------
 
@@ -246,6 +317,9 @@ class Data:
 
         if not request.on_disk and not request.create:
             return Opened()
+        key = request.topic_id.bytes, request.name.partition
+        first = None if self.leftover is None else self.leftover.first_offset(key)
+        start = request.log_start_offset
         try:
             log = PartitionLog.open(
                 self._directory.path_of(request.name),
@@ -254,11 +328,13 @@ class Data:
                 clean=request.trusted,
                 recovery_point=request.recovery_point,
                 high_watermark=request.high_watermark,
-                log_start_offset=request.log_start_offset,
+                log_start_offset=start if first is None else min(start, first),
                 tail=self._tail,
                 storage=self.storage,
             )
             if request.on_disk:
+                if first is not None:
+                    self._replay(request, log)
                 durable = log.log_end_offset if request.trusted else log.flush()
                 log.advance_high_watermark(durable)
         except Exception as error:
@@ -267,12 +343,29 @@ class Data:
             return _failed(request.name, error)
         return Opened(log)
 
+    def _replay(self, request: LogRequest, log: PartitionLog) -> None:
+        """Bring back what a crash took of a log and the journal has."""
+        assert self.leftover is not None
+        key = request.topic_id.bytes, request.name.partition
+        try:
+            batches = self.leftover.replay(key, log, SYSTEM.wall_ms())
+        except BaseException:
+            log.close(clean=False)
+            raise
+        log.raise_log_start(min(request.log_start_offset, log.log_end_offset))
+        if batches:
+            logger.info("%s-%d got %d batches from the journal", *request.name, batches)
+
     def was_opened(self, request: LogRequest, opened: Opened) -> None:
         """Take note of what a worker found or made."""
         name = request.name
+        if opened.stray or opened.log is not None:
+            self._settle(request.topic_id.bytes, name.partition)
         if opened.stray:
             self.forget(name)
         elif opened.log is not None:
+            if self.keeps_fresh:
+                opened.log.keep_fresh()
             self._on_disk.add(name)
             self._trusted.discard(name)
             self.checkpoints.own(name, request.topic_id.bytes)
@@ -349,11 +442,17 @@ class Data:
 
     def forget(self, name: TopicPartition, topic_id: bytes | None = None) -> bool:
         """The partition is gone, and so are its checkpoints; whether it was on disk."""
+        if topic_id is not None:
+            self._settle(topic_id, name.partition)
         self.checkpoints.forget(name, topic_id)
         self._trusted.discard(name)
         was_there = name in self._on_disk
         self._on_disk.discard(name)
         return was_there
+
+    def _settle(self, topic_id: bytes, partition: int) -> None:
+        if self.leftover is not None:
+            self.leftover.settle((topic_id, partition))
 
     def retire(self, names: Sequence[TopicPartition]) -> dict[TopicPartition, str | None]:
         """Take directories out of sight; their new names, None if still in the way. Blocks.
@@ -386,6 +485,8 @@ class Data:
         """Give the directory back, marked if no log needs recovery at the next start. Blocks."""
         try:
             if clean and self._on_disk <= self._trusted:
+                if (self.path / STATE_FILE).exists():
+                    self.drop_journal()
                 mark_clean_shutdown(self.storage, self.path)
         finally:
             self._directory.close()

@@ -8,13 +8,16 @@ same faces.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Iterable, Sequence
 
     from ottla.broker.hosting.flusher import GroupFlusher
     from ottla.broker.hosting.partitions import HostedPartition
+
+logger = logging.getLogger(__name__)
 
 
 class Listener(Protocol):
@@ -32,6 +35,20 @@ class Ack(Protocol):
 
     def settle(self) -> Listener | None:
         """All of them are done: whom to tell, if anybody is left."""
+
+
+def one_is_done(acks: Iterable[Ack]) -> None:
+    """One of the things that these answers wait for; each connection is told once."""
+    told: dict[Listener, None] = {}
+    for ack in acks:
+        ack.waits -= 1
+        if not ack.waits and (listener := ack.settle()) is not None:
+            told[listener] = None
+    for listener in told:
+        try:
+            listener.acked()
+        except Exception:
+            logger.exception("acknowledgements could not be sent")
 
 
 class Durability(Protocol):
@@ -71,6 +88,9 @@ class Durability(Protocol):
     async def drain(self) -> None:
         """Return when nothing is pending, also of what is joined meanwhile."""
 
+    async def close(self) -> None:
+        """Give back threads and files; to be called after `drain`."""
+
 
 class OsDurability:
     """Acknowledged when written: the operating system syncs when it likes.
@@ -106,3 +126,6 @@ class OsDurability:
 
     async def drain(self) -> None:
         await self._flusher.drain()
+
+    async def close(self) -> None:
+        await self._flusher.close()

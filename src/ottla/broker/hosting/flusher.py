@@ -23,11 +23,13 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.hosting.durability import one_is_done
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from concurrent.futures import Executor, Future
 
-    from ottla.broker.hosting.durability import Ack, Listener
+    from ottla.broker.hosting.durability import Ack
     from ottla.broker.hosting.partitions import HostedPartition
 
     Synced = list[tuple[HostedPartition, int | Exception]]
@@ -59,16 +61,7 @@ class _Round:
         """Answer those who wait; the watermarks have moved."""
         if self.joined is not None:
             self.joined.set_result(None)
-        told: dict[Listener, None] = {}
-        for ack in self.acks:
-            ack.waits -= 1
-            if not ack.waits and (listener := ack.settle()) is not None:
-                told[listener] = None
-        for listener in told:
-            try:
-                listener.acked()
-            except Exception:
-                logger.exception("acknowledgements could not be sent")
+        one_is_done(self.acks)
 
 
 class _Lane:
@@ -169,6 +162,9 @@ class GroupFlusher:
         """Wait until nothing is left to sync."""
         while last := self._last():
             await self._wait(last)
+
+    async def close(self) -> None:
+        """There is nothing of its own to give back."""
 
     def _rounds(self, partitions: Sequence[HostedPartition]) -> Iterable[_Round]:
         """The rounds of which these partitions are part from now on: one or two."""

@@ -446,6 +446,13 @@ class Partitions:
                 began = loop.time()
                 await asyncio.wait([self._in_background(self._recover_batch(batch), batch)])
                 await asyncio.sleep((loop.time() - began) * RECOVERY_PAUSE)
+        await self.finish_replay()
+
+    async def finish_replay(self) -> None:
+        """Let the journal of the run before go, if all that it held is in the logs."""
+        if self._data.is_replayed:
+            await self._workers.run(self._data.drop_journal)
+            self._data.leftover = None
 
     def _is_idle(self, name: TopicPartition, *, trusted: bool) -> bool:
         """Whether the log is closed, and nobody's business; and whether it is trusted."""

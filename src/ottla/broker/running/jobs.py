@@ -129,6 +129,7 @@ class Jobs:
             if count % PARTITIONS_A_TURN == 0:
                 await asyncio.sleep(0)
         await self._data.checkpoints.durable()
+        await self._partitions.finish_replay()
 
     async def _expire_producers(self) -> None:
         expiration_ms = self._settings.producer_expiration_ms

@@ -92,9 +92,12 @@ class Node:
             lambda: random.getrandbits(31),
         )
         flusher = GroupFlusher(self.workers.executor, BLOCKING_THREADS)
+        self.durability: Durability = flusher
         # A sync that nobody's data needs would only make every acknowledgement slower.
-        group = self.settings.group_flush and not ephemeral
-        self.durability: Durability = flusher if group else OsDurability(flusher)
+        if ephemeral or settings.flush_mode == "os":
+            self.durability = OsDurability(flusher)
+        elif settings.flush_mode == "journal":
+            self.durability = self._journal(flusher)
         self.addresses: dict[str, tuple[str, int]] = {}
         self.servers: list[asyncio.Server] = []
         requests: dict[int, int] = {}
@@ -156,10 +159,12 @@ class Node:
                 node.services.tiering()
             if not ephemeral:
                 node.data.claim(node.image.cluster_id, node.node_id)
+                node.data.look_for_journal(accept_loss=settings.accepts_lost_journal)
             adopted = await node.workers.run(node._adopt) if node.data.all_on_disk() else []
             await node._bind()
             await node._register(adopted)
             await node.workers.run(partial(node.data.set_aside_strays, node.image))
+            node.data.keep_leftover_of(node.image)
             node._end_watch = node.metadata.watch(node.services.image_changed)
             node.services.start()
             node.partitions.start()
@@ -196,6 +201,22 @@ class Node:
     @property
     def image(self) -> MetadataImage:
         return self.metadata.image
+
+    def _journal(self, flusher: GroupFlusher) -> Durability:
+        # Not needed in the other modes.
+        from ottla.broker.hosting.journal import JournalDurability
+
+        settings = self.settings
+        return JournalDurability(
+            self.data,
+            flusher,
+            self.workers.executor,
+            self.clock,
+            node_id=self.node_id,
+            path=settings.journal_dir,
+            total_bytes=settings.journal_bytes,
+            extent_max_bytes=settings.journal_extent_max_bytes,
+        )
 
     # -- starting and stopping --------------------------------------------------------------------
 
@@ -268,6 +289,7 @@ class Node:
             except LogError:
                 logger.exception("checkpoints not written; the next start recovers every log")
                 clean = False
+        await self.durability.close()
         await self.workers.run(partial(self.data.close, clean=clean))
 
     async def _undo(self) -> None:

@@ -8,6 +8,7 @@ follows those) or the remote tier's (`Tiering` does).
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.metadata.config.values import resolve_broker_config
@@ -64,7 +65,12 @@ class Settings:
         self.queued_max_response_bytes = config.get_int("ottla.queued.max.response.bytes")
         self.idle_ms = config.get_int("connections.max.idle.ms")
         self.tail_cache_bytes = config.get_int("ottla.tail.cache.bytes")
-        self.group_flush = config.get_str("ottla.flush.mode") == "group"
+        self.flush_mode = config.get_str("ottla.flush.mode")
+        journal = config.parsed("ottla.journal.dir")
+        self.journal_dir = None if journal is None else Path(str(journal))
+        self.journal_bytes = config.get_int("ottla.journal.bytes")
+        self.journal_extent_max_bytes = config.get_int("ottla.journal.extent.max.bytes")
+        self.accepts_lost_journal = config.get_str("ottla.journal.lost") == "accept"
         self.verify_transactions = config.get_bool("transaction.partition.verification.enable")
         inter_broker = config.parsed("inter.broker.listener.name")
         self.inter_broker_listener = inter_broker if len(self.listeners) > 1 else None

@@ -102,8 +102,17 @@ _NODE: Final = [
     _fixed("num.partitions", _INT, 1, "Partitions of a topic that is created without a number.",
            AtLeast(1)),
     _fixed("ottla.flush.mode", _TEXT, "group",
-           "When acks=all is answered: after a group fdatasync (group), or from the page cache "
-           "(os).", OneOf(("group", "os"))),
+           "When acks=all is answered: after a group fdatasync, after one write to a journal for "
+           "all partitions (journal), or from the page cache (os).",
+           OneOf(("group", "journal", "os"))),
+    _fixed("ottla.journal.bytes", _INT, 64 * MIB,
+           "Size of the journal at most; it has files of 8 MiB.", Between(16 * MIB, 1024 * MIB)),
+    _fixed("ottla.journal.dir", _TEXT, None, "Where the journal is; else in the data directory."),
+    _fixed("ottla.journal.extent.max.bytes", _INT, MIB // 4,
+           "A partition with more to write than that is synced by itself.", Between(4096, MIB)),
+    _fixed("ottla.journal.lost", _TEXT, "refuse",
+           "Whether to start without a journal that is damaged or not there (accept): acknowledged "
+           "records may be lost.", OneOf(("refuse", "accept"))),
     _fixed("ottla.tail.cache.bytes", _LONG, 64 * MIB,
            "Memory for the newest batches of all logs; consumers at the end are served from it.",
            AtLeast(0)),

@@ -1,0 +1,414 @@
+"""Acknowledge by one durable write for all partitions: `ottla.flush.mode=journal`.
+
+What goes where is decided by `ottla.log.journal.writer`; this is the shell around it:
+
+- Those who append join the next round. It is cut at the end of the turn of the event loop in which
+  the first of them joined, or, while a slot is being written, as soon as that is done and before
+  its answers are sent: the disk works while they are.
+- One thread writes slots and makes files, so the event loop never waits for the journal's disk.
+- Partitions that do not go through the journal are synced by the `GroupFlusher`, at the same time.
+  Whoever wrote to both kinds waits for both.
+- While logs of the run before still have batches in its journal, and after a failure of the
+  journal, all partitions are synced that way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from contextlib import nullcontext
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ottla.broker.hosting.data import LOGS_TO_SHARE_A_SYNC
+from ottla.broker.hosting.durability import one_is_done
+from ottla.log.errors import LogClosed
+from ottla.log.journal.files import STREAM_BYTES, JournalFiles
+from ottla.log.journal.slots import NewExtent
+from ottla.log.journal.writer import FILE_BYTES, Checkpoint, Fresh, JournalWriter
+from ottla.log.life import Life
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Executor
+    from pathlib import Path
+    from typing import Any
+
+    from ottla.broker.hosting.data import Data
+    from ottla.broker.hosting.durability import Ack
+    from ottla.broker.hosting.flusher import GroupFlusher
+    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.clock import Clock
+    from ottla.log.partition import PartitionLog
+
+    Outcome = Callable[[BaseException | None], None]
+    Joined = tuple[Ack | None, Sequence[HostedPartition]]
+    Failure = tuple[HostedPartition, Exception]
+
+# Without a write for so long the logs are synced, so that a crash of a quiet broker costs nothing.
+IDLE_SECONDS: Final = 1.0
+RETRY_SECONDS: Final = 5.0  # of a file that could not be made, of a log that could not be synced
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class _Waiter:
+    """An `Ack` of somebody who awaits it."""
+
+    __slots__ = ("future", "waits")
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self.future = future
+        self.waits = 0
+
+    def settle(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+class JournalDurability:
+    """A `Durability`; see the module's docstring."""
+
+    stalled = False
+
+    def __init__(
+        self,
+        data: Data,
+        flusher: GroupFlusher,
+        executor: Executor,
+        clock: Clock,
+        *,
+        node_id: int,
+        path: Path | None,
+        total_bytes: int,
+        extent_max_bytes: int,
+    ) -> None:
+        self._data = data
+        self._flusher = flusher
+        self._executor = executor
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        stream = os.urandom(STREAM_BYTES)
+        self._writer: JournalWriter[HostedPartition] = JournalWriter(
+            stream,
+            node=node_id,
+            files=total_bytes // FILE_BYTES,
+            extent_max_bytes=extent_max_bytes,
+        )
+        self._files = JournalFiles(data.directory, stream, path)
+        self._thread = _Thread(self._loop)
+        self._joined: list[Joined] = []
+        self._held: list[Joined] = []  # of partitions whose direct sync is under way
+        self._is_due = False  # a cut will come by itself
+        self._slot_acks: list[Ack] = []
+        self._writing: Mapping[HostedPartition, int] = {}
+        self._direct: set[HostedPartition] = set()
+        self._jobs: set[asyncio.Future[Any]] = set()
+        self._idle_at = 0  # the next slot's number when it was last looked at
+        self._idle: asyncio.TimerHandle | None = None
+        data.keeps_fresh = True
+
+    @property
+    def rounds(self) -> int:
+        return self._writer.next_seq - 1 + self._flusher.rounds
+
+    @property
+    def off(self) -> str | None:
+        """Why there is no journal any more."""
+        return self._writer.off
+
+    # -- those who append -------------------------------------------------------------------------
+
+    def join(self, partitions: Sequence[HostedPartition]) -> asyncio.Future[None] | None:
+        return self.sync(partitions) if partitions else None
+
+    def sync(self, partitions: Sequence[HostedPartition]) -> asyncio.Future[None]:
+        waiter = _Waiter(self._loop.create_future())
+        waiter.waits = 1
+        self._joined.append((waiter, partitions))
+        self._cut_soon()
+        return waiter.future
+
+    def enlist(self, partitions: Sequence[HostedPartition], ack: Ack | None) -> bool:
+        """Whether an answer has to wait until these logs are durable; it is told when to leave."""
+        if not partitions:
+            return False
+        if ack is not None:
+            ack.waits += 1
+        self._joined.append((ack, partitions))
+        self._cut_soon()
+        return True
+
+    async def barrier(self) -> None:
+        # Whatever was joined before is part of what is under way, or of the next round.
+        busy = {partition for _, joined in self._joined for partition in joined}
+        busy |= self._direct
+        busy.update(self._writing)
+        await self.sync([*busy])
+
+    async def drain(self) -> None:
+        while self._joined or self._writing or self._direct:
+            await self.barrier()
+        await self._flusher.drain()
+
+    async def close(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        if self._jobs:
+            await asyncio.wait(self._jobs)
+        await self._thread.close()
+        self._files.close()
+
+    # -- rounds -----------------------------------------------------------------------------------
+
+    def _cut_soon(self) -> None:
+        if not self._is_due and not self._writer.in_flight:
+            self._is_due = True
+            self._loop.call_soon(self._cut)
+
+    def _cut(self) -> None:
+        self._is_due = False
+        joined, self._joined = self._joined, []
+        if not joined:
+            return
+        writer = self._writer
+        writer.paused = self._data.leftover is not None
+        fresh = []
+        held: set[HostedPartition] = set()
+        is_plain = True  # all that was joined goes into the slot
+        for partition in dict.fromkeys(one for _, several in joined for one in several):
+            if writer.is_held(partition):
+                held.add(partition)
+            elif (found := _fresh(partition)) is not None:
+                fresh.append(found)
+                continue
+            is_plain = False
+        slot, self._writing, direct = writer.cut(fresh, now_ms=self._clock.wall_ms())
+        if is_plain and not direct:
+            self._slot_acks = [ack for ack, _ in joined if ack is not None]
+        else:
+            self._sync_directly(direct, self._distribute(joined, set(direct), held))
+        if slot is not None:
+            self._thread.run(partial(self._files.write, slot), partial(self._written, slot.seq))
+            if self._idle is None:
+                self._look_whether_idle()
+        self._obey()
+
+    def _distribute(
+        self, joined: Sequence[Joined], direct: set[HostedPartition], held: set[HostedPartition]
+    ) -> list[Ack]:
+        """Let everybody wait for what concerns them; those who wait for a direct sync."""
+        waiting = []
+        joined_alone = []
+        for ack, partitions in joined:
+            later = [partition for partition in partitions if partition in held]
+            if later:
+                self._held.append((ack, later))
+            if ack is None:
+                continue
+            if not direct.isdisjoint(partitions):
+                ack.waits += 1
+                waiting.append(ack)
+            if not self._writing.keys().isdisjoint(partitions):
+                ack.waits += 1
+                self._slot_acks.append(ack)
+            if not later:
+                joined_alone.append(ack)
+        one_is_done(joined_alone)
+        return waiting
+
+    def _written(self, seq: int, error: BaseException | None) -> None:
+        """A slot has been written, or has not."""
+        acks, self._slot_acks = self._slot_acks, []
+        self._writing = {}
+        if error is not None:
+            self._fail(seq, error, acks)
+            return
+        for partition, end in self._writer.written(seq).items():
+            if not partition.gone:
+                partition.log.journalled(end)
+                try:
+                    partition.advance(end)
+                except Exception:
+                    logger.exception("readers of %r could not be told of new records", partition)
+        self._cut()  # so that the disk works while answers are sent
+        one_is_done(acks)
+
+    def _fail(self, seq: int, error: BaseException, acks: Sequence[Ack]) -> None:
+        """Nothing of the slot is acknowledged before the logs themselves are synced."""
+        logger.error(
+            "the journal cannot be written and is off until the broker is restarted; each log is"
+            " synced by itself: %s",
+            error,
+        )
+        self._sync_directly(self._writer.failed(seq, str(error)), acks)
+        self._cut_soon()
+        self._obey()
+
+    def _sync_directly(self, partitions: Sequence[HostedPartition], acks: Sequence[Ack]) -> None:
+        if not partitions:
+            return
+        self._direct.update(partitions)
+
+        def ended(_: object) -> None:
+            self._writer.direct_ended(partitions)
+            self._direct.difference_update(partitions)
+            self._joined += self._held
+            self._held = []
+            one_is_done(acks)
+            if self._joined:
+                self._cut_soon()
+
+        self._flusher.sync(partitions).add_done_callback(ended)
+
+    # -- files ------------------------------------------------------------------------------------
+
+    def _obey(self) -> None:
+        for command in self._writer.commands():
+            if isinstance(command, Checkpoint):
+                self._checkpoint(command.file, command.covers)
+            else:
+                self._in_worker(
+                    partial(self._files.make, command.number), partial(self._made, command.number)
+                )
+
+    def _made(self, number: int, job: asyncio.Future[None]) -> None:
+        error = job.exception()
+        if error is None:
+            self._writer.made(number)
+            return
+        logger.warning("no room in the journal, each log is synced by itself: %s", error)
+        self._loop.call_later(RETRY_SECONDS, self._writer.not_made)
+
+    def _checkpoint(self, file: int, covers: Mapping[HostedPartition, int]) -> None:
+        """Sync the logs that a file of the journal is kept for."""
+        self._in_worker(partial(self._sync_logs, covers), partial(self._checkpointed, file, covers))
+
+    def _sync_logs(self, covers: Mapping[HostedPartition, int]) -> list[Failure]:
+        """In a worker thread: which could not be synced."""
+        left = [partition for partition, end in covers.items() if _lacks(partition, end)]
+        shared = len(left) >= LOGS_TO_SHARE_A_SYNC
+        failures: list[Failure] = []
+        synced: list[tuple[PartitionLog, int]] = []
+        try:
+            with self._data.directory.together() if shared else nullcontext():
+                for partition in left:
+                    try:
+                        synced.append((partition.log, partition.log.flush_within()))
+                    except LogClosed:
+                        continue  # it is being closed, which syncs it, or deleted
+                    except Exception as error:  # noqa: BLE001 (told with the partition)
+                        failures.append((partition, error))
+        except OSError as error:  # of the one sync for all
+            return [(partition, error) for partition in left]
+        for log, end in synced:
+            log.synced(end)
+        return failures
+
+    def _checkpointed(
+        self,
+        file: int,
+        covers: Mapping[HostedPartition, int],
+        job: asyncio.Future[list[Failure]],
+    ) -> None:
+        for partition, failure in job.result():
+            logger.error("sync of %r failed; its log is offline", partition, exc_info=failure)
+            partition.log.take_offline(failure)
+        left = {one: end for one, end in covers.items() if _lacks(one, end)}
+        if left:
+            # What a log that is offline has lost may be in the journal alone: it is kept.
+            self._loop.call_later(RETRY_SECONDS, self._checkpoint, file, left)
+            return
+        self._writer.checkpointed(file)
+        self._obey()
+        if self._writer.off is not None and self._writer.is_empty:
+            # The next start need not read what may be unreadable.
+            self._in_worker(self._data.drop_journal, _tell)
+
+    def _look_whether_idle(self) -> None:
+        seq = self._writer.next_seq
+        if seq == self._idle_at and not self._writer.in_flight:
+            self._idle = None
+            self._writer.rest()
+            self._obey()
+            return
+        self._idle_at = seq
+        self._idle = self._loop.call_later(IDLE_SECONDS, self._look_whether_idle)
+
+    def _in_worker(self, work: Callable[[], T], done: Callable[[asyncio.Future[T]], None]) -> None:
+        job = self._loop.run_in_executor(self._executor, work)
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+        job.add_done_callback(done)
+
+
+def _fresh(partition: HostedPartition) -> Fresh[HostedPartition] | None:
+    """What there is to write of a partition; None if nothing, or if its log is lost."""
+    log = partition.log
+    if partition.gone or not log.online or log.fresh is None:
+        return None
+    end = log.log_end_offset
+    fresh = log.take_fresh()
+    if fresh.base == end:
+        return None
+    if fresh.lacks_some:
+        return Fresh(partition, None)
+    return Fresh(
+        partition,
+        NewExtent(
+            partition.topic_id,
+            partition.index,
+            partition.leader_epoch,
+            fresh.base,
+            end,
+            fresh.size,
+            fresh.chunks,
+        ),
+    )
+
+
+def _lacks(partition: HostedPartition, end: int) -> bool:
+    """Whether the journal has something that the log's own files may lose."""
+    log = partition.log
+    return log.recovery_point < end and log.life is not Life.CLOSED
+
+
+def _tell(job: asyncio.Future[None]) -> None:
+    if (error := job.exception()) is not None:
+        logger.error("the journal that is off could not be removed: %s", error)
+
+
+class _Thread:
+    """One thread that does one thing after the other; it begins with the first."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queue: SimpleQueue[tuple[Callable[[], None], Outcome] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def run(self, work: Callable[[], None], done: Outcome) -> None:
+        """Have `done` called on the event loop with what went wrong, or None."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="ottla-journal", daemon=True)
+            self._thread.start()
+        self._queue.put((work, done))
+
+    def _serve(self) -> None:
+        while (job := self._queue.get()) is not None:
+            work, done = job
+            failure = None
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 (told to whoever asked)
+                failure = error
+            self._loop.call_soon_threadsafe(done, failure)
+
+    async def close(self) -> None:
+        self._queue.put(None)
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)

@@ -1,0 +1,175 @@
+"""The files of a journal.
+
+In the data directory: `ottla.journal`, a text that says which stream the slots are of, where the
+files are and how many there are. It is there from before the first slot to the end of a clean stop,
+and `meta.properties` has version 2 for as long, so that a broker which does not know journals
+refuses the directory. Next to it, or in another directory, the files themselves, `ottla.journal.0`
+and so on: zeros, written once and synced before use, because the first write to a block that was
+only allocated would cost a commit of the file system.
+
+Every call blocks.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.log.checkpoints import KEEPS_JOURNAL, PLAIN, CorruptCheckpoint
+from ottla.log.journal.writer import FILE_BYTES
+from ottla.log.storage import File
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.log.directory import DataDirectory
+    from ottla.log.journal.writer import SlotWrite
+    from ottla.log.storage import Storage
+
+STATE_FILE: Final = "ottla.journal"
+STALE_SUFFIX: Final = ".stale"
+STREAM_BYTES: Final = 16
+_FORMAT: Final = "1"
+_ZEROS: Final = bytes(1 << 20)
+
+
+class JournalState(NamedTuple):
+    """What `ottla.journal` says."""
+
+    stream: bytes
+    path: Path | None  # None: in the data directory itself, wherever that is by now
+    files: int
+
+
+def encode_state(state: JournalState) -> bytes:
+    path = "" if state.path is None else state.path
+    return (
+        f"format={_FORMAT}\nstream={state.stream.hex()}\npath={path}\nfiles={state.files}\n"
+    ).encode()
+
+
+def decode_state(data: bytes) -> JournalState:
+    try:
+        entries = dict(line.split("=", 1) for line in data.decode().splitlines())
+        if entries["format"] != _FORMAT:
+            raise CorruptCheckpoint(f"{STATE_FILE} of format {entries['format']}")
+        stream = bytes.fromhex(entries["stream"])
+        files = int(entries["files"])
+        path = Path(entries["path"]) if entries["path"] else None
+    except (ValueError, KeyError) as error:
+        raise CorruptCheckpoint(f"{STATE_FILE} cannot be read: {error}") from error
+    if len(stream) != STREAM_BYTES or files < 0:
+        raise CorruptCheckpoint(f"{STATE_FILE} cannot be read")
+    return JournalState(stream, path, files)
+
+
+def read_state(directory: DataDirectory) -> JournalState | None:
+    """None if there is no journal; CorruptCheckpoint if nobody knows."""
+    try:
+        return decode_state(directory.storage.read_file(directory.path / STATE_FILE))
+    except FileNotFoundError:
+        return None
+
+
+def file_path(directory: DataDirectory, path: Path | None, number: int) -> Path:
+    """In another directory the files of several brokers may lie side by side."""
+    if path is None:
+        return directory.path / f"{STATE_FILE}.{number}"
+    meta = directory.meta()
+    assert meta is not None
+    return path / f"{_name(meta.directory_id)}.journal.{number}"
+
+
+def _name(directory_id: UUID) -> str:
+    return directory_id.hex
+
+
+class JournalFiles:
+    """Those of one stream. `make`, `write` and `close` belong to one thread."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        stream: bytes,
+        path: Path | None = None,
+        *,
+        file_bytes: int = FILE_BYTES,
+    ) -> None:
+        self._directory = directory
+        self._storage: Storage = directory.storage
+        self._stream = stream
+        self._path = path
+        self._bytes = file_bytes
+        self._files: list[File] = []
+
+    def make(self, number: int) -> None:
+        """A file of zeros, durable, and known to whoever starts next."""
+        assert number == len(self._files)
+        if not number:
+            set_version(self._directory, KEEPS_JOURNAL)
+        path = file_path(self._directory, self._path, number)
+        self._storage.unlink(path)  # of a journal before
+        file = File(self._storage, path, create=True)
+        try:
+            for start in range(0, self._bytes, len(_ZEROS)):
+                zeros = _ZEROS[: self._bytes - start]
+                self._storage.write_all(file.fd, [zeros], start)
+            self._storage.fdatasync(file.fd)
+            self._storage.fsync_dir(path.parent)
+            state = JournalState(self._stream, self._path, number + 1)
+            self._storage.replace_file(self._directory.path / STATE_FILE, encode_state(state))
+        except BaseException:
+            file.close()
+            raise
+        self._files.append(file)
+
+    def write(self, slot: SlotWrite) -> None:
+        self._storage.write_durably(self._files[slot.file].fd, slot.parts, slot.position)
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+        self._files = []
+
+
+def remove(directory: DataDirectory) -> None:
+    """Everything of the journal is in the logs: the directory is one without a journal again.
+
+    In an order that a crash may cut anywhere: files that no state names are nobody's.
+    """
+    storage = directory.storage
+    state = read_state(directory)
+    if state is not None:
+        storage.unlink(directory.path / STATE_FILE)
+        storage.fsync_dir(directory.path)
+        for number in range(state.files):
+            storage.unlink(file_path(directory, state.path, number))
+    set_version(directory, PLAIN)
+
+
+def set_aside(directory: DataDirectory) -> list[Path]:
+    """Keep the files of a journal that is not to be replayed for a person; their names."""
+    storage = directory.storage
+    paths = [directory.path / STATE_FILE]
+    with suppress(CorruptCheckpoint):
+        state = read_state(directory)
+        assert state is not None
+        paths += [file_path(directory, state.path, number) for number in range(state.files)]
+    kept = []
+    for path in reversed(paths):
+        target = path.with_name(path.name + STALE_SUFFIX)
+        try:
+            storage.rename(path, target)
+            kept.append(target)
+        except FileNotFoundError:
+            continue
+    storage.fsync_dir(directory.path)
+    set_version(directory, PLAIN)
+    return kept
+
+
+def set_version(directory: DataDirectory, version: str) -> None:
+    meta = directory.meta()
+    if meta is not None and meta.version != version:
+        directory.write_meta(meta._replace(version=version))

@@ -1,0 +1,189 @@
+"""After a crash: which batches are in the journal, and what of them a log has lost.
+
+Rules:
+
+- One slot was under way at most, so only the last one may be torn. A slot that is damaged while
+  the header of a later one is there held acknowledged batches: CorruptJournal, and nothing is
+  touched.
+- Slots below the newest `trim` are in the logs. The others have to be there, without a gap.
+- A log is first recovered as after any crash. Then its batches from the journal: those that end at
+  or below the log's end are there already, the one at the end is appended with its offset, epoch
+  and bytes as they are. One beyond the end is a gap: the partition stays offline. A crash makes no
+  gap; a copy of a directory in use, or a file restored from somewhere, does.
+- Replay only appends: it makes, cuts and overwrites nothing else. So it can be repeated.
+
+The files are not needed any more when every log they have batches of is replayed and synced.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.log.checkpoints import CorruptCheckpoint
+from ottla.log.errors import StorageFailure
+from ottla.log.journal.files import STATE_FILE, file_path, read_state
+from ottla.log.journal.slots import HEADER_BYTES, CorruptSlot, Header, decode, decode_header
+from ottla.log.journal.writer import BLOCK
+from ottla.wire.batch import HEADER_SIZE, RecordBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from ottla.log.directory import DataDirectory
+    from ottla.log.journal.files import JournalState
+    from ottla.log.partition import PartitionLog
+    from ottla.log.storage import Storage
+
+Key = tuple[bytes, int]
+"""Topic id and partition."""
+
+
+class CorruptJournal(Exception):
+    """Acknowledged batches may have been in slots that cannot be read."""
+
+
+class JournalMissing(Exception):
+    """The directory says that there is a journal, and it is not there."""
+
+
+class Stretch(NamedTuple):
+    """Batches of one partition, in a journal file."""
+
+    path: Path
+    position: int
+    length: int
+    base: int
+    end: int
+
+
+class Leftover:
+    """What a crash left in a journal, by partition.
+
+    Each log is replayed when it is first opened; `settle` says that it is done.
+    """
+
+    def __init__(
+        self, storage: Storage, state: JournalState, stretches: dict[Key, list[Stretch]]
+    ) -> None:
+        self._storage = storage
+        self.state = state
+        self._stretches = stretches
+
+    def __len__(self) -> int:
+        """Logs that are not settled yet."""
+        return len(self._stretches)
+
+    def unsettled(self) -> list[Key]:
+        return list(self._stretches)
+
+    def settle(self, key: Key) -> None:
+        self._stretches.pop(key, None)
+
+    def first_offset(self, key: Key) -> int | None:
+        stretches = self._stretches.get(key)
+        return stretches[0].base if stretches else None
+
+    def replay(self, key: Key, log: PartitionLog, now_ms: int) -> int:
+        """Append what the log has lost; how many batches. Blocks, any thread."""
+        replayed = 0
+        for batch in self._batches(self._stretches.get(key, ())):
+            end = log.log_end_offset
+            if batch.last_offset < end:
+                continue
+            if batch.base_offset != end:
+                raise StorageFailure(
+                    f"log {log.directory.name} ends at {end}, and the journal goes on at"
+                    f" {batch.base_offset}: files of this partition are missing or older than the"
+                    f" journal; restore them, or delete the topic"
+                )
+            log.append_replayed(batch, now_ms)
+            replayed += 1
+        return replayed
+
+    def _batches(self, stretches: Sequence[Stretch]) -> Iterator[RecordBatch]:
+        for stretch in stretches:
+            fd = self._storage.open(stretch.path, create=False)
+            try:
+                data = memoryview(self._storage.pread(fd, stretch.length, stretch.position))
+            finally:
+                self._storage.close(fd)
+            while len(data) >= HEADER_SIZE:
+                batch = RecordBatch(data)
+                batch = RecordBatch(data[: batch.size])
+                batch.verify_crc()
+                yield batch
+                data = data[batch.size :]
+
+
+class _Found(NamedTuple):
+    """A header, and where it is."""
+
+    header: Header
+    path: Path
+    position: int
+
+
+def scan(directory: DataDirectory) -> Leftover | None:
+    """What has to be replayed; None if there is no journal. Nothing is changed. Blocks."""
+    try:
+        state = read_state(directory)
+    except CorruptCheckpoint as error:
+        raise CorruptJournal(str(error)) from error
+    if state is None:
+        return None
+    storage = directory.storage
+    found: list[_Found] = []
+    for number in range(state.files):
+        path = file_path(directory, state.path, number)
+        try:
+            data = memoryview(storage.read_file(path))
+        except FileNotFoundError:
+            raise JournalMissing(
+                f"{directory.path / STATE_FILE} names a journal, and {path} is"
+                f" not there; mount or restore it, or accept that the newest acknowledged records"
+                f" are lost with ottla.journal.lost=accept"
+            ) from None
+        found += [
+            _Found(header, path, position)
+            for position in range(0, len(data), BLOCK)
+            if (header := decode_header(data[position : position + HEADER_BYTES])) is not None
+            and header.stream == state.stream
+        ]
+    found.sort(key=lambda one: one.header.seq)
+    return Leftover(storage, state, _stretches(storage, found))
+
+
+def _stretches(storage: Storage, found: Sequence[_Found]) -> dict[Key, list[Stretch]]:
+    if not found:
+        return {}
+    newest = found[-1].header
+    needed = [one for one in found if one.header.seq >= newest.trim]
+    stretches: dict[Key, list[Stretch]] = {}
+    for expected, one in enumerate(needed, newest.trim):
+        header, path, start = one
+        if header.seq != expected:
+            raise CorruptJournal(
+                f"slot {expected} of the journal is damaged or missing, and later ones up to"
+                f" {newest.seq} are there; restore {path.parent}, or accept that acknowledged"
+                f" records are lost with ottla.journal.lost=accept"
+            )
+        fd = storage.open(path, create=False)
+        try:
+            data = memoryview(storage.pread(fd, header.size, start))
+        finally:
+            storage.close(fd)
+        try:
+            slot = decode(data)
+        except CorruptSlot as error:
+            if header is newest:
+                break  # it was being written
+            raise CorruptJournal(
+                f"slot {header.seq} at {start} of {path} is damaged: {error}; restore the file, or"
+                f" accept that acknowledged records are lost with ottla.journal.lost=accept"
+            ) from error
+        for extent in slot.extents:
+            stretches.setdefault((extent.topic_id, extent.partition), []).append(
+                Stretch(path, start + extent.position, extent.length, extent.base, extent.end)
+            )
+    return stretches
