@@ -4,7 +4,8 @@ Rules of the machine, in any order: create, write, delete, create again under th
 compact, expire, checkpoint, flush, DeleteRecords, look up a time, read files in a worker, commit an
 offset, load the group coordinator anew, delete its topic, stop and start, kill and start. Requests
 and background work begin and then wait for workers; `let_go` lets one worker go on, for a few calls
-of the file system or to its end. So any two activities meet where one of them waits.
+of the file system or to its end. So any two activities meet where one of them waits. Some rules do
+several of these steps at once, so that a search meets often what is likely to hurt.
 
 After each step:
 
@@ -116,6 +117,7 @@ COORDINATOR_MOVES: Final = (
 # In memory where there is such a place: a killed process loses nothing there either.
 SHM: Final = Path("/dev/shm")
 CALLS: Final = st.one_of(st.none(), st.integers(0, 12))
+FEW_CALLS: Final = st.integers(0, 3)  # into what a worker does, and not out of it
 ORDERS: Final = st.integers(0, 2**16)
 
 
@@ -626,6 +628,53 @@ class Lifecycle(RuleBasedStateMachine):
             topic = self.topics.get(name)
             if topic is not None:
                 self.read_through_the_wire(topic)
+
+    # -- rules: meetings --------------------------------------------------------------------------
+    # Several steps at once, so that a search comes to where two activities meet: it decides where
+    # the one of them stands, and what happens before and after.
+
+    def pause(self, kind: str, calls: int | None) -> None:
+        """Let the workers of a kind go on for some calls, and no further."""
+        for job in [job for job in self.world.jobs if job.kind == kind]:
+            if not job.done:
+                with self.step():
+                    self.world.go(job, calls)
+
+    def let_others_go(self, kind: str) -> None:
+        while others := [at for at, job in enumerate(self.world.jobs) if job.kind != kind]:
+            self.let_go(which=others[0], calls=None)
+
+    def write_segments(self, name: str, count: int) -> None:
+        """Acknowledged records, each batch in a segment of its own."""
+        self.write(name=name, sizes=[5], key=0, later=2000, batches=count, waits=True)
+
+    @rule(name=st.sampled_from(NAMES), calls=FEW_CALLS, compacts=st.booleans())
+    def create_again_while_it_is_compacted(self, name: str, calls: int, *, compacts: bool) -> None:
+        self.create(name=name, compacts=True)
+        self.write_segments(name, 3)
+        self.compact()
+        self.pause("compaction", calls)
+        self.delete(name=name, again=True, compacts=compacts)
+        self.let_others_go("compaction")
+        self.write_segments(name, 2)
+
+    @rule(name=st.sampled_from(NAMES), calls=FEW_CALLS, compacts=st.booleans())
+    def create_again_while_it_is_read(self, name: str, calls: int, *, compacts: bool) -> None:
+        self.create(name=name, compacts=compacts)
+        self.write_segments(name, 2)
+        self.read_files(name=name)
+        self.pause("read_files", calls)
+        self.delete(name=name, again=True, compacts=compacts)
+        self.let_others_go("read_files")
+        self.write_segments(name, 2)
+
+    @rule(share=st.floats(0, 1), calls=FEW_CALLS)
+    def delete_records_while_starts_are_written(self, share: float, calls: int) -> None:
+        self.write_segments(ANCHOR, 2)
+        self.delete_records(name=ANCHOR, share=share)
+        self.checkpoint()
+        self.pause("replace", calls)
+        self.delete_records(name=ANCHOR, share=1.0)
 
     # -- rules: a coordinator ---------------------------------------------------------------------
 

@@ -69,3 +69,13 @@ def test_a_broker_stops_while_a_worker_compacts(calls: int) -> None:
         go_on,
         lambda machine: machine.stop_and_start(order=0),
     )
+
+
+def test_files_of_a_deleted_topic_are_removed_while_a_worker_compacts_it() -> None:
+    """The worker finds no directory to write to, and nobody is told of a failure."""
+    live(
+        lambda machine: machine.create_again_while_it_is_compacted(
+            name="a", calls=0, compacts=False
+        ),
+        lambda machine: machine.let_all_go(order=0),
+    )

@@ -140,4 +140,10 @@ class Cleaner:
 def _compaction(log: PartitionLog, plan: CompactionPlan) -> CompactionResult:
     """In a worker, under a lease of its own: a stop cancels who waits for it, not the work."""
     with log.lease():
-        return run_compaction(plan)
+        try:
+            return run_compaction(plan)
+        except OSError as error:
+            if log.life is Life.OPEN:
+                raise
+            # A deleted topic's directory is removed in time, whoever works in it.
+            raise LogClosed(f"{log.directory.name} was deleted while it was compacted") from error
