@@ -29,7 +29,12 @@ from ottla.wire.schema.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from ottla.wire.schema.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    TopicRequest,
+)
 from ottla.wire.schema.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.wire.schema.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.wire.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.faults_client import PlainClient
 from tests.support.faults_disk import FaultyStorage
@@ -38,7 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PRODUCE, FETCH, CREATE_TOPICS, DELETE_RECORDS = 0, 1, 19, 21
+PRODUCE, FETCH, METADATA, CREATE_TOPICS, DELETE_RECORDS = 0, 1, 3, 19, 21
+DESCRIBE_TOPIC_PARTITIONS = 75
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EROFS)
 
 
@@ -72,6 +78,16 @@ class Broker:
             return ErrorCode(data.error_code)
         batches = iter_batches(memoryview(data.records))
         return [record.value for batch in batches for record in iter_records(batch)]
+
+    def described(self, topic: str) -> tuple[ErrorCode, int, list[int]]:
+        """Error, leader and offline replicas of its partition, by both APIs that tell."""
+        asked = MetadataRequest([MetadataRequestTopic(name=topic)])
+        (one,) = self.client.ask(METADATA, 12, asked).topics[0].partitions
+        found = ErrorCode(one.error_code), one.leader_id, list(one.offline_replicas)
+        pages = DescribeTopicPartitionsRequest([TopicRequest(topic)])
+        (row,) = self.client.ask(DESCRIBE_TOPIC_PARTITIONS, 0, pages).topics[0].partitions
+        assert (ErrorCode(row.error_code), row.leader_id, list(row.offline_replicas)) == found
+        return found
 
     def create(self, topic: str, **configs: str) -> ErrorCode:
         settings = [
@@ -114,8 +130,10 @@ def test_a_log_that_cannot_be_written_is_offline_and_others_go_on(
         # Nobody knows what the disk holds, so nothing is tried again.
         assert broker.produce("struck", b"refused") == ErrorCode.KAFKA_STORAGE_ERROR
         assert broker.fetch("struck") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.described("struck") == (ErrorCode.LEADER_NOT_AVAILABLE, -1, [1])
         assert broker.produce("spared", b"after") == ErrorCode.NONE
         assert broker.fetch("spared") == [b"before", b"after"]
+        assert broker.described("spared") == (ErrorCode.NONE, 1, [])
     with running(tmp_path, disk, monkeypatch) as broker:
         kept = broker.fetch("struck")
         assert isinstance(kept, list)
@@ -185,7 +203,13 @@ def test_a_log_that_cannot_be_made_is_made_when_the_disk_is_well_again(
         assert broker.produce("struck", b"refused") == ErrorCode.KAFKA_STORAGE_ERROR
         assert broker.fetch("struck") == ErrorCode.KAFKA_STORAGE_ERROR
         assert broker.produce("spared", b"fine") == ErrorCode.NONE
+        assert broker.produce("struck", b"refused") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.described("struck") == (ErrorCode.LEADER_NOT_AVAILABLE, -1, [1])
         disk.repair()
+        deadline = time.monotonic() + 30
+        while broker.described("struck") != (ErrorCode.NONE, 1, []):  # so clients come back
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         assert broker.produce("struck", b"now") == ErrorCode.NONE
         assert broker.fetch("struck") == [b"now"]
 

@@ -112,14 +112,16 @@ async def test_an_answer_tells_of_the_topic_as_it_was_created(node: Node) -> Non
 async def test_a_topic_that_many_ask_for_is_created_once(node: Node) -> None:
     async def ask() -> MetadataResponse:
         request = MetadataRequest([MetadataRequestTopic(name="t")], True)
-        answer = metadata(context(12), request, node.cluster, node.settings)
+        answer = metadata(context(12), request, node.cluster, node.settings, node.partitions)
         return answer if isinstance(answer, MetadataResponse) else await answer
 
     answers = await asyncio.gather(*(ask() for _ in range(20)))
     (topic,) = {(one.topics[0].error_code, one.topics[0].topic_id) for one in answers}
     assert topic == (ErrorCode.NONE, node.image.topics_by_name["t"].topic_id.bytes)
     # Nothing to create, nothing to wait for.
-    known = metadata(context(12), MetadataRequest(None), node.cluster, node.settings)
+    known = metadata(
+        context(12), MetadataRequest(None), node.cluster, node.settings, node.partitions
+    )
     assert isinstance(known, MetadataResponse)
 
 

@@ -5,6 +5,10 @@
   versions just before have room for an id that must not be used: error 42.
 - A topic that does not exist is created when both the request and auto.create.topics.enable allow
   it; it is ready at once, so the answer carries no error.
+- A partition whose log is offline (a disk that failed, damage that a person has to look at) has no
+  leader and names its replica as offline, as in Kafka: clients wait and ask again. A log that could
+  not be opened is shown so for a second after each try, so that clients come back and it is tried
+  again. Nothing is opened for this.
 - Brokers are shown with the address of the listener the request came in on.
 - DescribeTopicPartitions pages through topics in order of name; a page ends at the asked limit and
   the cursor names the first partition that did not fit.
@@ -38,28 +42,37 @@ from ottla.wire.schema.metadata import (
 from ottla.wire.spec import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from ottla.broker.cluster import Cluster
+    from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.context import RequestContext
-    from ottla.metadata.image import MetadataImage, Topic
+    from ottla.metadata.image import MetadataImage, Partition, Topic
 
 FIRST_VERSION_BY_ID: Final = 12
+NO_LEADER: Final = -1
 
 
 def metadata(
-    context: RequestContext, request: MetadataRequest, cluster: Cluster, settings: Settings
+    context: RequestContext,
+    request: MetadataRequest,
+    cluster: Cluster,
+    settings: Settings,
+    partitions: Partitions,
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     wants_all = request.topics is None or (context.version == 0 and not request.topics)
     if wants_all:
-        topics = [_found(topic) for topic in cluster.image.topics_by_name.values()]
+        topics = [_found(topic, partitions) for topic in cluster.image.topics_by_name.values()]
     else:
         allow = request.allow_auto_topic_creation and settings.auto_create_topics
         missing = _to_create(request, cluster) if allow else []
         if missing:
-            return _after_creating(context, request, cluster, missing)
-        topics = [_asked(context.version, asked, cluster.image) for asked in request.topics or ()]
+            return _after_creating(context, request, cluster, partitions, missing)
+        topics = [
+            _asked(context.version, asked, cluster.image, partitions)
+            for asked in request.topics or ()
+        ]
     return _answer(context, cluster, topics)
 
 
@@ -72,13 +85,18 @@ def _to_create(request: MetadataRequest, cluster: Cluster) -> list[str]:
 
 
 async def _after_creating(
-    context: RequestContext, request: MetadataRequest, cluster: Cluster, missing: list[str]
+    context: RequestContext,
+    request: MetadataRequest,
+    cluster: Cluster,
+    partitions: Partitions,
+    missing: list[str],
 ) -> MetadataResponse:
     """A topic that was created and deleted again meanwhile is unknown once more."""
     codes = await asyncio.gather(*(_create(cluster, name) for name in missing))
     failed = dict(zip(missing, codes, strict=True))
     topics = [
-        _asked(context.version, asked, cluster.image, failed) for asked in request.topics or ()
+        _asked(context.version, asked, cluster.image, partitions, failed)
+        for asked in request.topics or ()
     ]
     return _answer(context, cluster, topics)
 
@@ -111,6 +129,7 @@ def _asked(
     version: int,
     asked: MetadataRequestTopic,
     image: MetadataImage,
+    partitions: Partitions,
     failed: Mapping[str, ErrorCode] | None = None,
 ) -> MetadataResponseTopic:
     """`failed` has the codes of the topics that should have been created."""
@@ -124,7 +143,7 @@ def _asked(
             return MetadataResponseTopic(
                 ErrorCode.UNKNOWN_TOPIC_ID, asked.name or None, asked.topic_id
             )
-        return _found(topic)
+        return _found(topic, partitions)
     name = asked.name or ""
     topic = image.topic(name)
     if topic is None:
@@ -132,30 +151,43 @@ def _asked(
             return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
         code = (failed or {}).get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return MetadataResponseTopic(code, name)
-    return _found(topic)
+    return _found(topic, partitions)
 
 
-def _found(topic: Topic) -> MetadataResponseTopic:
+def _found(topic: Topic, partitions: Partitions) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id.bytes,
         is_internal=topic.internal,
         partitions=[
             MetadataResponsePartition(
-                ErrorCode.NONE if p.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                ErrorCode.NONE, index, p.leader, p.leader_epoch, p.replicas, p.isr
+            )
+            if p.leader >= 0 and not partitions.is_offline(topic.name, index)
+            else MetadataResponsePartition(
+                ErrorCode.LEADER_NOT_AVAILABLE,
                 index,
-                p.leader,
+                NO_LEADER,
                 p.leader_epoch,
                 p.replicas,
                 p.isr,
+                _offline(p),
             )
             for index, p in enumerate(topic.partitions)
         ],
     )
 
 
+def _offline(partition: Partition) -> Sequence[int]:
+    """The replica that has no log; there is no other."""
+    return () if partition.leader < 0 else (partition.leader,)
+
+
 def describe_topic_partitions(
-    context: RequestContext, request: DescribeTopicPartitionsRequest, cluster: Cluster
+    context: RequestContext,
+    request: DescribeTopicPartitionsRequest,
+    cluster: Cluster,
+    partitions: Partitions,
 ) -> DescribeTopicPartitionsResponse:
     image = cluster.image
     names = sorted({topic.name for topic in request.topics} or image.topics_by_name)
@@ -175,7 +207,7 @@ def describe_topic_partitions(
             topics.append(_unknown(name))
             continue
         shown = range(first_partition, min(len(topic.partitions), first_partition + left))
-        topics.append(_described(topic, shown))
+        topics.append(_described(topic, shown, partitions))
         left -= len(shown)
         if shown.stop < len(topic.partitions):
             return _page(topics, ResponseCursor(name, shown.stop))
@@ -195,14 +227,16 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
 
 
-def _described(topic: Topic, shown: range) -> DescribeTopicPartitionsResponseTopic:
+def _described(
+    topic: Topic, shown: range, partitions: Partitions
+) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id.bytes,
         is_internal=topic.internal,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
-                ErrorCode.NONE if p.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                ErrorCode.NONE,
                 index,
                 p.leader,
                 p.leader_epoch,
@@ -210,6 +244,18 @@ def _described(topic: Topic, shown: range) -> DescribeTopicPartitionsResponseTop
                 p.isr,
                 eligible_leader_replicas=(),
                 last_known_elr=(),
+            )
+            if p.leader >= 0 and not partitions.is_offline(topic.name, index)
+            else DescribeTopicPartitionsResponsePartition(
+                ErrorCode.LEADER_NOT_AVAILABLE,
+                index,
+                NO_LEADER,
+                p.leader_epoch,
+                p.replicas,
+                p.isr,
+                eligible_leader_replicas=(),
+                last_known_elr=(),
+                offline_replicas=_offline(p),
             )
             for index, p in zip(shown, topic.partitions[shown.start : shown.stop], strict=True)
         ],

@@ -214,6 +214,15 @@ class Partitions:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         return name
 
+    def is_offline(self, topic: str, index: int) -> bool:
+        """Whether the log failed, or could not be opened within the last `RETRY_SECONDS`."""
+        hosted = self._open.get((topic, index))
+        if hosted is not None:
+            return not hosted.log.online
+        if not self._failed:
+            return False
+        return self._recent_failure(TopicPartition(topic, index)) is not None
+
     def _look(self, topic: str, index: int) -> HostedPartition:
         """Of what is not open: the view of an unwritten partition, or why it cannot be served."""
         name = TopicPartition(topic, index)
