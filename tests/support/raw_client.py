@@ -68,6 +68,10 @@ class RawClient:
         """Let the kernel take little of an answer before it is read."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 19)
 
+    def wait_longer(self, seconds: float) -> None:
+        """For a broker that is known to be slow to answer."""
+        self._socket.settimeout(seconds)
+
     # -- frames -----------------------------------------------------------------------------------
 
     def send_bytes(self, data: bytes) -> None:
@@ -78,10 +82,14 @@ class RawClient:
 
     def send(self, api: str, version: int, body: Any) -> int:
         """Send a request; its correlation id."""
+        self.send_bytes(self.frame(api, version, body))
+        return self._correlation_id
+
+    def frame(self, api: str, version: int, body: Any) -> bytes:
+        """The bytes of a request, to be sent as the test likes."""
         self._correlation_id += 1
         parts = request_parts(API_KEYS[api], version, self._correlation_id, self._client_id, body)
-        self.send_bytes(b"".join(parts))
-        return self._correlation_id
+        return b"".join(parts)
 
     def receive_frame(self) -> bytes:
         (size,) = struct.unpack(">i", self._exactly(4))

@@ -263,7 +263,12 @@ class Data:
         for name, target in self._directory.retire(strays, STRAY_SUFFIX).items():
             if isinstance(target, OSError):
                 raise target
-            logger.warning("%s-%d is of no topic here, set aside as %s", *name, target.name)
+            logger.warning(
+                "%s-%d is of no topic here, set aside as %s: a crash interrupted the deletion of "
+                "its topic, or it was copied here; remove the directory if nobody needs it",
+                *name,
+                target.name,
+            )
 
     # -- opening and closing ----------------------------------------------------------------------
 
@@ -308,7 +313,12 @@ class Data:
         for target in self._directory.retire([name], STRAY_SUFFIX).values():
             if isinstance(target, OSError):
                 raise target
-            logger.warning("%s-%d is an older topic's, set aside as %s", *name, target.name)
+            logger.warning(
+                "%s-%d is of an older topic of that name, set aside as %s: a crash interrupted its "
+                "deletion; remove the directory if nobody needs it",
+                *name,
+                target.name,
+            )
         return True
 
     def _open_log(self, request: LogRequest) -> Opened:
