@@ -1,7 +1,8 @@
 """Routing: the coordinator of a state, here or on another node
 
-Two nodes over one metadata file. Node 1 leads the queue and coordinates the groups; the state of
-these groups belongs to node 2, so that each request goes over the wire.
+Two nodes over one metadata file, started as the broker's own tests start them, since users cannot
+start a second node yet. Node 1 leads the queue and coordinates the groups; the state of these
+groups belongs to node 2, so that each request goes over the wire.
 """
 
 from __future__ import annotations

@@ -241,10 +241,9 @@ async def test_deliveries_are_limited(queue: Queue) -> None:
 
 
 async def test_a_failed_acknowledgement_is_told(queue: Queue, broker: EmbeddedBroker) -> None:
-    """An acknowledgement that the broker refuses is an error of the commit.
+    """A refused acknowledgement is an error of the commit; `return_errors=True` returns it.
 
-    Differs: the caller is told for each partition, or with `return_errors=True` gets the errors as
-    a result; the callback hears of every range.
+    The callback hears of every range.
     """
     heard: list[Acknowledged] = []
     await queue.produce(1)
