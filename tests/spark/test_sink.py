@@ -50,7 +50,7 @@ def test_columns_say_where_a_row_goes(spark: SparkSession, broker: EmbeddedBroke
         ({"sinkId": "s"}, "sinkId belongs to delivery=exactly-once"),
         ({"partitioner": "spark"}, "partitioner is murmur2"),
         ({"kafka.value.serializer": "x"}, r"kafka\.value\.serializer"),
-        ({}, "there is no topic to write to"),
+        ({}, "no topic is given"),
     ],
 )
 def test_case_01_what_a_sink_refuses(

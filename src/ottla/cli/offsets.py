@@ -150,7 +150,7 @@ def _with_store(
     if "://" not in url and Path(url).is_file():
         fail(f"{url} is a file: write sqlite:///{url} if it is a database of SQLite")
     if "://" not in url and not may_create and not Path(url).exists():
-        fail(f"there is no directory {url}, and only `ottla offsets set` makes one")
+        fail(f"{url} does not exist; `ottla offsets set` creates it")
     try:
         store = store_from_url(url).sync
     except ValueError as error:

@@ -8,7 +8,7 @@ writes into its checkpoint: dicts that become JSON, equal texts meaning that not
   plan in a process that knows nothing of it.
 - `advance` is called only when the batch that ended at `start` is in the commit log. It may wait
   for up to the long poll, and gives back `start` itself if there is nothing more.
-- `settle` is told what has been processed, at least once per batch unless a later one covers it.
+- `settle` gets the processed offsets, at least once per batch unless a later call covers it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Task: TypeAlias = object  # picklable; what `plan` gives and `read` takes
 
 
 class Bounds(NamedTuple):
-    """Where a query starts, and the end of what there is for it now."""
+    """Start of a query, and the current end of its data."""
 
     first: Offset
     last: Offset
 
 
 class Limit(NamedTuple):
-    """How much a batch may take; `waits` says whether the least size and longest delay apply."""
+    """The size of a batch; `waits`: whether minimum size and longest delay apply."""
 
     max_rows: int | None = None
     waits: bool = False
@@ -47,7 +47,7 @@ class Backend(ABC):
 
     @abstractmethod
     def bounds(self) -> Bounds:
-        """Asked for once at the start of a new query, and not at all of one that goes on."""
+        """Called once for a new query, never for one that continues."""
 
     @abstractmethod
     def advance(self, start: Offset, limit: Limit) -> Offset:
@@ -63,7 +63,7 @@ class Backend(ABC):
 
     @abstractmethod
     def freeze(self) -> None:
-        """What is there now is all that the query will read (Trigger.AvailableNow)."""
+        """Fix the end of the query at the current end (Trigger.AvailableNow)."""
 
     def latest(self) -> Offset | None:
         """The newest offset known, from memory; for progress reports."""
@@ -75,11 +75,11 @@ class Backend(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what the backend holds; called once or more."""
+        """Release resources; may be called more than once."""
 
 
 def make_backend(options: SourceOptions) -> Backend:
-    """The backend that the options of a query ask for."""
+    """The backend for the options of a query."""
     if options.store.kind == "redis":
         from ottla.spark.stores.redis import RedisBackend
 

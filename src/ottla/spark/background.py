@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, and what is kept open on it between calls.
+"""An event loop in its own thread, and objects kept open on it between calls.
 
 Spark calls plain functions, one at a time, in processes that it uses again and again; clients are
 asynchronous and cost a round trip or two to open. So each process has one loop, and connections
@@ -28,7 +28,7 @@ class Closable(Protocol):
     """A client or a producer."""
 
     async def close(self) -> None:
-        """Give back what it holds."""
+        """Release its resources."""
 
 
 C = TypeVar("C", bound=Closable)
@@ -66,7 +66,7 @@ class Background:
 
     @contextmanager
     def borrowed(self, key: Hashable, make: Callable[[], C]) -> Iterator[C]:
-        """The thing of this key, made if there is none; one whose user failed is not kept."""
+        """The object of this key, created if needed; dropped if its user fails."""
         kept = self.call(self._borrow(key, make))
         broken = True
         try:
@@ -120,7 +120,7 @@ def background() -> Background:
 
 
 def freeze_loaded() -> None:
-    """What a worker has loaded stays: the full collection after each task need not look at it."""
+    """Exclude loaded modules from the garbage collection after each task."""
     if not _FROZEN:
         _FROZEN.append(True)
         gc.freeze()

@@ -53,7 +53,7 @@ _SECURITY: Final = ("security.protocol", "sasl.mechanism", "sasl.username", "sas
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What a connection to the cluster needs. Times are in seconds."""
+    """Settings of a connection to the cluster. Times are in seconds."""
 
     bootstrap: str
     client_id: str = "ottla-spark"

@@ -1,4 +1,4 @@
-"""What the driver asks a cluster: which topics there are, where their logs end, what groups hold.
+"""Questions of the driver to a cluster: topics, ends of logs, offsets of groups.
 
 Calls block, and are waited out by the client's rules. Waiting for records uses a client of its own,
 since a fetch that waits for data holds up whatever follows it on its connection.
@@ -69,7 +69,7 @@ class Cluster:
         self._topics: dict[str, Topic] = {}
 
     def topics(self, selection: Selection) -> dict[str, Topic]:
-        """The topics of a query that exist now, asked for anew."""
+        """The topics of a query that exist now; not cached."""
         names = selection.names()
         view = self._background.call(self._client.retry(lambda: self._client.refresh(names)))
         self._topics = {
@@ -82,11 +82,11 @@ class Cluster:
         return self._background.call(offsets_at(self._client, self._settings, at))
 
     def record_sizes(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
-        """How many bytes an offset takes on the leader's disk, where something lies there."""
+        """Bytes per offset on the leader's disk, for partitions with data."""
         return self._background.call(record_sizes(self._client, self._settings, places))
 
     def committed(self, group: str) -> Offsets:
-        """What a group has committed."""
+        """The committed offsets of a group."""
         found = self._background.call(GroupCalls(self._client).list_group_offsets(group))
         return {TopicPartition(one.topic, one.partition): one.offset for one in found}
 
@@ -96,7 +96,7 @@ class Cluster:
         self._background.call(GroupCalls(self._client).alter_group_offsets(group, named))
 
     def wait_for_more(self, known: Offsets, within: float) -> bool:
-        """Wait until a log may have grown beyond what is known of it; False if none has."""
+        """Wait until a log may have grown; False if none has."""
         return self._background.call(self._wait(known, within))
 
     def close(self) -> None:
@@ -162,7 +162,7 @@ class Cluster:
                 request, to=leader, max_version=NEWEST if by_id else NEWEST_FETCH_BY_NAME
             )
         except ClientError:
-            # Whoever lists the offsets next meets the trouble too, and knows what to do about it.
+            # The next ListOffsets will fail, too, and handles the error.
             await asyncio.sleep(within)
             return True
         return bool(answer.error_code) or any(

@@ -1,4 +1,4 @@
-"""What can be wrong with a query on the `ottla` format; each text is a sentence with the fix."""
+"""Errors of the `ottla` format; each message says what to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class SparkError(OttlaError):
 
 
 class BadOption(SparkError, ValueError):
-    """An option is missing, refused, or has a value that cannot be."""
+    """A missing, unsupported or invalid option."""
 
 
 class BadSchema(SparkError, ValueError):
@@ -26,11 +26,11 @@ class BadVerdict(SparkError):
 
 
 class DataLoss(SparkError):
-    """Records of a query are gone, and `failOnDataLoss` says that this is an error."""
+    """Records were deleted before the query could read them, and `failOnDataLoss` is true."""
 
 
 class NotSaved(SparkError):
-    """Offsets could not be saved in a store, and `offsetStore.required` says that they must be."""
+    """Offsets could not be saved, and `offsetStore.required` is true."""
 
 
 class NoProgress(SparkError):
@@ -38,7 +38,7 @@ class NoProgress(SparkError):
 
 
 class NoJava(SparkError):
-    """There is no Java that Spark could run on."""
+    """No suitable Java was found."""
 
 
 class OwnerRule(SparkError):
@@ -46,7 +46,7 @@ class OwnerRule(SparkError):
 
 
 class TaskRepeated(SparkError):
-    """Spark runs a task of an exactly-once batch once more, whose rows may be there already."""
+    """Spark repeats a task of an exactly-once batch; its rows may be written already."""
 
 
 class BatchLost(SparkError):

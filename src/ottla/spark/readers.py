@@ -75,7 +75,7 @@ class BatchReader(DataSourceReader):
 
 
 class PushdownReader(BatchReader):
-    """Leaves out ranges that a filter excludes. Spark accepts this class only if it is told to."""
+    """Skips ranges that filters exclude; Spark uses this class only with a setting."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         super().__init__(options, columns)

@@ -1,4 +1,4 @@
-"""Columns of the format, as Spark's Kafka source has them, and which of them a query wants."""
+"""Columns of the format, as in Spark's Kafka source, and their selection."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def check_writable(schema: StructType, *, has_topic: bool) -> None:
                 f"column {field.name} has to be {expected}, not {field.dataType.simpleString()}"
             )
     if "value" not in schema.fieldNames():
-        raise BadSchema("there is no column value to write; select one as value")
+        raise BadSchema("the frame has no column value; select one as value")
     if not has_topic and "topic" not in schema.fieldNames():
-        raise BadSchema("there is no topic to write to; set the option topic or add a column topic")
+        raise BadSchema("no topic is given; set the option topic or add a column topic")
 
 
 def _same(one: DataType, other: DataType) -> bool:

@@ -37,7 +37,7 @@ _BY_RENAME: Final = (
 
 
 def profile(*, local_checkpoints: bool = True) -> dict[str, str]:
-    """Settings for any session. Checkpoints on object stores want Spark's own file manager."""
+    """Settings for any session. Checkpoints on object stores need Spark's own file manager."""
     settings = {
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,

@@ -116,7 +116,7 @@ def test_a_wrong_store_is_wrong_use(url: str) -> None:
 
 
 def test_a_directory_that_is_not_there_has_no_positions_to_list(tmp_path: Path) -> None:
-    assert "there is no directory" in failure("list", str(tmp_path / "typo"))
+    assert "does not exist" in failure("list", str(tmp_path / "typo"))
     assert "password=***" in failure("list", "host=127.0.0.1 password=secret")
     ok("set", str(tmp_path / "new"), "a", "b", "1")
 

@@ -73,7 +73,7 @@ def test_case_48_check_tells_all_that_is_wrong_with_status_2(file: Path) -> None
     file.write_text(FILE.replace('["copy"]', '["cpy"]'))
     assert "did you mean copy?" in failure(2, "pipeline", "check", file)
     assert "did you mean copy?" in failure(2, "run", file)
-    assert "there is no file" in failure(2, "run", file.with_name("none.py"))
+    assert "does not exist" in failure(2, "run", file.with_name("none.py"))
 
 
 def test_debug_shows_where_it_comes_from(file: Path) -> None:
@@ -205,4 +205,4 @@ def test_checkpoint_show_and_convert(tmp_path: Path) -> None:
     said = ok("pipeline", "checkpoint", "convert", tmp_path, "--to", "kafka")
     assert said.endswith("works with kafka already; nothing was changed\n")
     assert value("pipeline", "checkpoint", "convert", tmp_path, "--to", "ottla")["changed"]
-    assert "is no checkpoint" in failure(2, "pipeline", "checkpoint", "show", tmp_path / "x")
+    assert "is not a checkpoint" in failure(2, "pipeline", "checkpoint", "show", tmp_path / "x")

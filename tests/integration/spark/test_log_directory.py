@@ -126,5 +126,5 @@ def test_case_01_wrong_options(tmp_path: Path, options: dict[str, str], said: st
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(BadOption, match="there is no directory"):
+    with pytest.raises(BadOption, match="does not exist"):
         source(tmp_path / "nothing", subscribe="t").bounds()

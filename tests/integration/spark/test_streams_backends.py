@@ -166,10 +166,10 @@ def test_what_is_wrong_with_redis_is_told(stream: Stream) -> None:
         rows(source, *source.bounds())
     named = stream.source("batch", redisField="body")
     assert rows(named, *named.bounds()) == [(stream.name, b"x")]
-    with pytest.raises(SparkError, match="see that the server is up"):
+    with pytest.raises(SparkError, match="is the server running"):
         stream.source(path="redis://127.0.0.1:1/0").bounds()
     stream.client.set(f"{stream.name}-text", "x")
-    with pytest.raises(BadOption, match="is no stream"):
+    with pytest.raises(BadOption, match="is not a stream"):
         stream.source(subscribe=f"{stream.name}-text").bounds()
     with pytest.raises(BadOption, match="redis://host:port/db"):
         stream.source(path="redis://h:port").bounds()

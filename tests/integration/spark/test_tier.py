@@ -241,7 +241,7 @@ def test_case_46_a_small_range_and_a_store_that_fails_are_left_to_the_broker(
     assert sorted((one.first, one.end) for one in fetched) == [(0, 60)] * PARTITIONS
     tiered.objects(".meta")[0].write_bytes(b"nothing")
     assert rows(tiered.source(), tiered.offsets(0), tiered.offsets(60)) == tiered.rows(0, 60)
-    assert "the broker is asked instead" in caplog.text
+    assert "reading from the broker instead" in caplog.text
     assert len(fetched) == 2 * PARTITIONS
 
 

@@ -72,7 +72,7 @@ def test_case_47_where_saving_is_required_an_outage_ends_the_query() -> None:
     mirror = Mirror(save, "a store", required=True)
     mirror.save(at(1))
     mirror.close()
-    with pytest.raises(NotSaved, match=r"not saved in a store: nobody is there; mend it"):
+    with pytest.raises(NotSaved, match=r"not saved in a store: nobody is there; repair the store"):
         mirror.save(at(2))
 
 
@@ -113,9 +113,9 @@ def test_where_saving_is_required_an_error_of_a_driver_ends_the_query() -> None:
 
     mirror = Mirror(save, "a store", required=True)
     mirror.save(at(1))
-    with pytest.raises(NotSaved, match="disk I/O error; mend it"):
+    with pytest.raises(NotSaved, match="disk I/O error; repair the store"):
         mirror.flush()
-    with pytest.raises(NotSaved, match="disk I/O error; mend it"):
+    with pytest.raises(NotSaved, match="disk I/O error; repair the store"):
         mirror.save(at(2))
     mirror.close()
 

@@ -219,7 +219,7 @@ class LogBackend(Backend):
 
     @property
     def _planner(self) -> TierPlanner | LogDirectory:
-        """Who knows which bytes of which files hold a range."""
+        """The planner that maps ranges to bytes of files."""
         tier = self._options.tier
         assert tier is not None
         if tier.mode == "directory":
@@ -242,7 +242,7 @@ class LogBackend(Backend):
         return {place: min(at, by_bytes[place]) for place, at in end.items()}
 
     def _covered(self, ranges: Sequence[Range]) -> Covered:
-        """What of the ranges is read from objects, and what is left to the live log."""
+        """Split ranges into parts from objects and parts from the live log."""
         from ottla.spark.tier.planning import Covered
 
         tier = self._options.tier
@@ -252,7 +252,7 @@ class LogBackend(Backend):
         except RemoteStorageError as error:
             if tier.mode != "auto":
                 raise
-            LOG.warning("%s cannot be read, the broker is asked instead: %s", tier.url, error)
+            LOG.warning("%s cannot be read; reading from the broker instead: %s", tier.url, error)
             return Covered([], list(ranges))
         if tier.mode == "auto" or not found.rest:
             return found
@@ -263,7 +263,7 @@ class LogBackend(Backend):
         return Covered(found.pieces, [])
 
     def _refresh(self) -> None:
-        """Ask for the topics anew; one that has another id than before is not the same topic."""
+        """Reload the topics; a topic with a new id was recreated."""
         self._topics = self._cluster.topics(self._options.selection)
         self._topics_at = time.monotonic()
         for name, topic in self._topics.items():
@@ -296,7 +296,7 @@ class LogBackend(Backend):
         return sorted(places)
 
     def _resolved(self, where: Where, places: Sequence[TopicPartition], option: str) -> Offsets:
-        """The offsets that an option stands for."""
+        """Resolve the offsets of an option."""
         if isinstance(where, AtEnd):
             return self._cluster.offsets(dict.fromkeys(places, where.end))
         if isinstance(where, OfGroup):
@@ -348,7 +348,7 @@ class LogBackend(Backend):
         return {**found, **(self._cluster.offsets(ends) if ends else {})}
 
     def _ends(self, begin: Offsets) -> Offsets:
-        """Where the logs end now, partitions that are gone or new being told and taken in."""
+        """The current ends; handles new and missing partitions."""
         places = self._partitions(must_exist=False)
         if not self._is_quiet or set(self._latest) != set(places):
             self._latest = self._cluster.offsets(dict.fromkeys(places, LATEST)) if places else {}
@@ -390,12 +390,12 @@ class LogBackend(Backend):
 
 
 def report_loss(what: str, *, fail: bool) -> None:
-    """Records are gone: an error or a warning, as the query wants it."""
+    """Raise or warn about lost records, depending on `failOnDataLoss`."""
     if fail:
         raise DataLoss(
             f"{what}; some records may be lost: set failOnDataLoss=false to go on without them"
         )
-    LOG.warning("%s; some records may be lost, the query goes on without them", what)
+    LOG.warning("%s; some records may be lost; the query continues without them", what)
 
 
 def _names(places: Iterable[TopicPartition]) -> str:

@@ -40,7 +40,7 @@ _SEGMENT: Final = re.compile(r"\d{20}\.log")
 
 
 class LogDirectory:
-    """Answers what a cluster would, and plans; for one thread at a time."""
+    """Answers like a cluster, and plans; not thread-safe."""
 
     def __init__(self, settings: TierSettings) -> None:
         self._root = Path(settings.location().bucket)
@@ -49,7 +49,9 @@ class LogDirectory:
     def topics(self, selection: Selection) -> dict[str, Topic]:
         """The topics of a query that have a log here."""
         if not self._root.is_dir():
-            raise BadOption(f"path: there is no directory {self._root}; give that of a broker")
+            raise BadOption(
+                f"path: {self._root} does not exist; give the data directory of a broker"
+            )
         numbers: dict[str, list[int]] = {}
         for path in self._root.iterdir():
             place = parse_partition_name(path.name)
@@ -84,7 +86,7 @@ class LogDirectory:
         """Nothing is held."""
 
     async def cover(self, ranges: Sequence[Range]) -> Covered:
-        """Pieces of the files with these offsets; what is before the files is left over."""
+        """Pieces of files with these offsets; earlier offsets are left over."""
         pieces: list[Piece] = []
         rest: list[Range] = []
         for one in ranges:
@@ -174,7 +176,7 @@ class _Segment:
             self.walk()
 
     def walk(self) -> None:
-        """Look at what has been added, up to the last whole batch."""
+        """Scan new bytes up to the last complete batch."""
         indexed = self.index.positions[-1] if self.index.positions else 0
         for position, header in self._headers(self.end):
             if position - indexed >= INDEX_INTERVAL:

@@ -1,4 +1,4 @@
-"""`onSettled=module:function`: a user's function that is told what a query has processed.
+"""`onSettled=module:function`: call a user's function with processed offsets.
 
 It runs in the process of the source, after the batch is in Spark's commit log, in the background:
 at least once per batch unless a later batch takes its place, and once more for the last batch after

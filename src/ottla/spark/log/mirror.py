@@ -55,7 +55,7 @@ class Mirror:
                 self._changed.notify_all()
 
     def flush(self, within: float = FLUSH_SECONDS) -> None:
-        """Wait until everything asked for is saved or has failed, but no longer than `within`."""
+        """Wait until all saves have finished or failed, at most `within` seconds."""
         with self._changed:
             if not self._changed.wait_for(self._is_idle, within):
                 self._failed(f"offsets are not saved in {self._name} yet after {within:g} s")
@@ -73,10 +73,10 @@ class Mirror:
 
     def _raise_failure(self) -> None:
         if self._required and self._failure is not None:
-            raise NotSaved(f"{self._failure}; mend it, or leave out offsetStore.required")
+            raise NotSaved(f"{self._failure}; repair the store, or remove offsetStore.required")
 
     def _failed(self, said: str) -> None:
-        # An outage is told once, not with every save that it prevents.
+        # Log an outage once, not for every failed save.
         if said != self._failure:
             LOG.warning("%s", said)
         self._failure = said

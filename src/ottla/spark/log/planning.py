@@ -36,7 +36,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How to cut ranges and how to pack the pieces; None where there is no wish."""
+    """How to split ranges and pack the pieces; None: no limit."""
 
     min_partitions: int | None = None
     max_records: int | None = None
@@ -118,7 +118,7 @@ def _first_fit(pieces: Sequence[Range], room: int) -> list[list[Range]]:
 
 
 def _spread(pieces: Sequence[Range], count: int) -> list[list[Range]]:
-    """The pieces in so many tasks of about the same size, the largest pieces first."""
+    """Distribute pieces to tasks of about the same size, largest first."""
     tasks: list[list[Range]] = [[] for _ in range(count)]
     loads = [(0, task) for task in range(count)]
     for piece in sorted(pieces, key=lambda one: -one.size):

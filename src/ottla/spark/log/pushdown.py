@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Bound(NamedTuple):
-    """What a filter says about one column."""
+    """The bounds of one column from a filter."""
 
     column: str
     operator: str
@@ -40,7 +40,7 @@ _COLUMNS = (("topic",), ("partition",), ("offset",))
 
 
 def bounds_of(filters: Iterable[Filter]) -> list[Bound]:
-    """The filters that say something about ranges."""
+    """The filters that restrict ranges."""
     found = []
     for one in filters:
         operator = _OPERATORS.get(type(one).__name__)
@@ -55,7 +55,7 @@ def bounds_of(filters: Iterable[Filter]) -> list[Bound]:
 
 
 def clipped(tasks: Sequence[Task], bounds: Sequence[Bound]) -> list[Task]:
-    """The tasks with what the bounds exclude cut away."""
+    """Tasks clipped to the bounds."""
     found: list[Task] = []
     for task in tasks:
         ranges = tuple(

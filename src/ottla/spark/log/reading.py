@@ -59,7 +59,7 @@ def read_ranges(
 
 
 def _rounds(ranges: Iterable[Range]) -> list[list[Range]]:
-    """Ranges that one reader can serve: of one topic, no partition twice."""
+    """Group ranges for one reader each: one topic, no partition twice."""
     rounds: list[list[Range]] = []
     for one in ranges:
         for some in rounds:
@@ -169,7 +169,7 @@ class _Reading:
         ]
 
     async def _rest_is_empty(self, number: int, offset: int) -> bool:
-        """Whether the log goes on beyond the range, with nothing in between."""
+        """Whether the rest of the range is empty: the log continues after it."""
         asked = {TopicPartition(self._topic, number): Asked(offset, -1, 0)}
         ids = {} if self._topic_id is None else {self._topic: self._topic_id}
         isolation = self._options.client.isolation

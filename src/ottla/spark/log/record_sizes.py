@@ -1,4 +1,4 @@
-"""How many bytes an offset takes in each partition, as far as brokers tell.
+"""Bytes per offset of each partition, if brokers report sizes.
 
 Rules:
 
@@ -26,7 +26,7 @@ LOG: Final = logging.getLogger("ottla.spark")
 
 
 class RecordSizes:
-    """What was last heard, by whoever asks for it."""
+    """The last known sizes."""
 
     def __init__(
         self, ask: Callable[[Iterable[TopicPartition]], dict[TopicPartition, float]], ttl: float
@@ -38,13 +38,13 @@ class RecordSizes:
         self._has_warned = False
 
     def of(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, float]:
-        """Bytes of an offset; a partition that nobody knows about is not in it."""
+        """Bytes per offset; unknown partitions are left out."""
         if time.monotonic() - self._asked_at >= self._ttl:
             try:
                 self._known = self._ask(places)
             except ClientError as error:
                 if not self._has_warned:
-                    LOG.warning("maxBytesPerTrigger goes by what was known before: %s", error)
+                    LOG.warning("maxBytesPerTrigger uses older sizes: %s", error)
                 self._has_warned = True
             self._asked_at = time.monotonic()
         return self._known

@@ -1,4 +1,4 @@
-"""What is known of each flow while a pipeline runs; the display, JSON and metrics read it.
+"""The state of each flow of a running pipeline, for display, JSON and metrics.
 
 Events come from Spark's listener thread and from the runner; readers get copies.
 """
@@ -71,7 +71,7 @@ class Board:
         self._say({**event, "restarts": restarts, "error": error})
 
     def report(self, progress: Progress) -> None:
-        """Spark has told of a batch, or that there was none; what is known already is nothing."""
+        """Handle Spark's report of a batch; repeated reports are ignored."""
         with self._lock:
             view = self._flows.get(progress.flow)
             if view is None:  # a query of the session that is not ours
@@ -106,6 +106,6 @@ class Board:
 
 
 def _newly_lost(before: Progress | None, now: Progress) -> int:
-    """A batch reports all that is lost and not made up for yet, not what was lost in it."""
+    """New losses: a batch reports all open losses, not only its own."""
     known = 0 if before is None else before.locks_lost or 0
     return max(0, (now.locks_lost or 0) - known)

@@ -1,4 +1,4 @@
-"""What Spark's checkpoints say, and how a flow is made to start anew. Reads files, not Spark.
+"""Read Spark's checkpoints, and reset flows. Works on files, without Spark.
 
 A checkpoint has `offsets/N` (a version, a line of metadata, a line per source) written before batch
 N runs, and `commits/N` written after it.
@@ -36,7 +36,7 @@ class Checkpoint(NamedTuple):
 
 
 def read_checkpoint(directory: Path) -> Checkpoint:
-    """What is in a checkpoint; nothing, if the flow has not run."""
+    """The content of a checkpoint; empty if the flow has not run."""
     planned = _numbers(directory / "offsets")
     committed = _numbers(directory / "commits")
     if not planned:
@@ -81,15 +81,13 @@ def start_options(to: str) -> dict[str, str]:
 
 
 def reset(pipeline: Pipeline, flow: Flow, to: str) -> list[Path]:
-    """Have a flow start anew; what it had is set aside, not deleted. Returns where it is now.
+    """Reset a flow: rename its checkpoint and table. Returns the new names.
 
     A table is set aside too: Spark numbers the batches of a new checkpoint from 0, and would leave
     out those that the table's own log already has.
     """
     if reads_queue(pipeline.definition, flow):
-        raise DefinitionError(
-            f"flow {flow.name} reads a queue, whose group knows the place: ottla share-group reset"
-        )
+        raise DefinitionError(f"flow {flow.name} reads a queue: use ottla share-group reset")
     options = start_options(to)
     places = [checkpoint_of(pipeline, flow)]
     if isinstance(flow.writes, ToTable):

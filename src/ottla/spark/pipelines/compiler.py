@@ -1,4 +1,4 @@
-"""Flows as Structured Streaming queries: how rows get in. `outputs` says how they get out.
+"""Compile flows to Structured Streaming queries: their inputs. `outputs` has the sinks.
 
 Whoever reads a flow gets the columns it returned: from its table, from the JSON objects in its
 topic, or raw records if the flow itself made those (it returned a column `value`).
@@ -123,7 +123,7 @@ class Compiler:
         return self._records(options, None if VALUE in written.names else written, query)
 
     def _schema(self, flow: Flow) -> StructType:
-        """What a flow returns; asked of Spark once, since each source in it costs a process."""
+        """The schema a flow returns; computed once, because each source costs a process."""
         if flow.name not in self._schemas:
             self._schemas[flow.name] = self._rows(flow, flow).schema
         return self._schemas[flow.name]
@@ -163,7 +163,7 @@ class Compiler:
         return frame.select(row.alias("row")).select("row.*")
 
     def _start_note(self, query: Flow) -> dict[str, str]:
-        """Where a reset wants a flow to start; Spark heeds it only without a checkpoint."""
+        """The start position after a reset; Spark uses it only without a checkpoint."""
         note = self._places.start_note(query.name)
         found: dict[str, str] = json.loads(note.read_text()) if note.is_file() else {}
         return found

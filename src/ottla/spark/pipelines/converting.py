@@ -34,10 +34,10 @@ class Batch(NamedTuple):
 
 
 def batches(directory: Path) -> list[Batch]:
-    """What a checkpoint has, oldest first; Spark keeps the last hundred or so."""
+    """The batches of a checkpoint, oldest first; Spark keeps about the last hundred."""
     planned = directory / "offsets"
     if not planned.is_dir():
-        raise DefinitionError(f"{directory} is no checkpoint: it has no directory offsets")
+        raise DefinitionError(f"{directory} is not a checkpoint: it has no directory offsets")
     numbers = sorted(int(one.name) for one in planned.iterdir() if one.name.isdecimal())
     found = []
     for number in numbers:

@@ -1,4 +1,4 @@
-"""What can only be checked with Spark: plans, schemas, and whether executors reach the broker."""
+"""Checks that need Spark: plans, schemas, and connections from executors to the broker."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _OPEN: ContextVar[_Collected | None] = ContextVar("ottla_pipeline", default=None
 
 @contextmanager
 def collecting(name: str) -> Iterator[Definition]:
-    """What is declared inside the block belongs to this definition."""
+    """Collect what is declared inside the block."""
     collected = _Collected(Definition(name))
     token = _OPEN.set(collected)
     try:
@@ -233,7 +233,7 @@ def samples(source: str) -> Callable[[F], F]:
 
 
 def _texts(options: Mapping[str, object] | None) -> dict[str, str]:
-    """Options as Spark wants them: true, not True."""
+    """Options as text for Spark: true, not True."""
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in (options or {}).items()

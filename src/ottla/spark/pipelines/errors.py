@@ -1,4 +1,4 @@
-"""What can be wrong with a pipeline before it runs; each text is a sentence with the fix."""
+"""Errors of a pipeline before it runs; each message says what to do."""
 
 from __future__ import annotations
 

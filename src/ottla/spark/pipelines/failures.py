@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 LONGEST: Final = 500
 
-# The query as it stands cannot run: an option, a name, a type, a plan.
+# Errors of the query itself: option, name, type, plan.
 _FOR_GOOD_TYPES: Final = frozenset(
     {"AnalysisException", "ParseException", "IllegalArgumentException", "DefinitionError"}
 )
@@ -42,7 +42,7 @@ class Failure(NamedTuple):
 
 
 def explain(error: BaseException) -> Failure:
-    """What to say about an error, and whether it is one that stays."""
+    """The message of an error, and whether a retry cannot fix it."""
     text = str(error)
     kind = type(error).__name__
     for_good = kind in _FOR_GOOD_TYPES or any(one in text for one in _FOR_GOOD_TEXTS)

@@ -1,4 +1,4 @@
-"""The graph of a pipeline: who reads what, in which order, and all that can be wrong with it.
+"""The graph of a pipeline: inputs, order, and all checks.
 
 Inline flows are part of every query that reads them; a query is a flow that writes. Everything here
 is decided before Spark is started.
@@ -108,7 +108,7 @@ def reads_queue(definition: Definition, flow: Flow) -> bool:
 
 
 def edges(definition: Definition) -> Iterator[tuple[str, str]]:
-    """What the graph is drawn from: (from, to), with targets by their kind."""
+    """The edges of the graph: (from, to)."""
     for source in definition.sources.values():
         if source.topic is not None:
             queue = f" as {source.share_group}" if source.share_group else ""
@@ -123,7 +123,7 @@ def edges(definition: Definition) -> Iterator[tuple[str, str]]:
 
 
 def describe(target: ToTopic | ToTable | ToConsole) -> str:
-    """A target in two words."""
+    """A short name of a target."""
     if isinstance(target, ToConsole):
         return "console"
     return f"{'topic' if isinstance(target, ToTopic) else 'table'} {target.name}"
@@ -302,7 +302,7 @@ def _async_progress(definition: Definition, settings: Settings) -> Iterator[str]
 
 
 def _shared_sinks(definition: Definition) -> Iterator[str]:
-    """Each run of a sink ends what another has begun under its name."""
+    """Two flows with one sink id would abort each other's transactions."""
     writers: dict[str, list[str]] = {}
     for flow in queries(definition):
         for name, value in _sink_options(flow).items():

@@ -1,4 +1,4 @@
-"""Spark's own reports, passed on to the board. Handlers are quick: events queue in the driver."""
+"""Pass Spark's reports to the board. Handlers must be fast: events queue in the driver."""
 
 from __future__ import annotations
 

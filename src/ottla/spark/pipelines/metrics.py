@@ -1,4 +1,4 @@
-"""What a run shows to Prometheus, read from the board when somebody asks."""
+"""Prometheus metrics of a run, read from the board on request."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def serve_metrics(board: Board, port: int) -> None:
         start_http_server(port, addr="127.0.0.1", registry=registry)
     except OSError as error:
         raise EnvironmentProblem(
-            f"metrics cannot be shown on port {port} ({error.strerror}): choose another"
+            f"cannot serve metrics on port {port} ({error.strerror}): choose another port"
         ) from error

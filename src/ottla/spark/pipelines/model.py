@@ -1,4 +1,4 @@
-"""What a pipeline is: sources, flows and where flows write. Values only; nothing runs here."""
+"""The model of a pipeline: sources, flows and targets. Values only."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One function or SQL statement over what it reads; with `writes` it is a query of its own."""
+    """One function or SQL statement; with `writes` it is a query."""
 
     name: str
     reads: tuple[str, ...]
@@ -130,7 +130,7 @@ class Definition:
         """Register a node; its name must be new."""
         if not _NAME.fullmatch(node.name):
             raise DefinitionError(
-                f"{node.name!r} cannot be a name: use letters, digits, dots, dashes and underscores"
+                f"{node.name!r} is not a valid name: use letters, digits, dots, dashes, underscores"
             )
         if node.name in self.sources or node.name in self.flows:
             raise DefinitionError(f"two things are called {node.name}: rename one of them")

@@ -117,7 +117,7 @@ class BatchOutput:
 
 
 def as_records(frame: DataFrame, target: ToTopic) -> DataFrame:
-    """What the sink takes: the frame itself if it has a value, else JSON objects of its columns."""
+    """Rows for the sink: the frame itself if it has a value, else JSON objects."""
     if VALUE in frame.columns:
         return frame
     from pyspark.sql import functions as f

@@ -25,7 +25,7 @@ class Places:
 
     @classmethod
     def of(cls, settings: Settings, name: str, state: str | None) -> Places:
-        """Below the given directory, or where the settings say."""
+        """Paths from the settings, or below the given directory."""
         root = Path(state or settings.state or Path(DEFAULT_STATE) / name).absolute()
         if state is not None:
             return cls(root, str(root / "checkpoints"), str(root / "tables"))

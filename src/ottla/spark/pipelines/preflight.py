@@ -1,4 +1,4 @@
-"""What a pipeline needs of its broker before Spark starts: an answer, and its topics.
+"""Check the broker and its topics before Spark starts.
 
 Topics that flows write are made if there are none, so that whoever reads them can start. Topics of
 sources are not: a name that was mistyped should be noticed.
@@ -24,7 +24,7 @@ PATIENCE_SECONDS: Final = 10.0
 
 
 def prepare(bootstrap: str, definition: Definition, flows: Sequence[Flow]) -> None:
-    """Make what is missing and may be made; an `EnvironmentProblem` for the rest."""
+    """Create missing topics if allowed; else raise `EnvironmentProblem`."""
     from ottla.sync import Admin
 
     sources = _ours(definition, flows)
@@ -93,7 +93,7 @@ def _sampled(name: str, function: Callable[[], Iterable[object]]) -> list[Produc
         raise
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
-        raise DefinitionError(f"samples of {name} cannot be made: {said}") from error
+        raise DefinitionError(f"@samples of {name} failed: {said}") from error
 
 
 def as_records(name: str, found: Iterable[object]) -> list[ProducerRecord]:

@@ -1,4 +1,4 @@
-"""What Spark reports of a batch, in the words of the display, of hooks and of metrics."""
+"""Spark's report of a batch, for display, hooks and metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOG: Final = ("walCommit", "commitOffsets", "commitBatch")
 
 
 class Progress(NamedTuple):
-    """One batch of one flow. `lag` is None where the source does not tell how much there is."""
+    """One batch of one flow. `lag` is None if the source does not report it."""
 
     flow: str
     batch: int

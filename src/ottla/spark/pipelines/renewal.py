@@ -26,7 +26,7 @@ def run_in_sessions(
 ) -> bool:
     """Run in as many sessions as it takes; whether all flows are well in the end.
 
-    `tell` gets what happened to a session, and the seconds until the next.
+    `tell` gets the event of a session, and the seconds until the next one.
     """
     has_begun = False
     while True:
@@ -43,7 +43,7 @@ def run_in_sessions(
             said = problem
         pause = runner.pause_after_loss()
         if pause is None:
-            raise EnvironmentProblem(f"Spark is gone, again: {said}") from said
+            raise EnvironmentProblem(f"Spark was lost again: {said}") from said
         tell(str(said), pause)
         if not runner.wait(pause):
             return runner.is_well

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ottla.spark.pipelines.model import Definition, Flow
 
 POLL_SECONDS: Final = 0.1
-# A job that is run by a timer should fail while somebody looks at it.
+# With --once, fail soon instead of retrying for hours.
 RESTARTS_ONCE: Final = 3
 # What a query says of itself between the plan of a batch and its end.
 IN_A_BATCH: Final = frozenset(
@@ -42,7 +42,7 @@ ENDED: Final = ("done", "stopped", "failed")
 
 
 class Query(Protocol):
-    """What the runner needs of Spark's StreamingQuery."""
+    """The part of Spark's StreamingQuery that the runner uses."""
 
     @property
     def isActive(self) -> bool: ...  # noqa: N802  # Spark's name
@@ -232,7 +232,7 @@ class Runner:
             self._board.report(parse(json.loads(report.json)))
 
     def _may_stop(self, run: _Run, query: Query, batches: int) -> bool:
-        """Between batches, or at once if somebody insists."""
+        """Whether a query may stop: between batches, or at once after a second Ctrl-C."""
         if self._stops > 1:
             return True
         if run.batch_to_end is None:

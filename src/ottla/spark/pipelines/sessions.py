@@ -32,7 +32,7 @@ WORKER_PYTHON: Final = "spark.pyspark.python"
 def open_session(
     pipeline: Pipeline, *, master: str | None = None, remote: str | None = None, log: Path | None
 ) -> SparkSession:
-    """A session with the format in it; what the command line says comes before the settings."""
+    """A session with the format registered; the command line overrides the settings."""
     settings = pipeline.settings
     if master is None and remote is None:
         master, remote = settings.master, settings.remote
@@ -172,7 +172,7 @@ def _remote(url: str, config: Mapping[str, str]) -> SparkSession:
 
 @contextmanager
 def _log_into(file: Path | None) -> Iterator[None]:
-    """What is started in here writes into a file what it would write to the terminal."""
+    """Redirect output of processes started here from the terminal to a file."""
     if file is None:
         yield
         return

@@ -33,7 +33,7 @@ _VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Settings:
-    """One environment. What is None is left to the command line and its defaults."""
+    """Settings of one environment; None: use the command line or the default."""
 
     bootstrap: str | None = None
     state: str | None = None
@@ -101,7 +101,7 @@ def overlay(base: Settings, over: Settings) -> Settings:
 
 
 def apply(settings: Settings, definition: Definition) -> None:
-    """Change and add to what a file has declared."""
+    """Apply the settings to the declared pipeline."""
     for name, entry in settings.sources.items():
         declared_source = definition.sources.get(name)
         if declared_source is None:
@@ -114,7 +114,7 @@ def apply(settings: Settings, definition: Definition) -> None:
             if "sql" not in entry:
                 near = difflib.get_close_matches(name, definition.flows, n=1)
                 meant = f"; did you mean {near[0]}?" if near else ": give it `sql` to make it one"
-                raise DefinitionError(f"flows.{name} in the YAML is no flow of the file{meant}")
+                raise DefinitionError(f"flows.{name} in the YAML is not a flow of the file{meant}")
             declared = Flow(name, ())
             definition.add(declared)
         definition.flows[name] = _changed(declared, entry, _flow_values(entry, name))

@@ -16,7 +16,7 @@ WELL_AFTER_BATCHES: Final = 10
 
 @dataclass(slots=True)
 class Supervision:
-    """The failures of one flow. `most_restarts` None is for ever."""
+    """The failures of one flow. `most_restarts` None: no limit."""
 
     most_restarts: int | None = None
     restarts: int = 0

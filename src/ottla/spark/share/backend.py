@@ -62,7 +62,7 @@ LIMIT: Final = "share.delivery.count.limit"
 
 
 class _Lock(NamedTuple):
-    """What is known of the locks of the batch that runs."""
+    """The locks of the running batch."""
 
     until: float
     breaks: int
@@ -125,7 +125,7 @@ class ShareBackend(Backend):
         self._target = self._cluster.offsets(dict.fromkeys(places, LATEST)) if places else {}
 
     def latest(self) -> Offset | None:
-        """What the source holds; Spark shows it with a query's progress."""
+        """The state of the source, shown in the query's progress."""
         machine = self._machine
         found: Offset = {
             "held": size(machine.held),
@@ -145,7 +145,7 @@ class ShareBackend(Backend):
         try:
             background().call(self._close(), CLOSE_SECONDS)
         except (TimeoutError, ClientError) as error:
-            LOG.warning("share group %s was left without a word: %s", self._share.group, error)
+            LOG.warning("could not leave share group %s cleanly: %s", self._share.group, error)
 
     # What workers do.
 
@@ -222,13 +222,13 @@ class ShareBackend(Backend):
             self._has_new_ghosts = bool(machine.ghosts)
 
     async def _done_with(self, queue: ShareQueue, spans: Spans) -> Spans:
-        """Accept them, or reject what there is a verdict on; what was refused."""
+        """Accept records, or reject those with a verdict; returns refused ones."""
         bad = common(spans, self._verdicts)
         refused = await queue.accept(minus(spans, bad))
         return plus(refused, await queue.reject(bad))
 
     async def _lay_ghosts(self, queue: ShareQueue) -> None:
-        """Acknowledging what lies below the group's start holds: such ghosts will not come."""
+        """Drop ghosts below the group's start: they will not be delivered again."""
         machine = self._machine
         for _ in range(GHOST_ROUNDS):
             oldest = machine.oldest_ghosts()
@@ -388,7 +388,7 @@ class ShareBackend(Backend):
 
 
 async def _raise_limit(client: Client, group: str) -> None:
-    """Have records tried as often as the broker allows, unless the group says how often."""
+    """Raise the delivery limit of the group to the broker's maximum, unless it is set."""
     configs = ConfigCalls(client)
     found = await configs.describe_configs("group", group, [LIMIT])
     if any(one.name == LIMIT and one.source is ConfigSource.GROUP for one in found):

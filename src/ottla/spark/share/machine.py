@@ -1,4 +1,4 @@
-"""What a share source holds and what it owes the broker: a machine without I/O.
+"""The state machine of a share source: held records and pending acknowledgements. No I/O.
 
 Rules:
 
@@ -74,7 +74,7 @@ class ShareOffset(NamedTuple):
 
 
 def parse_offset(found: Mapping[str, object], group: str) -> ShareOffset:
-    """What a checkpoint has, if it is one of this group's."""
+    """Parse the offset of a checkpoint; it must belong to this group."""
     if found.get("version") != VERSION or found.get("group") != group:
         raise BadCheckpoint(
             f"the checkpoint is not one of share group {group!r}, it holds {str(found)[:100]}; "
@@ -106,13 +106,13 @@ class ShareMachine:
         """Of the batch that runs, as long as its locks are known to last."""
         self.ghosts: Spans = {}
         self.lost_locks = 0
-        """Offsets of batches whose locks were gone, or may have been, before they were accepted."""
+        """Records of batches whose locks were or may have been lost before they were accepted."""
         self._group = group
         self._settled: Offset | None = None
         self._planned: tuple[Offset, Offset] | None = None
 
     def adopt(self, end: Offset) -> Spans:
-        """A batch that another process has planned is to be run: what to keep locked for it."""
+        """Take over a batch that another process planned; returns the records to lock."""
         if self._planned is not None or self._settled is not None:
             return {}
         offset = parse_offset(end, self._group)
@@ -121,7 +121,7 @@ class ShareMachine:
         return self.held
 
     def to_settle(self, start: Offset) -> Spans:
-        """What to accept, now that the batch that ended at `start` is done."""
+        """The records to accept after the batch that ended at `start`."""
         if start == self._settled:
             return {}
         offset = parse_offset(start, self._group)
@@ -130,7 +130,7 @@ class ShareMachine:
         return offset.ranges
 
     def settled(self, start: Offset, refused: Spans, *, overdue: bool = False) -> None:
-        """It is accepted, except for this; `overdue`: somebody else may have had it meanwhile.
+        """Note accepted records; `overdue`: another member may have had them.
 
         That cannot be told from refusals: what another member has accepted is history, and nobody
         is refused there.
@@ -143,7 +143,7 @@ class ShareMachine:
         self.waiting = minus(self.waiting, refused)
 
     def acquired(self, found: Spans) -> Spans:
-        """What to accept at once of what was delivered; the rest waits."""
+        """Delivered records to accept at once; the others wait."""
         again = common(found, self.ghosts)
         self.waiting = plus(self.waiting, minus(found, again))
         return again

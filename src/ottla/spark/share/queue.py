@@ -91,7 +91,7 @@ class ShareQueue:
     # -- acquiring --------------------------------------------------------------------------------
 
     async def acquire(self, most: int, within: float) -> Spans:
-        """What there is, as soon as there is something; about `most` offsets."""
+        """Acquire about `most` records, as soon as there are some."""
         deadline = self._now() + within
         while True:
             self._member.check()
@@ -146,19 +146,19 @@ class ShareQueue:
     # -- acknowledging ----------------------------------------------------------------------------
 
     async def accept(self, spans: Spans) -> Spans:
-        """Done with these; what was refused, because it is not held any more."""
+        """Accept records; returns those that are no longer held."""
         return await self._acknowledge(spans, _Acks(Kind.ACCEPT))
 
     async def reject(self, spans: Spans) -> Spans:
-        """Never again; what was refused."""
+        """Reject records; returns those that are no longer held."""
         return await self._acknowledge(spans, _Acks(Kind.REJECT))
 
     async def renew(self, spans: Spans) -> Spans:
-        """Lock these for another while; what was refused."""
+        """Renew locks; returns records that are no longer held."""
         return await self._acknowledge(spans, _Acks(Kind.RENEW))
 
     async def give_back(self, spans: Spans) -> Spans:
-        """Nobody has looked at these; what was refused."""
+        """Release unprocessed records; returns those that are no longer held."""
         return await self._acknowledge(spans, _Acks(Kind.RELEASE, is_uncounted=True))
 
     async def _acknowledge(self, spans: Spans, acks: _Acks) -> Spans:
@@ -256,14 +256,14 @@ class ShareQueue:
     # -- the end ----------------------------------------------------------------------------------
 
     async def let_go(self) -> None:
-        """End the sessions: whatever the member holds comes back to the group."""
+        """End the sessions, which releases all records of the member."""
         for node, session in self._sessions.items():
             if session.is_open:
                 await self._ask(node, session.acknowledge({}, closes=True))
                 session.ended()
 
     async def close(self) -> None:
-        """Leave the group. What is held stays so for as long as the broker lets it."""
+        """Leave the group; held records stay locked as long as the broker allows."""
         await self._member.leave()
 
 

@@ -57,7 +57,7 @@ def plus(spans: Spans, more: Spans) -> Spans:
 
 
 def minus(spans: Spans, less: Spans) -> Spans:
-    """What is in the first and not in the second."""
+    """The difference of two sets of ranges."""
     found: Spans = {}
     for place, some in spans.items():
         left = list(_outside(some, less[place])) if place in less else some
@@ -67,12 +67,12 @@ def minus(spans: Spans, less: Spans) -> Spans:
 
 
 def common(spans: Spans, others: Spans) -> Spans:
-    """What is in both, with the counts of the first."""
+    """The intersection, with the counts of the first."""
     return minus(spans, minus(spans, others))
 
 
 def below(spans: Spans, ends: Mapping[TopicPartition, int]) -> Spans:
-    """What lies before the end of its partition; of others than these partitions, nothing."""
+    """The parts below the end of their partitions; other partitions are dropped."""
     found: Spans = {}
     for place, some in spans.items():
         end = ends.get(place, 0)
@@ -83,7 +83,7 @@ def below(spans: Spans, ends: Mapping[TopicPartition, int]) -> Spans:
 
 
 def part(spans: Spans, records: int, most_pieces: int) -> Spans:
-    """About so many records in no more than so many ranges, of each partition its share."""
+    """About this many records in at most this many ranges, a share of each partition."""
     total = size(spans)
     found: Spans = {}
     for place, some in sorted(spans.items()):

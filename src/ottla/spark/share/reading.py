@@ -29,7 +29,7 @@ NEAR: Final = 20_000  # offsets that are rather read over than skipped
 
 
 class ShareTask(NamedTuple):
-    """What to read, and what of that is the query's, by topic and partition."""
+    """Ranges to read, and the records of the query in them."""
 
     ranges: tuple[Range, ...]
     spans: dict[tuple[str, int], list[Span]]

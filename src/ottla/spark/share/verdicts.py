@@ -1,4 +1,4 @@
-"""Verdicts: records that a job does not want accepted, as lines of JSON in a file or a directory.
+"""Verdicts: records to reject, as lines of JSON in a file or a directory.
 
     {"topic": "orders", "partition": 0, "offset": 17}
 
@@ -24,7 +24,7 @@ FORM: Final = '{"topic": "orders", "partition": 0, "offset": 17}'
 
 
 def read_verdicts(where: str) -> Spans:
-    """What is to be rejected; nothing while there is no such file."""
+    """The records to reject; empty if the file does not exist."""
     path = Path(where.removeprefix("file://"))
     files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
     found = []

@@ -93,7 +93,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class WrittenOnce(Written):
-    """What one task has written, and in which transaction."""
+    """Rows written by one task, and its transaction."""
 
     lease: Lease | None = None
     batch: Batch | None = None
@@ -213,7 +213,7 @@ def write_once(
 
 
 def _explained(of: Transactional, error: BaseException | None) -> SparkError | None:
-    """What a refusal of the broker means here; it may be the cause of what was raised."""
+    """A clearer error for a broker's refusal."""
     while error is not None and not isinstance(error, KafkaError):
         error = error.__cause__
     if error is None:

@@ -39,7 +39,7 @@ DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Transactional:
-    """What the cluster knows an exactly-once sink by, and how long one of its batches may take."""
+    """The id of an exactly-once sink, and the timeout of its batches."""
 
     client: ClientSettings
     sink_id: str

@@ -41,12 +41,12 @@ PARCEL_BYTES: Final = 8 * 1024 * 1024  # what the producer encodes at a time
 
 
 class BadRow(SparkError, ValueError):
-    """A row that names no topic, or a partition that cannot be."""
+    """A row without a topic, or with an invalid partition."""
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task has written: rows by partition."""
+    """Rows written by one task, by partition."""
 
     rows: dict[TopicPartition, int] = field(default_factory=dict)
 

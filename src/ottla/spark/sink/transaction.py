@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger(__name__)
 ABORT_SECONDS: Final = 10.0
-"""What is not aborted by then is by the next run, or by its timeout."""
+"""Later the next run or the timeout aborts it."""
 MARKER_PARTITION: Final = 0
 _STABLE: Final = 7  # the first OffsetFetch that can ask for what no transaction may change
 _LAST_WITH_NAMES: Final = 9
 
 
 class Lease(NamedTuple):
-    """What the tasks of a batch write under, and which batches were there when it was taken."""
+    """The producer id of a batch's tasks, and the batches committed before."""
 
     identity: Identity
     next_batches: dict[str, int]

@@ -22,7 +22,7 @@ _OF_TOPICS: Final = (
 
 
 class Store(NamedTuple):
-    """What is read, where it is, and where its segments are if there are such."""
+    """The store to read, its path, and its segments if it has any."""
 
     kind: str
     path: str

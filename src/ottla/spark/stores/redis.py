@@ -156,7 +156,7 @@ class RedisBackend(StreamsBackend):
         try:
             return background().call(work)
         except (RedisError, OSError) as error:
-            raise SparkError(f"Redis cannot be read: {error}; see that the server is up") from error
+            raise SparkError(f"Redis cannot be read: {error}; is the server running?") from error
 
     async def _ends(self, link: Link) -> Offsets:
         streams = self._options.selection.subscribe or ()
@@ -168,7 +168,7 @@ class RedisBackend(StreamsBackend):
             try:
                 (last,) = entries(await client.xrevrange(shard.key, count=1)) or (None,)
             except ResponseError as error:
-                raise BadOption(f"{shard.key} is no stream: {error}") from None
+                raise BadOption(f"{shard.key} is not a stream: {error}") from None
             self._keys[place] = shard.key
             found[place] = 0 if last is None else IDS.to_seq(last.id) + 1
         return found

@@ -52,18 +52,18 @@ class StreamsBackend(Backend):
 
     @abstractmethod
     def ends(self) -> Offsets:
-        """Where each shard ends now; each end lies right after a message, or is 0."""
+        """The current end of each shard: after a message, or 0."""
 
     @abstractmethod
     def limited(self, begin: Offsets, latest: Offsets, rows: int) -> Offsets:
-        """Where a batch of about so many messages ends."""
+        """The end of a batch of about this many messages."""
 
     def at_time(self, times: int, ends: Offsets) -> Offsets:
         """The first offset at or after a time in milliseconds."""
         raise BadOption("times cannot be looked up in this store: give startingOffsets")
 
     def is_cut(self, offset: int, end: int | None) -> bool:
-        """Whether a shard that ends here has lost what was at an offset."""
+        """Whether a shard that ends here has lost messages at an offset."""
         return end is not None and end < offset
 
     def bounds(self) -> Bounds:
@@ -100,7 +100,7 @@ class StreamsBackend(Backend):
         """Connections are given back by themselves when nobody has used them for a while."""
 
     def lost(self, what: str) -> None:
-        """Messages are gone: an error or a warning, as the query wants it."""
+        """Raise or warn about lost messages, depending on `failOnDataLoss`."""
         report_loss(what, fail=self._options.fail_on_data_loss)
 
     def _look(self, begin: Offsets) -> Offsets:

@@ -1,4 +1,4 @@
-"""What a driver asks when there is no broker to ask: the same questions, put to the object store.
+"""Answers of the object store in place of a broker, for `tier=only`.
 
 Topics, their ids and partitions come from the names of objects, logs end where the tier ends.
 The store is listed at most once in the time that topics are taken to stay the same.

@@ -64,7 +64,7 @@ class Piece(NamedTuple):
 
 
 class Covered(NamedTuple):
-    """A range: what is read from objects, and what is not in them."""
+    """A range split into pieces of objects and the rest."""
 
     pieces: list[Piece]
     rest: list[Range]
@@ -79,7 +79,7 @@ class Manifests:
         self._turn = asyncio.Semaphore(REQUESTS_IN_FLIGHT)
 
     async def find(self, topic: str, partition: int, topic_id: UUID | None) -> Found:
-        """What the last `refresh` of this partition found."""
+        """The manifests of the last `refresh` of this partition."""
         assert topic_id is not None
         tip = TopicIdPartition(topic_id, topic, partition)
         found = self._known.get(tip.identity, {}).values()
@@ -110,7 +110,7 @@ class Manifests:
 
 
 class TierPlanner:
-    """Plans with one store; keeps what it has learnt of it."""
+    """Plans with one store; caches its manifests."""
 
     def __init__(self, settings: TierSettings, isolation: Isolation) -> None:
         self._settings = settings
@@ -216,7 +216,7 @@ def estimate(segments: Iterable[RemoteLogSegmentMetadata], one: Range) -> int:
 
 
 def packed(pieces: Sequence[Piece], min_tasks: int | None) -> list[tuple[Piece, ...]]:
-    """Pieces in their order: a task for each partition, as far as the limits of tasks allow.
+    """Pack pieces in order: one task per partition, within the limits of tasks.
 
     `min_tasks` makes them smaller than any limit.
     """

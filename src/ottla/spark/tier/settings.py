@@ -1,4 +1,4 @@
-"""The options that say where a query finds segments: `tier`, `tierUrl` and their companions.
+"""Options for tiered segments: `tier`, `tierUrl` and others.
 
 `tier.*` are the settings of the object store, under the names that brokers know them by as
 `rsm.config.*`. What is not given comes from the environment of each worker.
@@ -49,7 +49,7 @@ def store_of(settings: TierSettings) -> ObjectStore:
 
 
 def tier_settings(options: Mapping[str, str]) -> TierSettings | None:
-    """The settings that options ask for, None to read from brokers alone; names in lower case."""
+    """The settings from options with lower-case names; None: read from brokers only."""
     mode = options.get("tier", "auto").strip().lower()
     url = options.get("tierurl")
     least = options.get("tierminbytes", str(MIN_BYTES)).strip()

@@ -125,7 +125,7 @@ def test_a_checkpoint_whose_first_batch_is_forgotten_moves_as_it_is(tmp_path: Pa
 
 
 def test_what_is_no_checkpoint_to_convert(tmp_path: Path) -> None:
-    with pytest.raises(DefinitionError, match="is no checkpoint"):
+    with pytest.raises(DefinitionError, match="is not a checkpoint"):
         batches(tmp_path)
     write_first_batch(tmp_path, {"ranges": {}, "ghosts": {}})
     with pytest.raises(DefinitionError, match="on a share group"):

@@ -140,7 +140,7 @@ def test_checkpoints_that_are_one_or_inside_each_other_are_found(tmp_path: Path)
         (a_flow("a", ["s"]) + "on_batch('b')(print)\n", "names the flow b"),
         (a_flow("a", ["s"]) + "samples('a')(list)\n", "no source with a topic"),
         (a_flow("a", ["s"]) + "source('a', topic='x')\n", "two things are called a"),
-        ("source('a b', topic='x')\n", "cannot be a name"),
+        ("source('a b', topic='x')\n", "is not a valid name"),
         ("reject(to='x', when='y')(print)\n" + a_flow("a", ["s"]), "needs @flow beside it"),
         ("import nothing_of_that_name\n", "line 4: No module named"),
         ("def f(:\n", "line 4: "),

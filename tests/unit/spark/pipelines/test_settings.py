@@ -95,8 +95,8 @@ def test_secrets_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.M
     [
         ("bootstrp: x", "bootstrp is not known; did you mean bootstrap?"),
         ("flows: {show: {triger: 1s}}", "did you mean trigger?"),
-        ("flows: {shwo: {trigger: 1s}}", "is no flow of the file; did you mean show?"),
-        ("flows: {new: {trigger: 1s}}", "is no flow of the file; did you mean|give it `sql`"),
+        ("flows: {shwo: {trigger: 1s}}", "is not a flow of the file; did you mean show?"),
+        ("flows: {new: {trigger: 1s}}", "is not a flow of the file; did you mean|give it `sql`"),
         ("sources: {orders: {topik: x}}", "did you mean topic?"),
         ("flows: [show]", "expected names with values"),
         ("flows: {x: {sql: a, reads: orders, writes: {file: x}}}", "give console"),

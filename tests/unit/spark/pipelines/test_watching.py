@@ -497,7 +497,7 @@ def test_a_lost_session_is_followed_by_another_after_longer_and_longer_pauses() 
 
 def test_sessions_are_not_begun_for_ever_if_it_is_for_once() -> None:
     sessions = Sessions(Stage(once=True), lost=9)
-    with pytest.raises(EnvironmentProblem, match="Spark is gone, again: JVM gone"):
+    with pytest.raises(EnvironmentProblem, match="Spark was lost again: JVM gone"):
         sessions.run()
     assert [pause for _, pause in sessions.told] == [1, 2, 4]
 
