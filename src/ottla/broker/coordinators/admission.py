@@ -40,8 +40,8 @@ FIRST_VERSION_WITH_ABORTABLE: Final = 11
 MAX_QUESTIONS: Final = 3  # one marker may come between; more are not to be expected
 MAX_VERIFICATIONS: Final = 10_000  # of a partition: ids can be invented; the oldest then asks again
 
-# What another attempt may mend. Clients take some of these for a reason to give up, or to look for
-# another coordinator; they are told a code that they retry.
+# Errors that a retry may fix. Clients treat some of these as fatal, or look for
+# another coordinator; they get a code that they retry.
 _TRY_AGAIN: Final = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -111,7 +111,7 @@ class Admission:
             )
 
     def _batches(self, request: ProduceRequest) -> Iterator[tuple[HostedPartition, RecordBatch]]:
-        """What can be found of the transactional ones; the rest is refused when it is appended."""
+        """The transactional batches; unreadable ones are refused when they are appended."""
         partitions = self._partitions
         for topic in request.topic_data:
             for data in topic.partition_data:
@@ -169,7 +169,7 @@ class Admission:
         )
 
     def check(self, partition: HostedPartition, batch: RecordBatch) -> None:
-        """Raises unless the batch may be appended in this very turn."""
+        """Raise unless the batch may be appended now."""
         key = partition.topic, partition.index
         if (error := self._errors.get(key)) is not None:
             raise error
@@ -187,7 +187,7 @@ class Admission:
 
 
 def is_open(partition: HostedPartition, batch: RecordBatch | Transactional) -> bool:
-    """Whether the batch goes on with a transaction that has something in the partition."""
+    """Whether the batch belongs to a transaction that is open in the partition."""
     producer = partition.log.producer(batch.producer_id)
     return (
         producer is not None
@@ -225,7 +225,7 @@ def _check_order(
 def refusal(
     code: ErrorCode, retried: ErrorCode, *, knows_abortable: bool, retries_concurrent: bool
 ) -> ApiError:
-    """What the transaction's coordinator said, in words that the client acts on.
+    """The coordinator's error, as a code that clients retry or act on.
 
     `retried` is the code that such a client retries. It may know TRANSACTION_ABORTABLE or not, and
     retry CONCURRENT_TRANSACTIONS by itself or not.

@@ -153,7 +153,7 @@ class GroupService:
     async def commit_in(
         self, producer: Transactional, request: OffsetCommit, admit: Callable[[], None]
     ) -> OffsetCommitResponse:
-        """Offsets that count when `end_transaction` says so; a fenced producer is refused.
+        """Commit offsets in a transaction; a fenced producer is refused.
 
         `admit` is called when nothing can come between it and the decision any more.
         """
@@ -163,7 +163,8 @@ class GroupService:
     async def end_transaction(self, index: int, marker: Marker) -> None:
         """Write the marker to a partition of the offsets topic that is led here, and apply it.
 
-        Who writes markers knows partitions, not coordinators: one that cannot answer is no leader.
+        Writers of markers know partitions, not coordinators: without an answer it is not the
+        leader.
         """
         partition = self._cluster.image.partition(CONSUMER_OFFSETS_TOPIC, index)
         if partition is None:
@@ -183,7 +184,7 @@ class GroupService:
         return [group for answer in answers for group in answer.groups]
 
     def effects_of(self, group_id: str) -> asyncio.Task[None] | None:
-        """What is being done for the group elsewhere, if anything is."""
+        """The running effects of a group."""
         return self._effects.get(group_id)
 
     def _machine(self, index: int) -> GroupCoordinator:
@@ -234,7 +235,7 @@ class GroupService:
         try:
             await self.ask(effect.group_id, report, Noted)
         except ApiError:
-            return  # the coordinator moved; whoever has the group now starts over
+            return  # the coordinator moved; the new one starts over
 
     async def _ask_persister(self, questions: list[state_messages.KeyedRequest]) -> list[ErrorCode]:
         """An error code for each question; the group waits for it whatever happens here."""

@@ -85,7 +85,7 @@ class MarkerWriter:
     async def write_here(
         self, marker: Marker, partitions: Collection[Partition]
     ) -> dict[Partition, ErrorCode]:
-        """What became of each partition, none of them led elsewhere; when all is durable."""
+        """Write markers to partitions led here; returns their errors when all are durable."""
         codes: dict[Partition, ErrorCode] = {}
         written: list[HostedPartition] = []
         offsets = [partition for partition in partitions if partition[0] == CONSUMER_OFFSETS_TOPIC]

@@ -76,7 +76,7 @@ class OffsetAdmission:
         return found is self._verification or is_open(self._partition, self._producer)
 
     def check(self) -> None:
-        """Raises unless the commit may be decided in this very turn."""
+        """Raise unless the commit may be decided now."""
         producer_id = self._producer.producer_id
         if self._verification is None or is_open(self._partition, self._producer):
             return

@@ -21,13 +21,13 @@ class Pattern(Protocol):
 
 
 def compile_pattern(pattern: str) -> Pattern:
-    """To match whole names with; `InvalidRegularExpression` says what is wrong with it."""
+    """Compile a pattern for whole names; raises `InvalidRegularExpression`."""
     import re2
 
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise InvalidRegularExpression(f"longer than {MAX_PATTERN_LENGTH} characters")
     options = re2.Options()
-    options.log_errors = False  # a client's mistake is told to the client, not to stderr
+    options.log_errors = False  # report a client's mistake to the client, not to stderr
     try:
         compiled: Pattern = re2.compile(pattern, options)
     except re2.error as error:

@@ -1,4 +1,4 @@
-"""An internal topic whose partitions are coordinators: finding, loading and asking them.
+"""The coordinators of an internal topic, one per partition: find, load and ask them.
 
 The topic is made when a coordinator is first looked up. A partition of it is loaded when it is
 first asked, or at start when it has been used before; until then nobody pays for it.
@@ -57,7 +57,7 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         self._began: dict[int, float] = {}
         """When each was last loaded, in monotonic seconds."""
         self._topic_id: UUID | None = None
-        """Of the topic that is loaded: one that is made anew has the same name."""
+        """Id of the loaded topic: a recreated topic has the same name."""
         self._runtime: CoordinatorRuntime[RequestT, RecordT, ResponseT] = CoordinatorRuntime(
             InternalTopicLog(hosting, topic, note), machine, hosting.clock, perform
         )
@@ -78,7 +78,7 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         await self._runtime.close()
 
     def leaders_changed(self, image: MetadataImage) -> None:
-        """Give up what another node leads now; what comes back is loaded anew."""
+        """Unload partitions that another node leads now."""
         topic = image.topic(self.topic_name)
         for index in tuple(self._loads):
             if (
@@ -90,7 +90,7 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
                 self._runtime.unload(index)
 
     async def ensure_topic(self, partitions: int, configs: Mapping[str, str]) -> Topic:
-        """The topic, created if it is not there yet; never waits if it is."""
+        """The topic, created if it is missing."""
         try:
             return await ensure_topic(
                 self._cluster, self.topic_name, partitions=partitions, configs=configs
@@ -116,7 +116,7 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         return await self.submit(index, request, expect)
 
     def submit_now(self, key: str, request: RequestT) -> asyncio.Future[ResponseT]:
-        """Decide in this very turn, so that requests keep their order; the partition is loaded."""
+        """Decide now, so that requests keep their order; the partition must be loaded."""
         try:
             return self._runtime.submit(self.index_of(key), request)
         except CoordinatorError as error:
@@ -145,7 +145,7 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         expect: type[ExpectedT],
         admit: Callable[[], None] = lambda: None,
     ) -> ExpectedT:
-        """As `ask`, of a partition led here, for what stands in a transaction or ends it."""
+        """Like `ask`, for requests in a transaction or its end; the partition is led here."""
         await self._ready(index)
         try:
             response = await self._runtime.submit_in(index, transaction, request, admit)
@@ -166,7 +166,7 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         return answers
 
     async def _ready(self, index: int) -> None:
-        """Returns when the partition can be asked; `ApiError` if it cannot be read."""
+        """Wait until the partition is loaded; `ApiError` if it cannot be read."""
         load = self.load(index)
         try:
             await asyncio.shield(load)
@@ -204,7 +204,7 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
             logger.info("%s-%d is not loaded any more: %r", self.topic_name, index, error)
         else:
             logger.error(
-                "%s-%d cannot be read; its keys have no coordinator until that is mended",
+                "%s-%d cannot be read; its keys have no coordinator until it can",
                 self.topic_name,
                 index,
                 exc_info=error,

@@ -1,8 +1,8 @@
-"""The transaction coordinators of this node, and what they want done: markers.
+"""The transaction coordinators of this node, and the writing of markers.
 
 - A transaction that is ending has a task of its own, which writes the markers, again and again
   until every partition has its own, and then tells the coordinator. It gives up when this node no
-  longer coordinates the transaction: who does so now begins anew.
+  longer coordinates the transaction: the new coordinator starts over.
 - Partitions join a transaction through `join`, wherever its coordinator is. A producer that goes on
   at once after its last transaction finds that one ending still; it is worth a short wait.
 """
@@ -68,7 +68,7 @@ class TransactionService:
         )
 
     def start(self) -> None:
-        """Load what has been used before; transactions that were ending go on to do so."""
+        """Load partitions that were used before; ending transactions continue to end."""
         self._service.start()
 
     async def stop(self) -> None:
@@ -109,7 +109,7 @@ class TransactionService:
     # -- for metrics ------------------------------------------------------------------------------
 
     def states(self) -> Counter[str]:
-        """How many transactional ids are in each state, in what is loaded."""
+        """Number of transactional ids by state, in loaded partitions."""
         return Counter(
             transaction.state.label
             for machine in self._loaded()
@@ -118,7 +118,7 @@ class TransactionService:
 
     @property
     def timed_out(self) -> int:
-        """How many transactions were aborted for their age, by what is loaded."""
+        """Number of transactions aborted by their timeout, in loaded partitions."""
         return sum(machine.timed_out for machine in self._loaded())
 
     @property
@@ -132,7 +132,7 @@ class TransactionService:
     # -- joining ----------------------------------------------------------------------------------
 
     async def join(self, request: m.AddPartitions) -> dict[m.Partition, ErrorCode]:
-        """What the transaction's coordinator, here or elsewhere, says of each partition."""
+        """Ask the coordinator, here or on another node, to add partitions; their errors."""
         try:
             coordinator = await self.coordinator_of(request.transactional_id)
             if coordinator != self._cluster.node_id:

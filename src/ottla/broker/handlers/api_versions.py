@@ -1,4 +1,4 @@
-"""ApiVersions (18): what this broker serves.
+"""ApiVersions (18): the APIs and versions of this broker.
 
 - Versions above ours are answered in v0 with error 35 (the dispatcher calls `unsupported_version`).
 - v3+ carries the client's name and version, which must look like names: they end up in metrics.

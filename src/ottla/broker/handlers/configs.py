@@ -229,7 +229,7 @@ async def _alter(
     changes: Callable[[MetadataImage, ResourceType], Configs],
     validate_only: bool,
 ) -> tuple[ErrorCode, str | None]:
-    """Makes the changes to the overrides as they are then, or says why not."""
+    """Apply the changes to the current overrides, or raise."""
     name = resource.resource_name
     try:
         kind = _resource_type(resource.resource_type)

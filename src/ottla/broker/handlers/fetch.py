@@ -66,7 +66,7 @@ class Logs(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What one look at a log gave; with a remote read, `size` is what is reserved for it."""
+    """Batches found in one log; with a remote read, `size` is reserved for it."""
 
     data: PartitionData
     size: int
@@ -76,7 +76,7 @@ class Found(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a look at the logs gave."""
+    """Batches found in all logs."""
 
     data: dict[Key, PartitionData]
     size: int
@@ -121,12 +121,12 @@ async def _when_open(
 
 
 def _known(plan: FetchPlan, answer: Answer) -> dict[Key, PartitionData]:
-    """What the next look begins with: a full answer also tells what is not due any more."""
+    """The state for the next look; a full answer also removes partitions without news."""
     return {} if plan.incremental else answer.data
 
 
 def _first(plan: FetchPlan) -> Sequence[Wanted]:
-    """What a request looks at before it waits for anything."""
+    """The partitions that a request reads before it waits."""
     return plan.wanted if plan.session is None else plan.session.begin_look()
 
 
@@ -165,7 +165,7 @@ async def _wait_once(
 async def _wait(
     logs: Logs, request: FetchRequest, plan: FetchPlan, session: Session, answer: Answer
 ) -> FetchResponse:
-    """Look again at those that have news, until it is enough or too late."""
+    """Read partitions with news again until there is enough or time is over."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.max_wait_ms / 1000
     while True:
@@ -209,7 +209,7 @@ def _look(
     wanted: Sequence[Wanted],
     data: dict[Key, PartitionData],
 ) -> Answer:
-    """Look at `wanted`, and put what is found into `data`.
+    """Read `wanted`, and put the batches into `data`.
 
     What is not looked at has nothing to read, so sizes count from zero.
     """

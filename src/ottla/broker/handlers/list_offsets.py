@@ -50,7 +50,7 @@ Answered: TypeAlias = "ListOffsetsPartitionResponse | Awaitable[ListOffsetsParti
 
 
 class Place(NamedTuple):
-    """What was asked for; offset -1 if there is no such record."""
+    """The found offset; -1 if there is no such record."""
 
     timestamp: int
     offset: int

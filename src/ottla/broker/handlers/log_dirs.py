@@ -49,7 +49,7 @@ async def describe_log_dirs(
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
         names = [name for name in names if name in wanted]
-    # A closed log stays closed: the sizes of its files say it all.
+    # A closed log stays closed: the sizes of its files are enough.
     sizes = await workers.run(
         partial(
             data.sizes,

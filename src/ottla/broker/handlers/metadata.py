@@ -77,7 +77,7 @@ def metadata(
 
 
 def _to_create(request: MetadataRequest, cluster: Cluster) -> list[str]:
-    """The topics that are asked for by name, could exist and do not, each once."""
+    """The requested names that are valid and missing, each once."""
     names = dict.fromkeys(
         asked.name or "" for asked in request.topics or () if asked.topic_id == ZERO_UUID
     )
@@ -91,7 +91,7 @@ async def _after_creating(
     partitions: Partitions,
     missing: list[str],
 ) -> MetadataResponse:
-    """A topic that was created and deleted again meanwhile is unknown once more."""
+    """A topic that was deleted right after its creation is unknown again."""
     codes = await asyncio.gather(*(_create(cluster, name) for name in missing))
     failed = dict(zip(missing, codes, strict=True))
     topics = [

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from ottla.wire.schema.txn_offset_commit import TxnOffsetCommitRequestTopic
 
 FIRST_VERSION_WITH_GROUPS = 8
-FIRST_VERSION_WITH_LOADING = 2  # of TxnOffsetCommit; producers before it fail on that word
+FIRST_VERSION_WITH_LOADING = 2  # of TxnOffsetCommit; older producers treat this code as fatal
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -73,7 +73,7 @@ FIRST_VERSION_WITH_IDS = 13
 
 
 class AcksNoneFailed(MessageError):
-    """The client does not read answers; closing the connection is the only way to tell it."""
+    """With acks=0 the client reads no answers; only closing the connection shows the failure."""
 
     summary = "produce without acknowledgement failed"
 
@@ -206,7 +206,7 @@ class Produced:
 
 
 def _look_into(batch: RecordBatch, config: LogConfig, now_ms: int) -> tuple[RecordBatch, int]:
-    """In a worker: what is to be stored, and the CPU that it took to find out."""
+    """In a worker: check the batch; returns the bytes to store and the CPU time."""
     start = thread_time_ns()
     return check_records(batch, config, now_ms=now_ms), thread_time_ns() - start
 
@@ -236,7 +236,7 @@ def produce(
 
 
 def foresee(context: RequestContext, request: ProduceRequest, partitions: Partitions) -> None:
-    """Begin to open what a request needs that cannot be served yet."""
+    """Start opening the logs of a request that cannot be served yet."""
     closed, _ = _survey(request, partitions, context.version)
     if closed:
         partitions.foresee(closed)
@@ -247,7 +247,7 @@ def _survey(
 ) -> tuple[list[tuple[str, int]], bool]:
     """Which logs have to be opened or made first, and whether any batch is of a transaction.
 
-    What cannot be found, or is no batch, is refused in its place later.
+    Unknown partitions and invalid batches are refused later.
     """
     open_names = partitions.open_names
     closed: list[tuple[str, int]] = []
@@ -273,7 +273,7 @@ async def _when_open(
     opening: Awaitable[None],
     serve: Callable[[], Answer | Coroutine[None, None, Answer]],
 ) -> Answer:
-    """What the connection sends meanwhile waits: batches keep their order."""
+    """Later requests of the connection wait, so that batches keep their order."""
     await opening
     answer = serve()
     return await answer if isinstance(answer, Coroutine) else answer
@@ -366,7 +366,7 @@ def _refuse_all(request: ProduceRequest, error: ApiError) -> ProduceResponse | N
 
 
 def _with_failures(response: ProduceResponse, written: list[HostedPartition]) -> ProduceResponse:
-    """The answer when the sync of some logs has failed: nobody knows what the disk holds."""
+    """The answer if a sync has failed: the content of the disk is unknown."""
     offline = {
         (topic, partition.index)
         for partition in written

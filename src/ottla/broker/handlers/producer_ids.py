@@ -59,7 +59,7 @@ async def _fresh_id(cluster: Cluster) -> int:
     except ApiError as error:
         if error.code != ErrorCode.REQUEST_TIMED_OUT:
             raise
-        # Kafka's answer when it has no block at hand: producers before 4.0 give up at a timeout.
+        # Kafka's answer without a block; producers before 4.0 treat a timeout as fatal.
         raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from error
 
 

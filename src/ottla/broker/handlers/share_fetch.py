@@ -67,7 +67,7 @@ Begun: TypeAlias = "ErrorCode | asyncio.Future[ErrorCode]"
 
 
 class Room(NamedTuple):
-    """What all of one request's work looks at."""
+    """Shared state of one request."""
 
     context: RequestContext
     cluster: Cluster
@@ -76,7 +76,7 @@ class Room(NamedTuple):
 
 
 class Got(NamedTuple):
-    """What a fetch found in one partition."""
+    """Records found in one partition."""
 
     data: PartitionData
     size: int = 0
@@ -219,7 +219,7 @@ async def _settled(room: Room, turn: SessionTurn, begun: dict[Key, Begun]) -> di
     """The results, when they are durable.
 
     After a session's last request the rest is released. That is done to the end even for a client
-    that hangs up: its session is gone, so nobody else would.
+    that disconnects: its session is gone.
     """
     if turn.is_final:
         return await asyncio.shield(_released(room, turn, begun))
@@ -234,7 +234,7 @@ async def _released(room: Room, turn: SessionTurn, begun: dict[Key, Begun]) -> d
 
 
 async def _results(begun: dict[Key, Begun]) -> dict[Key, ErrorCode]:
-    # A client that hangs up does not end its writes: the machine waits to be told of their end.
+    # A disconnected client does not cancel its writes: the machine needs their outcome.
     return {
         key: found if isinstance(found, ErrorCode) else await asyncio.shield(found)
         for key, found in begun.items()
@@ -261,7 +261,7 @@ async def _fetch(
         got = _look(room, request, turn, mode, max_bytes)
         size = sum(found.size for found in got.values())
         failed = any(found.data.error_code for found in got.values())
-        # What has been delivered is locked: it leaves now, however little it is.
+        # Delivered records are locked: send them now, however few.
         if size or failed or loop.time() >= deadline or not turn.session.partitions:
             return got
         await _moved(room, turn, deadline)
@@ -286,7 +286,7 @@ def _look(
     mode: AcquireMode,
     max_bytes: Callable[[], int],
 ) -> dict[Key, Got]:
-    """Deliver what is there now."""
+    """Deliver the records that are available now."""
     got: dict[Key, Got] = {}
     records_left = request.max_records
     bytes_left = max_bytes()
@@ -371,7 +371,7 @@ def _failed(room: Room, key: Key, code: ErrorCode) -> PartitionData:
 
 
 def _leader(room: Room, key: Key, code: int) -> tuple[int, int]:
-    """Who leads the partition, if the client has to be sent there."""
+    """The leader of the partition, if it is another node."""
     if code not in NOT_LED:
         return -1, -1
     topic = room.cluster.image.topic_by_id(UUID(bytes=key[0]))
@@ -382,7 +382,7 @@ def _leader(room: Room, key: Key, code: int) -> tuple[int, int]:
 
 
 def _endpoints(room: Room, codes: Iterable[int]) -> list[tuple[int, str, int, str | None]]:
-    """The brokers' addresses, when somebody is sent to one of them."""
+    """The addresses of brokers, if the client must go to another one."""
     if NOT_LED.isdisjoint(codes):
         return []
     return [

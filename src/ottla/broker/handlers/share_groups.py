@@ -84,7 +84,7 @@ async def share_group_heartbeat(
 async def _with_state(
     groups: GroupService, heartbeat: m.ShareHeartbeat, answer: m.ShareHeartbeatResponse
 ) -> m.ShareHeartbeatResponse:
-    """The answer to a join once the group's share state is there, if it comes in time."""
+    """Answer a join after the group's share state is initialized, or after a time."""
     effects = groups.effects_of(heartbeat.group_id)
     if effects is None or answer.assignment:
         return answer

@@ -55,7 +55,7 @@ class Leaders(NamedTuple):
     peers: Lazy[Peers]
 
     async def in_flight(self, key: ShareKey, topic: str) -> int:
-        """The records that members hold; -1 if the leader cannot be asked."""
+        """The number of records in flight; -1 if the leader does not answer."""
         leader = self.cluster.image.topics_by_name[topic].partitions[key.partition].leader
         if leader == self.cluster.node_id:
             return self.shares().in_flight(key.group_id, key.topic_id.bytes, key.partition)
@@ -112,7 +112,7 @@ def _held_here(
     shares: LedSharePartitions,
     asked: describe.DescribeShareGroupOffsetsRequestGroup,
 ) -> describe.DescribeShareGroupOffsetsResponseGroup:
-    """What a leader is asked by the coordinator: how many records members hold."""
+    """Answer the coordinator: how many records members hold."""
     topics = []
     for topic in asked.topics or ():
         found = cluster.image.topic(topic.topic_name)

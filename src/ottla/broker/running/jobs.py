@@ -1,6 +1,6 @@
-"""What a node does by itself, now and then: each job a coroutine that never ends.
+"""Periodic jobs of a node, each a coroutine that never ends.
 
-A job that fails says so and tries again in its next round; it never takes the broker down.
+A failing job logs the error and tries again in its next round.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.broker.serving.connections import Connections
 
 SWEEP_SECONDS: Final = 5.0
-METADATA_POLL_SECONDS: Final = 0.25  # how late a node hears of what another one changed
+METADATA_POLL_SECONDS: Final = 0.25  # how late a node notices changes of another node
 PURGE_CHECK_SECONDS: Final = 1.0  # the grain of file.delete.delay.ms of deleted topics
 FLUSH_CHECK_SECONDS: Final = 1.0  # the grain of flush.ms
 PARTITIONS_A_TURN: Final = 1000  # a few milliseconds of the event loop
@@ -108,7 +108,7 @@ class Jobs:
         await self._retention().run()
 
     async def _purge(self) -> None:
-        """Files of deleted topics; what could not be removed is tried again with retention."""
+        """Delete files of deleted topics; failures are tried again with retention."""
         if self._partitions.purge_is_due():
             await self._partitions.purge()
 
@@ -117,7 +117,7 @@ class Jobs:
             pass
 
     async def _flush(self) -> None:
-        """flush.ms: sync what has waited that long. Group sync never leaves anything waiting."""
+        """flush.ms: sync logs that were unsynced for that long; not needed with group sync."""
         now = asyncio.get_running_loop().time()
         due = [p for p in self._partitions if p.log.online and p.flush_due(now)]
         if due:
@@ -157,7 +157,7 @@ class Jobs:
                 connection.abort()
 
     async def _report(self) -> None:
-        """Say once of each log that it is offline; clients are told with every request."""
+        """Log once for each offline log; clients get an error with every request."""
         for partition in self._partitions:
             if not partition.log.online and partition not in self._offline:
                 self._offline.add(partition)

@@ -115,7 +115,7 @@ class NodeCollector:
         )
 
     def _share_partitions(self) -> Iterator[Metric]:
-        """What no request tells: how the share-partitions led here are doing at the moment."""
+        """The state of the share-partitions led here, which no request shows."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         names = ["group", "topic", "partition"]

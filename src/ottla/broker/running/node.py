@@ -93,7 +93,7 @@ class Node:
         )
         flusher = GroupFlusher(self.workers.executor, BLOCKING_THREADS)
         self.durability: Durability = flusher
-        # A sync that nobody's data needs would only make every acknowledgement slower.
+        # An unneeded sync would make every acknowledgement slower.
         if ephemeral or settings.flush_mode == "os":
             self.durability = OsDurability(flusher)
         elif settings.flush_mode == "journal":
@@ -188,7 +188,7 @@ class Node:
             await self.services.tiering.made.stop()
         for connection in self.dispatcher.connections:
             connection.close()
-        # From here on the image may say that others lead what this node still has to close.
+        # From here on the image may have new leaders for logs this node still has open.
         self._end_watch()
         if self.shares_metadata:
             await self._fence()
@@ -272,7 +272,7 @@ class Node:
         )
 
     async def _fence(self) -> None:
-        """Tell the other nodes not to send anybody here; a start takes it back."""
+        """Tell other nodes not to send clients here; a start reverses it."""
         epoch = self.image.brokers[self.node_id].epoch
         try:
             await self.metadata.change(SetBrokerFenced(self.node_id, epoch, fenced=True))
@@ -280,7 +280,7 @@ class Node:
             logger.exception("the other nodes are not told that this one stops")
 
     async def _close_data(self) -> None:
-        # What is deleted next need not be left in good order.
+        # The directory is deleted next; no need for a clean stop.
         clean = not self._ephemeral
         await self.partitions.close(clean=clean)
         if clean:

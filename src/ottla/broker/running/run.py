@@ -1,4 +1,4 @@
-"""Running a node as a process: the loop, the signals, the line that says it is ready."""
+"""Run a node as a process: event loop, signals, and the ready line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The services of a node: made when first asked for, told in order what happens around them.
+"""The services of a node: created on first use, notified in order of events.
 
 - `Lazy` is how one service gets another, and how a handler gets one: calling it gives the service,
   which is made by the first call. `made` looks without making.
@@ -8,7 +8,7 @@
 - A service may have these methods; only services that exist are called, in the order given here:
   `start()` when its topic has been used before, `image_changed(before, after)`,
   `connection_closed(connection_id)` and `await stop()`.
-- What one of them does wrong is logged, and the next one is called all the same.
+- An error of one service is logged, and the next one is called anyway.
 
 The attributes without an underscore are what a handler can ask for by name (`dispatch`).
 """
@@ -68,7 +68,7 @@ class Lazy(Generic[T]):
         self.modules = modules
         """Below `ottla.broker`: what is imported for it, and for what it uses all the time."""
         self.made: T | None = None
-        """The service, or None if nobody has asked for it yet."""
+        """The service, or None if it was not used yet."""
 
     def __call__(self) -> T:
         if self.made is None:
@@ -88,7 +88,7 @@ class Lazy(Generic[T]):
 
 
 class Services:
-    """What the node is made of, by name."""
+    """The services of the node, by name."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Services:
             self.transactions().start()
 
     def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Settings first; coordinators let go before the logs they append to are closed."""
+        """Settings first; coordinators are unloaded before their logs are closed."""
         for service in (
             self.settings,
             self.persister.made,
@@ -169,12 +169,12 @@ class Services:
                     logger.exception("%s did not follow a change of the cluster", _name(service))
 
     def connection_closed(self, connection_id: int) -> None:
-        """What a client held for its connection's sake goes back."""
+        """Release what belonged to a closed connection."""
         if self.share_sessions.made is not None:
             self.share_sessions.made.connection_closed(connection_id)
 
     async def stop(self) -> None:
-        """Those who write first, what they write to last; `tiering` has been stopped before."""
+        """Stop writers first, then what they write to; `tiering` is stopped already."""
         for service in (
             self.shares.made,
             self.transactions.made,

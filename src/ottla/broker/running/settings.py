@@ -99,7 +99,7 @@ class Settings:
 
 
 def _at_least_one(config: TypedConfig, key: str) -> int:
-    """A 0 that was stored before it was refused is 1: else nobody could connect to set it back."""
+    """An old stored 0 counts as 1: otherwise no client could connect to change it."""
     try:
         return config.get_int(key)
     except InvalidConfig as error:

@@ -1,4 +1,4 @@
-"""What a share-partition reads from the remote tier: one piece at a time, kept until it is used up.
+"""Reads of a share-partition from the remote tier: one piece at a time, kept until it is used.
 
 A turn takes a few hundred records and a piece may hold thousands, so a piece serves many turns. It
 is asked for when it is first needed and the turn goes without; who waits for the share-partition is
@@ -30,7 +30,7 @@ PAUSE_SECONDS: Final = 1.0  # after a read that failed
 
 
 class ColdPiece(NamedTuple):
-    """Batches from the one that holds an offset on, and the transactions to leave out."""
+    """Batches from an offset on, and the aborted transactions to skip."""
 
     records: memoryview
     aborted: list[AbortedTransaction]
@@ -69,7 +69,7 @@ class ColdReads:
         self._pause_until = 0.0
 
     def piece(self, offset: int, *, committed: bool) -> ColdPiece | None:
-        """What the tier has from this offset on; None if it is not here yet."""
+        """The piece at this offset; None if it has not arrived yet."""
         self._take()
         held = self._held
         if (

@@ -6,7 +6,7 @@ that dies in between delivers those records once more, so letters may come twice
 A letter goes to the partition with the number of its origin, modulo the topic's partitions; if
 another node leads that, by Produce. What cannot be written after some attempts (the topic is
 missing, does not allow it, or its leader is away) is logged with its offsets and counted, and the
-records are given up all the same: a broken dead-letter topic must not bring a queue to a halt.
+records are given up anyway: a broken dead-letter topic must not stop a queue.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 
 
 class DeadLetters:
-    """Writes them, and counts by group what was written and what could not be."""
+    """Writes dead letters, and counts written and lost ones by group."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class DeadLetters:
     async def _parts(
         self, source: HostedPartition, archived: Archived, *, copy: bool
     ) -> AsyncIterator[tuple[Archived, dict[int, Record]]]:
-        """The range in parts, with what the log still holds of each, if that is to be copied."""
+        """The range in parts, each with its records if they are to be copied."""
         log = source.log
         offset = archived.first_offset
         while copy and offset <= archived.last_offset:
@@ -134,7 +134,7 @@ class DeadLetters:
                 chunks = await self._read(source, offset)
                 batches = [batch for chunk in chunks for batch in iter_batches(memoryview(chunk))]
             except BatchError:
-                break  # nothing can be found in there: the letters say so much
+                break  # an unreadable batch: the letters have headers only
             if not batches:
                 break
             last = min(batches[-1].last_offset, archived.last_offset)
@@ -237,7 +237,7 @@ class DeadLetters:
 
 
 def _records(batch: RecordBatch, wanted: range) -> dict[int, Record]:
-    """Those of the batch, by offset; none if nobody can read it."""
+    """The records of the batch by offset; none if it is unreadable."""
     try:
         return {one.offset: one for one in iter_records(batch) if one.offset in wanted}
     except BatchError:

@@ -1,4 +1,4 @@
-"""The share-partitions this node leads: machines, their locks, their writes, and who waits.
+"""The share-partitions of this node: state machines, locks, writes and waiting fetches.
 
 A share-partition is loaded from the persister when it is first fetched from, and dropped when the
 persister says that it belongs to somebody else now, when its group has no session left, or when
@@ -76,7 +76,7 @@ class LedSharePartition:
         """Records handed out since it was loaded, each time they were."""
         self.waiters: set[Callable[[], None]] = set()
         self._was_full = False
-        """Whether somebody who waits found the window full."""
+        """Whether a waiting fetch found the window full."""
         self._shares = shares
         self._services = services
         self._ahead = UnusedReads(hosted)
@@ -101,7 +101,7 @@ class LedSharePartition:
     # -- loading and dropping ---------------------------------------------------------------------
 
     async def _load(self) -> ErrorCode:
-        """What the client is told if it cannot be loaded; NONE when it is."""
+        """Load the state; returns the error code for clients, or NONE."""
         services = self._services
         await self._shares.writes_ended(self.key)
         answer = await services.persister().ask(
@@ -122,7 +122,7 @@ class LedSharePartition:
                     services.clock,
                 )
             except ApiError:
-                # The remote tier cannot say yet; a client is not told, and comes again.
+                # The remote tier is not ready; the client gets no records and retries.
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
         try:
             self.machine = SharePartition(
@@ -130,17 +130,17 @@ class LedSharePartition:
                 PersistedState(answer.state_epoch, start, answer.batches),
             )
         except BadPersistedState:
-            logger.exception("share state of %s cannot be used", self.key)
+            logger.exception("share state of %s is unusable", self.key)
             return ErrorCode.UNKNOWN_SERVER_ERROR
         if resolved:
-            # Else a new leader would resolve `latest` anew, and skip what came meanwhile.
+            # Otherwise a new leader would resolve `latest` again and skip newer records.
             self._send(self.machine.start_write())
         return ErrorCode.NONE
 
     def check_loading(self) -> None:
-        """Raise what went wrong, if the load has failed; the next fetch loads anew.
+        """Raise if loading failed; the next fetch loads again.
 
-        A coordinator that cannot be reached is not the client's business: it just finds nothing.
+        If the coordinator cannot be reached, the client just gets no records.
         """
         if not self.loading.done() or self.loading.cancelled():
             return
@@ -150,7 +150,7 @@ class LedSharePartition:
             raise ApiError(code)
 
     def drop(self) -> None:
-        """Forget everything; who waits finds out."""
+        """Drop the state; waiting fetches end."""
         self.dropped = True
         self.machine = None
         self.loading.cancel()
@@ -168,7 +168,7 @@ class LedSharePartition:
     # -- delivering -------------------------------------------------------------------------------
 
     def acquire(self, turn: FetchTurn, max_bytes: int) -> Delivered:
-        """Deliver what there is for a member, up to the limits."""
+        """Deliver records to a member, up to the limits."""
         machine = self._up_to_date()
         if machine is None:
             return NOTHING
@@ -195,7 +195,7 @@ class LedSharePartition:
     def acknowledge(
         self, member: str, acks: Sequence[Ack]
     ) -> ErrorCode | asyncio.Future[ErrorCode]:
-        """What the client is told, or the write after which it is told."""
+        """The error code for the client, or the write to wait for."""
         machine = self._up_to_date()
         if machine is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -209,7 +209,7 @@ class LedSharePartition:
         return self._written(machine, write)
 
     def release(self, member: str) -> None:
-        """The member is gone; what it holds goes to others."""
+        """Release the records of a member that is gone."""
         if (machine := self._up_to_date()) is not None:
             self._send(machine.release(member, self._services.clock.monotonic_ms()))
             self._arm()
@@ -218,12 +218,12 @@ class LedSharePartition:
     # -- writes and time --------------------------------------------------------------------------
 
     def _send(self, write: Write | None) -> None:
-        """A write that nobody waits for."""
+        """Start a write without waiting for it."""
         if write is not None and self.machine is not None:
             self._written(self.machine, write)
 
     def _written(self, machine: SharePartition, write: Write) -> asyncio.Future[ErrorCode]:
-        """Writes keep their order: one starts in this very turn, or after those that wait."""
+        """Write in order: at once, or after waiting writes."""
         given_up = self._mourned(write)
         if given_up or self._last_waiting is not None:
             sent: Awaitable[m.StateResponse] = self._write_later(write, given_up)
@@ -234,7 +234,7 @@ class LedSharePartition:
             answer = await sent
             if answer.error == ErrorCode.NONE:
                 machine.write_succeeded(write.write_id)
-                # Most writes settle what nobody waits for: idle members are left alone then.
+                # Most writes settle records that no member waits for; idle members are not woken.
                 if self._was_full or machine.next_fetch_offset < machine.end_offset:
                     self.wake()
                 return ErrorCode.NONE
@@ -265,7 +265,7 @@ class LedSharePartition:
         )
 
     def _mourned(self, write: Write) -> list[Archived]:
-        """What of a write needs dead letters; those of dead letters themselves would never end."""
+        """Records of a write that need dead letters; letters of letters would never end."""
         to = self._config.dead_letters
         if to is None or not write.archived or to.name == self.hosted.topic:
             return []
@@ -341,7 +341,7 @@ class LedSharePartitions:
         return led
 
     def loaded(self, group: str, topic_id: bytes, index: int) -> LedSharePartition:
-        """One that somebody has fetched from, or `ApiError`."""
+        """A loaded share-partition, or `ApiError`."""
         with suppress(NotOpen):  # then nobody has fetched from it
             self._partitions.find_by_id(topic_id, index)
         led = self._led.get(ShareKey(group, topic_uuid(topic_id), index))
@@ -350,12 +350,12 @@ class LedSharePartitions:
         return led
 
     def in_flight(self, group: str, topic_id: bytes, index: int) -> int:
-        """How many records members hold: of what is not loaded nobody holds any."""
+        """How many records members hold; none if it is not loaded."""
         led = self._led.get(ShareKey(group, topic_uuid(topic_id), index))
         return 0 if led is None or led.machine is None else led.machine.in_flight
 
     def release(self, group: str, member: str, topic_id: bytes, index: int) -> None:
-        """Give back what a member holds, if anything is loaded that it could hold."""
+        """Release the records of a member in a loaded share-partition."""
         led = self._led.get(ShareKey(group, topic_uuid(topic_id), index))
         if led is not None:
             led.release(member)
@@ -388,7 +388,7 @@ class LedSharePartitions:
     def in_background(
         self, key: ShareKey, write: Coroutine[Any, Any, ErrorCode]
     ) -> asyncio.Future[ErrorCode]:
-        """A write that goes on whatever becomes of its share-partition, while the node runs."""
+        """Finish a write in the background, even if its share-partition is dropped."""
         written = asyncio.ensure_future(write)
         writes = self._writes.setdefault(key, set())
         writes.add(written)
@@ -402,14 +402,14 @@ class LedSharePartitions:
         return written
 
     async def writes_ended(self, key: ShareKey) -> None:
-        """What was dropped may have writes under way: read before they end, state would be old."""
+        """Wait for writes of a dropped share-partition, so that its state is read after them."""
         while writes := self._writes.get(key):
             await asyncio.wait(writes)
 
     async def stop(self) -> None:
         for key in tuple(self._led):
             self.drop(key)
-        # What is not written is delivered again; the next life need not wait for it.
+        # Unwritten acknowledgements are delivered again; do not wait for them.
         writes = [written for some in self._writes.values() for written in some]
         for written in writes:
             written.cancel()

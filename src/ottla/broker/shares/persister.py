@@ -67,7 +67,7 @@ class Persister:
         )
 
     def start(self) -> None:
-        """Load what has been used before."""
+        """Load partitions that were used before."""
         self.coordinators.start()
 
     async def stop(self) -> None:
@@ -160,7 +160,7 @@ class Persister:
         await self.coordinators.ask_all(m.DropTopics(topic_ids), m.StateResponse)
 
     async def leader_of(self, key: ShareKey) -> int:
-        """The node whose coordinator keeps this key; makes the internal topic if need be."""
+        """The node that coordinates this key; creates the internal topic if needed."""
         await self.ensure_topic()
         return self._leader(key)
 

@@ -1,4 +1,4 @@
-"""A turn at a share-partition: reading the log for it, and what leaves of what was read.
+"""Serve one fetch of a share-partition: read the log, and cut out the delivered records.
 
 - A read is bounded by bytes and a turn by records: with small batches a read may hold ten thousand
   of them for a turn that takes five hundred. What a turn leaves is kept for the next one, which
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 READ_BYTES: Final = 1024 * 1024
 # Reads that are kept, of all share-partitions: 32 MiB, unless batches are larger than a read.
 MAX_KEPT: Final = 32
-# Looks that may lead to nothing but archived offsets before others get their turn.
+# Reads without deliverable records before other clients are served.
 MAX_LOOKS: Final = 16
 
 
 class Piece(NamedTuple):
-    """A batch, and where it lies in the bytes it was read with."""
+    """A batch, and its place in the bytes read."""
 
     batch: RecordBatch
     view: memoryview
@@ -46,7 +46,7 @@ class Piece(NamedTuple):
 
 
 class UnusedReads:
-    """What was read of one log and no turn has passed yet."""
+    """Bytes of one log that were read and not used yet."""
 
     def __init__(self, hosted: HostedPartition) -> None:
         self._hosted = hosted
@@ -77,7 +77,7 @@ class UnusedReads:
         return _chosen(self._each(), stop, bound, max_bytes)
 
     def _pass(self, offset: int) -> bool:
-        """Drop what lies before an offset; whether anything is left."""
+        """Drop batches before an offset; returns whether any are left."""
         self._from = offset
         for piece in self._each():
             if piece.batch.next_offset > offset:
@@ -86,7 +86,7 @@ class UnusedReads:
         return False
 
     def _each(self) -> Iterator[Piece]:
-        """What is kept, looking at further batches as long as they are asked for."""
+        """Yield the kept batches, parsing further ones as needed."""
         yield from tuple(self._pieces)
         for piece in self._unseen:
             self._pieces.append(piece)
@@ -114,7 +114,7 @@ class KeptReads:
 
 
 class Delivered(NamedTuple):
-    """What one fetch got from one share-partition."""
+    """Records of one fetch from one share-partition."""
 
     ranges: list[AcquiredRecords]
     records: list[memoryview]
@@ -136,7 +136,7 @@ def deliver(
     committed: bool,
     now_ms: int,
 ) -> Delivered:
-    """Look until the turn has what it may have, or the log has no more for it."""
+    """Read until the limits are reached or the log has no more."""
     delivered = NOTHING
     for _ in range(MAX_LOOKS):
         if delivered.offsets >= turn.max_records or not machine.can_acquire:

@@ -1,4 +1,4 @@
-"""The share sessions of connected members, and what becomes of their records when they are cut off.
+"""Share sessions of connected members, and the release of their records.
 
 A member whose connection closes gives back what it holds: at once, or after its group's
 `share.session.grace.ms` if it has not come back by then.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MemberSessions:
-    """The sessions (`machine`), and the end of those whose connection is closed."""
+    """The sessions (`machine`); ends those of closed connections."""
 
     def __init__(
         self, max_sessions: int, configs: ShareGroupConfigs, shares: LedSharePartitions

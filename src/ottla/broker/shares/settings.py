@@ -39,7 +39,7 @@ class ShareGroupConfig(NamedTuple):
     reset: str
     dead_letters: DeadLetterTopic | None
     session_grace: float
-    """Seconds for which a member that is cut off keeps what it holds."""
+    """Seconds for which a disconnected member keeps its records."""
 
 
 class ShareGroupConfigs:
@@ -82,7 +82,7 @@ def _resolve(image: MetadataImage, group: str, broker: BrokerConfig) -> ShareGro
 async def resolve_start(
     reset: str, hosted: HostedPartition, tiering: Lazy[Tiering], workers: Workers, clock: Clock
 ) -> int:
-    """Where a group begins that has no start offset: what its share.auto.offset.reset says."""
+    """The start offset of a new group, by its share.auto.offset.reset."""
     log = hosted.log
     if reset == "earliest":
         return log.log_start_offset

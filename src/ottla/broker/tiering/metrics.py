@@ -149,7 +149,7 @@ def _catalogue(tiering: Tiering) -> Iterator[Metric]:
 
 
 def _errors(tiering: Tiering) -> Iterator[Metric]:
-    """What is wrong now, as labels."""
+    """The current errors as labels."""
     from prometheus_client.core import GaugeMetricFamily
 
     family = GaugeMetricFamily(

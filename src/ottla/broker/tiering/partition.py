@@ -1,4 +1,4 @@
-"""What a node does for one tiered partition that it leads: copy, expire, drop local segments.
+"""Work of a node for one tiered partition: copy, expire, delete local segments.
 
 Decisions come from the pure functions of `ottla.tier`; this shell reads the log for them and
 carries them out. `highest_remote` is the last offset up to which everything from the local start on
@@ -77,16 +77,16 @@ class TieredPartition:
         self._errors: dict[str, str] = {}
         """Why the last rounds of copies and deletions ended early, if they did."""
         self._read_error: tuple[str, int] | None = None
-        """What the last remote read met, and until when that is worth telling."""
+        """The error of the last remote read, and until when to report it."""
         self.copier = Work(tiering.copiers, self._copy_round)
         self.expirer = Work(tiering.expirers, self._expire_round)
         self._tiering = tiering
         self._clock = tiering.clock
         self.is_whole = False
-        """Whether all that the log has in the remote tier alone is known to be there, or gone."""
+        """Whether the state of all remote-only offsets is known."""
         self._is_seeded = False
         self._is_stopped = False
-        """Copies would fail for ever: the store asks for more than the catalogue may keep."""
+        """Copies cannot succeed: the store's metadata is larger than allowed."""
 
     def stop(self) -> None:
         self.copier.stop()
@@ -108,11 +108,11 @@ class TieredPartition:
         self._read_error = told
 
     def forget(self) -> None:
-        """The catalogue is another one: learn anew."""
+        """The catalogue was replaced: read everything again."""
         self._is_seeded = self.is_whole = False
 
     async def _hosted(self) -> HostedPartition:
-        """The partition; `NotReady` if it is deleted, or led elsewhere, and nobody told us yet."""
+        """The partition; `NotReady` if it was deleted or moved."""
         try:
             hosted = await self._tiering.hosted.open(self.tip.topic, self.tip.partition)
         except ApiError as error:
@@ -122,7 +122,7 @@ class TieredPartition:
         return hosted
 
     def cache(self) -> RemoteLogMetadataCache:
-        """What the catalogue knows of the partition, or `NotReady`."""
+        """The catalogue of the partition, or `NotReady`."""
         return self._tiering.catalogue.catalogue_of(self.tip).cache(self.tip)
 
     # -- what is where ----------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class TieredPartition:
         return len(waiting), sum(one.size for one in waiting)
 
     async def _mend(self, hosted: HostedPartition) -> None:
-        """Before anything else: find in the store what the catalogue should know and does not.
+        """First: search the store for segments that the catalogue lacks.
 
         That is so after the metadata topic was lost. What is not in the store either is gone; if it
         is the beginning of the log, the log begins later now.
@@ -224,7 +224,7 @@ class TieredPartition:
             self._is_stopped |= isinstance(error, CustomMetadataTooLarge)
 
     async def _quota(self, size: int) -> None:
-        """Wait for room; one after the other, so that nobody takes the same room."""
+        """Wait for the quota, one copy after the other."""
         quota = self._tiering.copy_quota
         async with self._tiering.copy_turn:
             while quota.is_exceeded(self._clock.monotonic_ms()):
@@ -272,7 +272,7 @@ class TieredPartition:
     # -- expiring ---------------------------------------------------------------------------------
 
     async def _expire_round(self) -> None:
-        """Remote retention, deletions that somebody began, and copies that nobody finished."""
+        """Apply remote retention, finish deletions, and delete unfinished copies."""
         try:
             hosted = await self._hosted()
             if not self.is_whole:
@@ -314,7 +314,7 @@ class TieredPartition:
             await self._finish_delete(one)
 
     async def _finish_delete(self, one: RemoteLogSegmentMetadata) -> None:
-        """One that cannot be deleted does not keep the others, unless the store is down."""
+        """A failed deletion does not stop the others, unless the store is down."""
         tiering = self._tiering
         tiering.count("delete_requests", self.tip.topic)
         try:

@@ -1,4 +1,4 @@
-"""Bounded work: so many at once, so many that wait, in the order in which they came.
+"""A bounded pool: limits running and waiting work, in order of arrival.
 
 The limit is asked for anew each time, so that a setting that changes holds at once.
 """
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class PoolFull(Exception):
-    """Nobody else may wait."""
+    """The queue is full."""
 
 
 class Pool:
@@ -36,7 +36,7 @@ class Pool:
         return len(self._waiting)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
-        """Do this when it is its turn; `PoolFull` if too many wait already."""
+        """Run this in its turn; `PoolFull` if too many wait."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.active < self._limit():
             self.active += 1
@@ -76,7 +76,7 @@ class Work:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> asyncio.Task[None]:
-        """A round; the one that is under way, if there is one."""
+        """Start a round, or return the running one."""
         if self._task is None or self._task.done():
             self._task = self._pool.run(self._round)
         return self._task

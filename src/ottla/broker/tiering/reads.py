@@ -1,6 +1,6 @@
-"""Reads of what is in the remote tier alone: for Fetch, ListOffsets and share groups.
+"""Reads from the remote tier, for Fetch, ListOffsets and share groups.
 
-- Readers are bounded, and so are those who wait for one; whoever comes on top is refused with
+- Readers are bounded, and so are waiting requests; further readers are refused with
   UNKNOWN_SERVER_ERROR. The other partitions of a request are served.
 - A read goes on when the request that began it has been answered. What it brings is kept a while,
   for the retry: a store slower than remote.fetch.max.wait.ms would otherwise never serve anybody.
@@ -62,11 +62,11 @@ class RemoteRead:
         self.error: ErrorCode | None = None
         self.ended = asyncio.Event()
         self.waiting = 0
-        """How many of those who began it will look at the outcome; without any it is kept."""
+        """How many callers wait for the outcome; without any it is kept."""
         self._callbacks: list[Callable[[], None]] = []
 
     def when_ended(self, callback: Callable[[], None]) -> None:
-        """Call this soon after the end, for somebody who comes back for the outcome."""
+        """Call this after the end, for a caller that returns for the outcome."""
         if self.ended.is_set():
             asyncio.get_running_loop().call_soon(callback)
         else:
@@ -116,7 +116,7 @@ class RemoteReads:
     ) -> RemoteRead | None:
         """A read from an offset below the local start; None if the fetch quota is used up.
 
-        Whoever begins one has to `wait` for it, or to come back when it has ended.
+        The caller must `wait` for it, or return when it has ended.
         """
         key = ReadKey(hosted.topic_id, hosted.index, offset, max_bytes, at_least_one, committed)
         read = self._under_way.get(key)
@@ -229,12 +229,12 @@ class RemoteReads:
         await self.ahead.close()
 
     def resize(self, max_bytes: int) -> None:
-        """A new limit for what is kept for retries, and for what is read ahead."""
+        """Change the limits of kept results and read-ahead."""
         self.results.resize(max_bytes)
         self.ahead.resize(max_bytes)
 
     def expire(self) -> None:
-        """Drop what was kept for somebody who did not come."""
+        """Drop results that no retry has used."""
         self.results.expire(self._tiering.clock.monotonic_ms())
         self.ahead.expire()
 
@@ -247,7 +247,7 @@ class RemoteReads:
     async def offset_for_timestamp(
         self, hosted: HostedPartition, timestamp: int
     ) -> TimestampOffset | None:
-        """The first record that is not older, wherever it is; `ApiError` if nobody can say."""
+        """The first record that is not older, local or remote; `ApiError` if unknown."""
         try:
             for segment in self._remote_only(hosted, timestamp):
                 found = await first_at_or_after(
@@ -283,7 +283,7 @@ class RemoteReads:
 
 
 def code_of(error: Exception) -> ErrorCode:
-    """What a client is told about a read that failed."""
+    """The error code for a failed read."""
     if isinstance(error, OffsetNotRemote | OffsetOutOfRange):
         return ErrorCode.OFFSET_OUT_OF_RANGE
     if isinstance(error, RemoteStorageError):

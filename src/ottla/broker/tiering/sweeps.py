@@ -1,4 +1,4 @@
-"""What remains of topics that are gone, and objects that nobody knows: cleaned up in rounds.
+"""Clean up segments of deleted topics and unknown objects, in rounds.
 
 - A partition of a deleted topic is deleted from the tier by the node that led it. If that node
   dies, the leader of its metadata partition takes over: at once if the deletion had begun, else
@@ -55,7 +55,7 @@ class Sweeps:
                 self._deleted[tip.identity] = tip
 
     def pending(self) -> list[TopicIdPartition]:
-        """Partitions of deleted topics whose deletion here is not done."""
+        """Partitions of deleted topics that are not deleted here yet."""
         return list(self._deleted.values())
 
     def is_deleting(self, tip: TopicIdPartition) -> bool:
@@ -114,7 +114,7 @@ class Sweeps:
         return self._tiering.catalogue.catalogue_of(tip)
 
     def _to_delete(self) -> list[tuple[TopicIdPartition, bool]]:
-        """With each, whether its topic is gone, or only not tiered any more."""
+        """Each with whether its topic was deleted or is no longer tiered."""
         tiering = self._tiering
         image, now = tiering.cluster.image, tiering.clock.monotonic_ms()
         found = [(tip, True) for tip in self._deleted.values()]

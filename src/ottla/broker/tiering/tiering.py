@@ -1,4 +1,4 @@
-"""Tiered storage in a running node: the catalogue, the store, and what is done for each partition.
+"""Tiered storage in a running node: catalogue, store, and the work for each partition.
 
 A node starts without a catalogue: until it has read the metadata topic, through its own listener,
 every question is refused (`NotReadyRlmm`), so that nothing is copied and no offset is called
@@ -67,7 +67,7 @@ logger = logging.getLogger(__name__)
 
 
 class Tiering:
-    """Made with the node, if remote.log.storage.system.enable says so; `start` once it serves."""
+    """Created with the node if remote.log.storage.system.enable is true; `start` when it serves."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class Tiering:
     async def _follow(
         self, event_log: KafkaMetadataEventLog, manager: TopicBasedRemoteLogMetadataManager
     ) -> None:
-        """Until the metadata topic is gone, or another one of the name."""
+        """Run until the metadata topic is deleted or recreated."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(RECONCILE_SECONDS):
@@ -217,7 +217,7 @@ class Tiering:
     ) -> tuple[KafkaMetadataEventLog, TopicBasedRemoteLogMetadataManager]:
         """The catalogue; tried again and again until the cluster's own topic can be read.
 
-        What is opened is closed by the stack.
+        The exit stack closes everything that is opened.
         """
         from ottla.tier.catalogue.topic_rlmm import TopicBasedRemoteLogMetadataManager
 
@@ -273,7 +273,7 @@ class Tiering:
     # -- following the cluster --------------------------------------------------------------------
 
     def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Look anew at what is tiered; a log that is not any more begins where its files do."""
+        """Update the tiered partitions; a log no longer tiered starts at its local files."""
         if before.broker_configs is not after.broker_configs:
             self._settings_changed()
         if before.topics_by_name is not after.topics_by_name:
@@ -292,7 +292,7 @@ class Tiering:
         self.look_again()
 
     def look_again(self) -> None:
-        """At what is tiered and led here."""
+        """Check the tiered partitions led here."""
         self._changed.set()
 
     async def _reconcile(
@@ -361,13 +361,13 @@ class Tiering:
         return found
 
     def read_ended(self, hosted: HostedPartition, error: Exception | None) -> None:
-        """What a remote read met, if anything: to be told with the other errors."""
+        """Note the error of a remote read, for the list of errors."""
         found = self.partitions.get((topic_uuid(hosted.topic_id), hosted.index))
         if found is not None:
             found.read_ended(error)
 
     def highest_remote(self, hosted: HostedPartition) -> int:
-        """The last offset in the remote tier, -1 if none; `ApiError` while nobody knows."""
+        """The last remote offset, -1 if none; `ApiError` while it is unknown."""
         try:
             found = self.find(hosted)
             found.seed(hosted.log)
@@ -376,7 +376,7 @@ class Tiering:
         return found.highest_remote
 
     def retain_locally(self, hosted: HostedPartition, at_ms: int) -> bool:
-        """Let go of local segments by local.retention.*; whether any went."""
+        """Delete local segments by local.retention.*; returns whether any were."""
         try:
             return self.find(hosted).retain_locally(hosted, at_ms)
         except NotReady:
@@ -390,7 +390,7 @@ class Tiering:
         return self.data.path / CATALOGUE_DIRECTORY
 
     def errors(self) -> dict[str, str]:
-        """What is wrong at the moment, by where."""
+        """The current errors, by place."""
         found = {"catalogue": self.alarm, "sweep": self.sweeps.error}
         for one in self.partitions.values():
             found[f"{one.tip.topic}-{one.tip.partition}"] = one.error
