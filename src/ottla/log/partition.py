@@ -234,6 +234,11 @@ class PartitionLog:
         return self._failure is None
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nobody is inside, all is durable, and no file waits to be unlinked."""
+        return not (self._leases.others or self.unflushed or self._bin)
+
+    @property
     def segments(self) -> tuple[Segment, ...]:
         """Oldest first; the last one grows. The tuple itself never changes."""
         return self._segments

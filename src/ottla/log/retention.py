@@ -81,6 +81,9 @@ class SegmentBin:
         self._discarded: list[_Discarded] = []
         self._last_ms = 0
 
+    def __len__(self) -> int:
+        return len(self._discarded)
+
     def discard(self, segment: Segment, purge_at_ms: int, last_lease: int) -> None:
         """Rename the files out of the log's sight."""
         segment.rename(f".{next(_discards)}{DELETED}")

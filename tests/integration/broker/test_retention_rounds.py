@@ -7,6 +7,8 @@ import threading
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+import pytest
+
 from ottla.broker.hosting.retention import SEGMENTS_A_TURN
 from ottla.broker.running.node import Node
 from ottla.broker.topics import create_topic
@@ -19,7 +21,7 @@ from ottla.log.checkpoints import (
 from ottla.metadata.changes.configs import SetConfigs
 from ottla.metadata.config.broker import load_broker_config
 from ottla.metadata.image import ResourceType
-from tests.support.log_batches import batch_of
+from tests.support.log_batches import batch_of, batches_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -172,4 +174,56 @@ async def test_the_directory_of_an_older_topic_is_set_aside_not_shrunk(tmp_path:
     assert len(kept) == 4
     assert all(name.endswith("-stray") for name in kept)
     assert not node.data.has(name)
+    await node.stop()
+
+
+@pytest.mark.parametrize("looked_up", [False, True])
+async def test_a_log_that_was_opened_for_compaction_is_closed_when_that_is_over(
+    tmp_path: Path, *, looked_up: bool
+) -> None:
+    clock = StoppedClock()
+    name = TopicPartition("orders", 0)
+    node = await started(tmp_path, clock)
+    settings = {"cleanup.policy": "compact", "file.delete.delay.ms": "60000"}
+    await create_topic(node.cluster, "orders", configs=settings)
+    await fill(node, name, 4, NOW)
+    await node.stop()
+    node = await started(tmp_path, clock)
+    retention, cleaner = node.jobs._retention(), node.jobs._cleaner()
+    await retention.run()
+    assert name in node.partitions.open_names
+    await retention.run()
+    assert name in node.partitions.open_names, "it has not been compacted yet"
+    assert await cleaner.compact_dirtiest()
+    await retention.run()
+    assert name in node.partitions.open_names, "files wait to be unlinked"
+    if looked_up:
+        node.partitions.find(*name)
+    clock.at += 60_000
+    await retention.run()
+    assert (name in node.partitions.open_names) == looked_up
+    log = (await node.partitions.open(*name)).log
+    assert len(log.segments) == 2
+    found = log.read(0, 10_000, upper_bound_offset=log.high_watermark, min_one_message=True)
+    assert [batch.base_offset for batch in batches_in(found)] == [3]
+    await node.stop()
+
+
+async def test_who_asks_while_a_log_is_opened_for_compaction_keeps_it(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    name = TopicPartition("orders", 0)
+    node = await started(tmp_path, clock)
+    await create_topic(node.cluster, "orders", configs={"cleanup.policy": "compact"})
+    await fill(node, name, 2, NOW)
+    await node.stop()
+    node = await started(tmp_path, clock)
+    visit = node.partitions.visiting([name])
+    opening = node.partitions.opening([name])
+    assert visit is not None
+    assert opening is not None
+    await visit
+    (hosted,) = node.partitions
+    node.partitions.leave([hosted])
+    await opening
+    assert node.partitions.find(*name) is hosted
     await node.stop()

@@ -96,6 +96,7 @@ class HostedPartition:
         "gone",
         "index",
         "internal",
+        "is_visit",
         "leader_epoch",
         "log",
         "topic",
@@ -112,6 +113,7 @@ class HostedPartition:
         self.index = index
         self.leader_epoch = topic.partitions[index].leader_epoch
         self.log = log
+        self.is_visit = False  # opened for background work, and nobody has looked it up since
         self.gone = False  # deleted, or led by another node now: the log is closed
         self.waiters: set[Callable[[], None]] = set()
         self.watchers: set[Watcher] = set()  # told of all news, until they leave
@@ -167,6 +169,7 @@ class _Opening:
     topic_id: UUID
     create: bool
     done: asyncio.Future[None]
+    is_visit: bool = False
 
 
 class Partitions:
@@ -203,7 +206,10 @@ class Partitions:
     def find(self, topic: str, index: int) -> HostedPartition:
         """The partition if it can be looked at now; ApiError or LogError when not."""
         hosted = self._open.get((topic, index))
-        return self._look(topic, index) if hosted is None else hosted
+        if hosted is None:
+            return self._look(topic, index)
+        hosted.is_visit = False
+        return hosted
 
     def find_by_id(self, topic_id: bytes, index: int) -> HostedPartition:
         return self.find(self.name_of(topic_id), index)
@@ -282,6 +288,20 @@ class Partitions:
         begun = [one for name in closed if (one := self._begin(name, write=write)) is not None]
         return self._opened(begun, closed, write=write) if begun else None
 
+    def visiting(self, names: Iterable[TopicPartition]) -> Awaitable[object] | None:
+        """`opening` for background work, until `leave`; None if there is nothing to wait for."""
+        begun = [one for name in names if (one := self._begin(name, write=False, visit=True))]
+        return asyncio.wait([one.done for one in begun]) if begun else None
+
+    def leave(self, visited: Iterable[HostedPartition]) -> None:
+        """Close those that are open for background work alone and have nothing under way."""
+        closing = [hosted for hosted in visited if hosted.is_visit and hosted.log.is_idle]
+        for hosted in closing:
+            del self._open[hosted.name]
+            hosted.log.begin_close()
+        if closing:
+            self._in_background(self._close(closing), [hosted.name for hosted in closing])
+
     def foresee(self, names: Iterable[tuple[str, int]]) -> None:
         """Somebody is about to ask for the `opening` of these, to write: begin with it."""
         for name in names:
@@ -295,9 +315,8 @@ class Partitions:
 
     async def open(self, topic: str, index: int, *, write: bool = False) -> HostedPartition:
         """`opening` and `find` of one partition."""
-        hosted = self._open.get((topic, index))
-        if hosted is not None:
-            return hosted
+        if (topic, index) in self._open:
+            return self.find(topic, index)
         opening = self.opening([(topic, index)], write=write)
         if opening is not None:
             await opening
@@ -312,13 +331,16 @@ class Partitions:
         if again:
             await asyncio.wait([one.done for one in again])
 
-    def _begin(self, name: TopicPartition, *, write: bool, again: bool = False) -> _Opening | None:
+    def _begin(
+        self, name: TopicPartition, *, write: bool, again: bool = False, visit: bool = False
+    ) -> _Opening | None:
         """The opening of a log that has to be opened for this caller, if there is one to open."""
         if name in self._open:
             return None
         on_disk = self._data.has(name)
         under_way = self._opening.get(name)
         if under_way is not None and (on_disk or under_way.create or not write):
+            under_way.is_visit &= visit
             return under_way
         # A looker does not try again what has just failed; a writer does, but not twice.
         failure = self._recent_failure(name)
@@ -329,7 +351,9 @@ class Partitions:
         except ApiError:
             return None
         self._failed.pop(name, None)
-        begun = _Opening(name, topic.topic_id, write, asyncio.get_running_loop().create_future())
+        begun = _Opening(
+            name, topic.topic_id, write, asyncio.get_running_loop().create_future(), visit
+        )
         self._opening[name] = begun
         self._enqueue(begun)
         return begun
@@ -419,6 +443,7 @@ class Partitions:
         hosted = self._unwritten.pop(name, None)
         if hosted is None:
             hosted = HostedPartition(topic, name.partition, log)
+            hosted.is_visit = one.is_visit
         hosted.log = log
         self._open[name] = hosted
         self._told.pop(name, None)

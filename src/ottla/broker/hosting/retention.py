@@ -7,7 +7,8 @@
   reads it from the file names and the oldest segment once, and it is remembered. When something is
   due a worker removes the files of old segments, and opens a log for itself alone where they do not
   tell enough; nobody else reads a closed log, so file.delete.delay.ms is not waited for.
-- Only for compaction, and for what is tiered, is a log opened for good.
+- For compaction a log is opened, and closed again by the first round that finds it compacted and
+  not looked up by anybody since. What is tiered stays open.
 - A partition that was never written has no files and is not looked at.
 """
 
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.broker.errors import ApiError
 from ottla.log.checkpoints import Checkpoint
 from ottla.log.closed import look_at
+from ottla.log.compaction import worth_compacting
 from ottla.log.errors import LogError
 
 if TYPE_CHECKING:
@@ -88,7 +90,17 @@ class Retention:
         except LogError as error:
             logger.warning("log starts after retention: %s", error)
         await self._workers.run(partial(_purge, logs, now_ms))
+        self._partitions.leave(one for one in self._partitions if self._is_done(one, now_ms))
         await self._partitions.purge()
+
+    def _is_done(self, hosted: HostedPartition, now_ms: int) -> bool:
+        """Whether it was opened for compaction alone, and that is over."""
+        log = hosted.log
+        return (
+            hosted.is_visit
+            and not log.config.remote_storage_enable  # the tier goes on with it
+            and worth_compacting(log, self._first_dirty(hosted.name), now_ms) is None
+        )
 
     async def _retain(self, hosted: HostedPartition, now_ms: int) -> bool:
         """Whether the log starts later now."""
@@ -126,7 +138,7 @@ class Retention:
                     name: one for name, one in found.items() if self._data.is_trusted(name)
                 }
             wanted = [name for name in batch if self._is_wanted_open(name, now_ms)]
-            opening = self._partitions.opening(wanted)
+            opening = self._partitions.visiting(wanted)
             if opening is not None:
                 await opening
             shrinking += [name for name in batch if self._may_shrink(name, now_ms)]
