@@ -36,18 +36,18 @@ _shorten.maxstring = _shorten.maxother = 80
 
 
 def seen(given: object) -> str:
-    """What came, short enough for a sentence."""
+    """The given value, shortened."""
     said = _shorten.repr(given)
     return said if given is None else f"{said} ({type(given).__name__})"
 
 
 def wrong_type(name: str, wanted: str, given: object) -> WrongType:
-    """The error for an argument of another type than the wanted one."""
+    """The error for an argument of the wrong type."""
     return WrongType(f"{name}: expected {wanted}, got {seen(given)}")
 
 
 def bad_value(name: str, wanted: str, given: object) -> BadArgument:
-    """The error for an argument of the right type that cannot be."""
+    """The error for an invalid value."""
     return BadArgument(f"{name}: expected {wanted}, got {_shorten.repr(given)}")
 
 
@@ -153,7 +153,7 @@ def milliseconds(name: str, given: object, least: float = 1) -> float:
 
 
 def choice(name: str, given: T, choices: Collection[str]) -> T:
-    """One of these words."""
+    """Check that the value is one of these words."""
     if not isinstance(given, str):
         raise wrong_type(name, f"one of {', '.join(choices)}", given)
     if given not in choices:
@@ -181,7 +181,7 @@ def instance(name: str, given: object, kind: type[T], wanted: str) -> T:
 
 
 def mapping(name: str, given: object, wanted: str) -> Mapping[Any, Any]:
-    """A mapping; what is in it is for the caller to check."""
+    """Check that it is a mapping; the caller checks its content."""
     if not isinstance(given, Mapping):
         raise wrong_type(name, wanted, given)
     return given

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a cluster.
+"""Errors of the clients.
 
 Every failure a caller may have to handle is a `ClientError`; its text is one sentence a user can
 act on. `KafkaError` is an answer that carries an error code, the others mean there is no answer.
@@ -38,12 +38,13 @@ class MissingExtra(ClientError, ImportError):
 class ClientFault(ClientError):
     """An error that the client did not foresee; its cause and the log have more. Please report it.
 
-    It fails the call, or the batch of records, in which it happened. The client goes on.
+    Only the call, or the batch of records, in which it happened fails; the client continues to
+    work.
     """
 
     @classmethod
     def of(cls, doing: str, error: BaseException) -> Self:
-        """The fault that `error` is, in what the client was doing."""
+        """Internal: wrap an unexpected error."""
         fault = cls(f"{doing}: unexpected {type(error).__name__}: {error}")
         fault.__cause__ = error
         return fault
@@ -58,7 +59,7 @@ class BrokerUnreachable(ConnectionLost):
 
 
 class WrongProtocol(BrokerUnreachable):
-    """Something listens there and answers, in another protocol than Kafka's."""
+    """The server at this address does not speak Kafka's protocol."""
 
 
 class RequestTimedOut(ClientError):
@@ -66,15 +67,15 @@ class RequestTimedOut(ClientError):
 
 
 class ClientClosed(ClientError):
-    """The client was closed, before the call or under it."""
+    """The client was closed before or during the call."""
 
 
 class UnsupportedApi(ClientError):
-    """The broker does not serve the API, or none of the versions that would do."""
+    """The broker does not serve the API, or no suitable version of it."""
 
 
 class UnsupportedSecurity(ClientError):
-    """The asked protection of the connection cannot be given."""
+    """Unsupported security setting."""
 
 
 _HINTS: Final = {
@@ -107,7 +108,7 @@ _HINTS: Final = {
 
 
 class KafkaError(ClientError):
-    """An answer with an error code: what was asked, Kafka's name for the error, the way out."""
+    """The broker answered with an error code; the message says what to do."""
 
     def __init__(self, code: int, what: str, message: str | None = None) -> None:
         super().__init__(code, what, message)
@@ -125,7 +126,7 @@ class KafkaError(ClientError):
 
     @property
     def hint(self) -> str | None:
-        """What usually helps, where something does."""
+        """What usually helps, if known."""
         return _HINTS.get(self.code)  # type: ignore[call-overload, no-any-return]  # an IntEnum hashes as its int
 
     def __str__(self) -> str:
@@ -138,24 +139,24 @@ class KafkaError(ClientError):
 
 
 class UnknownTopic(KafkaError):
-    """There is no such topic, or no such partition of it."""
+    """The topic or partition does not exist."""
 
 
 class NotSubscribed(ClientError):
-    """A poll of a consumer that has no topics."""
+    """The consumer has no topics; call `subscribe` first."""
 
 
 class PartialFailure(ExceptionGroup["ClientError"], ClientError):
-    """A call failed for a part of what it was asked for; what is not in `failures` is done.
+    """A call failed for the names in `failures`; it succeeded for the others.
 
-    `except*` takes the parts one by one, `failures` has them under what they are about.
+    `except*` handles the errors one by one.
     """
 
     failures: Mapping[Any, ClientError]
 
     @classmethod
     def of(cls, what: str, outcomes: Mapping[Any, ClientError | None]) -> Self:
-        """The error for these outcomes, of which at least one is a failure."""
+        """Internal: make the error from outcomes, at least one of which failed."""
         failures = {key: error for key, error in outcomes.items() if error is not None}
         told = "; ".join(map(str, failures.values()))
         counted = f"{what}: {len(failures)} of {len(outcomes)} failed: {told}"
@@ -196,11 +197,11 @@ def afresh(error: Failure) -> Failure:
 
 
 def failure(code: int, what: str, message: str | None = None) -> KafkaError | None:
-    """The exception for a code in an answer; None where it stands for success."""
+    """The exception for an error code; None for 0."""
     return kafka_error(code, what, message) if code else None
 
 
 def check(code: int, what: str, message: str | None = None) -> None:
-    """Raise what a code in an answer stands for, unless it stands for success."""
+    """Raise the exception for an error code; 0 is success."""
     if code:
         raise kafka_error(code, what, message)

@@ -114,7 +114,7 @@ class Admin(Twin[AsyncAdmin]):
     def delete_topics(
         self, names: Iterable[str], *, return_errors: bool = False
     ) -> dict[str, KafkaError | None]:
-        """Delete several topics; those that cannot be deleted raise a `PartialFailure`.
+        """Delete several topics; raises `PartialFailure` if some cannot be deleted.
 
         With `return_errors` they are returned with their errors instead.
         """
@@ -125,13 +125,13 @@ class Admin(Twin[AsyncAdmin]):
         self._run(self._async.create_partitions(topic, total))
 
     def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
-        """All topics by name, Kafka's own only if asked for."""
+        """All topics by name; internal topics only with `internal`."""
         return self._run(self._async.list_topics(internal=internal))
 
     def describe_topics(
         self, names: Iterable[str], *, configs: bool = False
     ) -> list[TopicDescription]:
-        """Topics with their partitions, in the order asked for, and their settings if asked for."""
+        """Topics with their partitions, in the requested order; settings with `configs`."""
         return self._run(self._async.describe_topics(names, configs=configs))
 
     def describe_configs(
@@ -160,7 +160,7 @@ class Admin(Twin[AsyncAdmin]):
         self._run(self._async.alter_configs(kind, name, configs, validate_only=validate_only))
 
     def describe_share_groups(self, names: Iterable[str]) -> list[ShareGroupDescription]:
-        """Share groups with their members, in the order asked for."""
+        """Describe share groups with their members, in the requested order."""
         return self._run(self._async.describe_share_groups(names))
 
     def delete_share_group(self, name: str) -> None:
@@ -170,7 +170,7 @@ class Admin(Twin[AsyncAdmin]):
     def delete_share_groups(
         self, names: Iterable[str], *, return_errors: bool = False
     ) -> dict[str, KafkaError | None]:
-        """Delete several share groups; those that cannot be deleted raise a `PartialFailure`.
+        """Delete several share groups; raises `PartialFailure` if some cannot be deleted.
 
         With `return_errors` they are returned with their errors instead.
         """
@@ -183,14 +183,14 @@ class Admin(Twin[AsyncAdmin]):
     def alter_share_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Set the start offsets of a share group that has no members at the moment.
 
-        What was settled or delivered beyond them is forgotten. A group that is not there is made.
+        Acknowledgements of later records are dropped. A missing group is created.
         """
         self._run(self._async.alter_share_group_offsets(group, offsets))
 
     def delete_share_group_offsets(self, group: str, topics: Iterable[str]) -> None:
         """Forget where a share group without members is in these topics.
 
-        It then starts there as its setting share.auto.offset.reset says.
+        It then starts by its setting share.auto.offset.reset.
         """
         self._run(self._async.delete_share_group_offsets(group, topics))
 
@@ -225,7 +225,7 @@ class Admin(Twin[AsyncAdmin]):
         return self._run(self._async.list_groups(states=states, types=types))
 
     def describe_groups(self, names: Iterable[str]) -> list[GroupDescription]:
-        """Classic and consumer groups with their members, in the order asked for."""
+        """Describe classic and consumer groups with their members, in the requested order."""
         return self._run(self._async.describe_groups(names))
 
     def delete_group(self, name: str) -> None:
@@ -235,14 +235,14 @@ class Admin(Twin[AsyncAdmin]):
     def delete_groups(
         self, names: Iterable[str], *, return_errors: bool = False
     ) -> dict[str, KafkaError | None]:
-        """Delete several groups; those that cannot be deleted raise a `PartialFailure`.
+        """Delete several groups; raises `PartialFailure` if some cannot be deleted.
 
         With `return_errors` they are returned with their errors instead.
         """
         return self._run(self._async.delete_groups(names, return_errors=return_errors))
 
     def list_group_offsets(self, group: str) -> list[GroupOffset]:
-        """What a group has committed, by topic and partition, with the ends of the logs."""
+        """The committed offsets of a group, with the ends of the logs and the lag."""
         return self._run(self._async.list_group_offsets(group))
 
     def alter_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
@@ -258,7 +258,7 @@ class Admin(Twin[AsyncAdmin]):
         self._run(self._async.alter_group_offsets(group, offsets))
 
     def delete_group_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
-        """Forget what a group has committed in partitions none of its members subscribes to."""
+        """Delete committed offsets of partitions that no member subscribes to."""
         self._run(self._async.delete_group_offsets(group, partitions))
 
     def list_transactions(
@@ -269,7 +269,7 @@ class Admin(Twin[AsyncAdmin]):
         longer_than: float | None = None,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """What the coordinators know, by transactional id; only what passes every filter.
+        """Transactions of all coordinators that match all filters.
 
         States are Kafka's, such as Ongoing; `longer_than` is for how many seconds it has been open,
         `pattern` a regular expression for the transactional id.
@@ -283,13 +283,13 @@ class Admin(Twin[AsyncAdmin]):
     def describe_transactions(
         self, transactional_ids: Iterable[str]
     ) -> list[TransactionDescription]:
-        """Transactions with their partitions, in the order asked for."""
+        """Describe transactions with their partitions, in the requested order."""
         return self._run(self._async.describe_transactions(transactional_ids))
 
     def describe_producers(
         self, of: Iterable[str | tuple[str, int]]
     ) -> dict[TopicPartition, list[ProducerState]]:
-        """Who has written to each partition lately; a topic's name stands for all of its own."""
+        """The active producers of each partition; a topic name means all its partitions."""
         return self._run(self._async.describe_producers(of))
 
     def find_hanging_transactions(
@@ -308,21 +308,21 @@ class Admin(Twin[AsyncAdmin]):
     def abort_transaction(self, topic: str, partition: int, start_offset: int) -> None:
         """Abort a hanging transaction in the partition where it began at `start_offset`.
 
-        It is aborted there and nowhere else, whatever a coordinator says: to end one that has a
+        It is aborted in that partition only, without its coordinator: to end one that has a
         coordinator, `fence_producer`.
         """
         self._run(self._async.abort_transaction(topic, partition, start_offset))
 
     def fence_producer(self, transactional_id: str) -> None:
-        """Abort what a producer has open, and let it write no more; a new one may."""
+        """Abort the producer's open transaction and fence it; a new producer may start."""
         self._run(self._async.fence_producer(transactional_id))
 
     def list_offsets(
         self, of: Iterable[str | tuple[str, int]], at: Position = "latest"
     ) -> dict[TopicPartition, ListedOffset]:
-        """The offset at this position in each partition; a topic's name stands for all of its own.
+        """The offset at this position in each partition; a topic name means all its partitions.
 
-        The latest position is the end of what has been written, open transactions included.
+        The latest position is the end of the log, open transactions included.
 
         >>> from ottla.sync import Admin
         >>> with Admin("127.0.0.1:9092") as admin:

@@ -124,9 +124,9 @@ class Consumer(Twin[AsyncConsumer]):
         return self._async.columns
 
     def close(self, timeout: float = CLOSE_TIMEOUT, *, done: bool = True) -> None:
-        """Commit what is done (with `auto_commit`), give the partitions back, leave the group.
+        """Commit done records (with `auto_commit`), give up the partitions, leave the group.
 
-        `done` says whether the records that were given last count as done.
+        `done`: whether the records delivered last count as done.
         """
         self._run(self._async.close(timeout, done=done))
 
@@ -187,16 +187,16 @@ class Consumer(Twin[AsyncConsumer]):
     def committed(
         self, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Where the group goes on after a restart; None where nothing is committed."""
+        """The committed offsets; None for partitions without one."""
         return self._run(self._async.committed(partitions))
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset of the next record, by partition; one that is being looked for is left out."""
+        """The next offset of each partition; one that is still being resolved is left out."""
         return self._call(lambda: self._async.positions)
 
     def seek(self, partition: TopicPartition, to: Position) -> None:
-        """Go on elsewhere in a partition that this member owns."""
+        """Continue at another position of a partition that this member owns."""
         self._run(self._async.seek(partition, to))
 
     def pause(self, partitions: Collection[TopicPartition] | None = None) -> None:
@@ -213,5 +213,5 @@ class Consumer(Twin[AsyncConsumer]):
         return self._call(lambda: self._async.paused)
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets lie between each position and the end of its log, as of now."""
+        """The number of offsets between each position and the current end of its log."""
         return self._run(self._async.lag())

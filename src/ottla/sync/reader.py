@@ -135,7 +135,7 @@ class Reader(Twin[AsyncReader]):
 
     @property
     def positions(self) -> dict[int, int]:
-        """The offset of the next record, by partition; one that is being looked for is left out."""
+        """The next offset of each partition; one that is still being resolved is left out."""
         return self._call(lambda: self._async.positions)
 
     @property
@@ -145,7 +145,7 @@ class Reader(Twin[AsyncReader]):
 
     @property
     def buffered_bytes(self) -> int:
-        """What has been read ahead, in memory."""
+        """Bytes read ahead and held in memory."""
         return self._call(lambda: self._async.buffered_bytes)
 
     def seek(self, to: Positions) -> None:
@@ -160,5 +160,5 @@ class Reader(Twin[AsyncReader]):
         self._run(self._async.seek(to))
 
     def lag(self) -> dict[int, int]:
-        """How many offsets lie between each position and the end of its log, as of now."""
+        """The number of offsets between each position and the current end of its log."""
         return self._run(self._async.lag())

@@ -100,16 +100,17 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
         return self._async.on_acknowledge
 
     def close(self, timeout: float = CLOSE_TIMEOUT, *, accept: bool | None = None) -> None:
-        """Send what was acknowledged, give back the rest, leave the group.
+        """Send acknowledgements, release the other records, leave the group.
 
-        `accept` says whether to accept the last records first; None: as the consumer was told to.
+        `accept`: whether to accept the last records first; None: by `ack_mode` and
+        `close_implicit`.
         """
         self._run(self._async.close(timeout, accept=accept))
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Have these topics, and no others, from the next poll on; none at all: `unsubscribe`.
+        """Replace the subscription, from the next poll on; an empty list means `unsubscribe`.
 
-        What is held of the others can still be acknowledged; what was not given yet goes back.
+        Delivered records of other topics can still be acknowledged; undelivered ones are released.
         """
         self._call(lambda: self._async.subscribe(topics))
 
@@ -123,7 +124,7 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
         return self._call(lambda: self._async.subscription)
 
     def poll(self, timeout: float = 1.0) -> list[ShareRecord]:
-        """The next records; none if none come within the time. Zero only takes what is there."""
+        """The next records; empty after the timeout. With 0 only records that have arrived."""
         return self._run(self._async.poll(timeout))
 
     def poll_arrow(self, timeout: float = 1.0) -> pa.Table:
@@ -142,7 +143,7 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
         return self._run(self._async.poll_arrow(timeout))
 
     def take(self, most: int, timeout: float = 1.0) -> list[ShareRecord]:
-        """Some records more, whatever was said about the earlier ones; explicit mode only.
+        """More records, even if earlier ones are not acknowledged; explicit mode only.
 
         For callers that work on several records at once. What a fetch brings beyond `most` waits
         for the next call.
@@ -162,7 +163,7 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
     def acknowledge(
         self, what: ShareRecord | pa.RecordBatch | pa.Table, kind: AckKind = "accept"
     ) -> None:
-        """Decide about a record, or rows, of the last poll; until it is sent, the last word counts.
+        """Acknowledge a record, or rows, of the last poll; may be changed until it is sent.
 
         "renew" locks it for another while. The decision leaves with the next poll or `commit`.
 
@@ -201,5 +202,5 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
 
     @property
     def acquisition_lock_timeout(self) -> float:
-        """For how long records are locked, in seconds, as last heard from a broker; 0: not yet."""
+        """Duration of locks in seconds, from the last answer; 0 before the first one."""
         return self._call(lambda: self._async.acquisition_lock_timeout)

@@ -1,4 +1,4 @@
-"""What all parts of the Admin client share: the cluster client and a few ways of asking it."""
+"""Shared by all parts of the Admin client."""
 
 from __future__ import annotations
 

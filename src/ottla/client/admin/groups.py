@@ -75,7 +75,7 @@ class GroupCalls(OffsetCalls):
         return await self._client.retry(attempt)
 
     async def describe_groups(self, names: Iterable[str]) -> list[GroupDescription]:
-        """Classic and consumer groups with their members, in the order asked for."""
+        """Describe classic and consumer groups with their members, in the requested order."""
         return await together(self._describe(name) for name in arguments.texts("names", names))
 
     async def delete_group(self, name: str) -> None:
@@ -93,14 +93,14 @@ class GroupCalls(OffsetCalls):
     async def delete_groups(
         self, names: Iterable[str], *, return_errors: bool = False
     ) -> dict[str, KafkaError | None]:
-        """Delete several groups; those that cannot be deleted raise a `PartialFailure`.
+        """Delete several groups; raises `PartialFailure` if some cannot be deleted.
 
         With `return_errors` they are returned with their errors instead.
         """
         return await each("delete groups", names, self.delete_group, return_errors=return_errors)
 
     async def list_group_offsets(self, group: str) -> list[GroupOffset]:
-        """What a group has committed, by topic and partition, with the ends of the logs."""
+        """The committed offsets of a group, with the ends of the logs and the lag."""
         arguments.text("group", group)
         committed = await self._client.retry(lambda: self._committed(group))
         ends = await self._ends(committed)
@@ -151,7 +151,7 @@ class GroupCalls(OffsetCalls):
         await self._client.retry(attempt)
 
     async def delete_group_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
-        """Forget what a group has committed in partitions none of its members subscribes to."""
+        """Delete committed offsets of partitions that no member subscribes to."""
         arguments.text("group", group)
         wanted = arguments.partitions("partitions", partitions)
         request = OffsetDeleteRequest(

@@ -49,9 +49,9 @@ class OffsetCalls(AdminBase):
     async def list_offsets(
         self, of: Iterable[str | tuple[str, int]], at: Position = "latest"
     ) -> dict[TopicPartition, ListedOffset]:
-        """The offset at this position in each partition; a topic's name stands for all of its own.
+        """The offset at this position in each partition; a topic name means all its partitions.
 
-        The latest position is the end of what has been written, open transactions included.
+        The latest position is the end of the log, open transactions included.
 
         >>> from ottla import Admin
         >>> async with Admin("127.0.0.1:9092") as admin:

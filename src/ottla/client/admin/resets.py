@@ -35,7 +35,7 @@ class ToOffset:
 
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
-    """So many records after (or, if negative, before) the committed offset."""
+    """This many records after (if negative, before) the committed offset."""
 
     records: int
 

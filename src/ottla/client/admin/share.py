@@ -1,4 +1,4 @@
-"""Admin calls on share groups: who shares what, and from where they go on.
+"""Admin calls for share groups.
 
 A share group has no committed offsets. Its share-partitions have a start offset, below which every
 record is settled, and a lag: the records that still have to be delivered for good, wherever they
@@ -49,7 +49,7 @@ class ShareGroupCalls(ResetCalls):
     """Describe and delete share groups; read and set their start offsets."""
 
     async def describe_share_groups(self, names: Iterable[str]) -> list[ShareGroupDescription]:
-        """Share groups with their members, in the order asked for."""
+        """Describe share groups with their members, in the requested order."""
         return await together(
             self._describe_share_group(name) for name in arguments.texts("names", names)
         )
@@ -63,7 +63,7 @@ class ShareGroupCalls(ResetCalls):
     async def delete_share_groups(
         self, names: Iterable[str], *, return_errors: bool = False
     ) -> dict[str, KafkaError | None]:
-        """Delete several share groups; those that cannot be deleted raise a `PartialFailure`.
+        """Delete several share groups; raises `PartialFailure` if some cannot be deleted.
 
         With `return_errors` they are returned with their errors instead.
         """
@@ -108,7 +108,7 @@ class ShareGroupCalls(ResetCalls):
     ) -> None:
         """Set the start offsets of a share group that has no members at the moment.
 
-        What was settled or delivered beyond them is forgotten. A group that is not there is made.
+        Acknowledgements of later records are dropped. A missing group is created.
         """
         arguments.text("group", group)
         named = arguments.offsets("offsets", offsets)
@@ -148,7 +148,7 @@ class ShareGroupCalls(ResetCalls):
     async def delete_share_group_offsets(self, group: str, topics: Iterable[str]) -> None:
         """Forget where a share group without members is in these topics.
 
-        It then starts there as its setting share.auto.offset.reset says.
+        It then starts by its setting share.auto.offset.reset.
         """
         arguments.text("group", group)
         names = arguments.texts("topics", topics)
@@ -229,5 +229,5 @@ class ShareGroupCalls(ResetCalls):
 
 
 def _known(number: int) -> int | None:
-    """The wire says -1 for what nobody knows yet, or at all."""
+    """None for -1, which means unknown."""
     return None if number < 0 else number

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ottla.client.errors import KafkaError
 
 
-# Seconds. Brokers hear of a new topic in a fraction of one, unless they are very busy.
+# Seconds. Brokers learn of a new topic in a fraction of a second, unless they are very busy.
 HEARD_OF_WITHIN: Final = 15.0
 
 
@@ -112,7 +112,7 @@ class TopicCalls(ConfigCalls):
     async def delete_topics(
         self, names: Iterable[str], *, return_errors: bool = False
     ) -> dict[str, KafkaError | None]:
-        """Delete several topics; those that cannot be deleted raise a `PartialFailure`.
+        """Delete several topics; raises `PartialFailure` if some cannot be deleted.
 
         With `return_errors` they are returned with their errors instead.
         """
@@ -134,7 +134,7 @@ class TopicCalls(ConfigCalls):
         await self._client.retry(attempt, repeatable=False)
 
     async def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
-        """All topics by name, Kafka's own only if asked for."""
+        """All topics by name; internal topics only with `internal`."""
         arguments.flag("internal", internal)
         view = await self._client.retry(lambda: self._client.refresh(None))
         return [
@@ -146,7 +146,7 @@ class TopicCalls(ConfigCalls):
     async def describe_topics(
         self, names: Iterable[str], *, configs: bool = False
     ) -> list[TopicDescription]:
-        """Topics with their partitions, in the order asked for, and their settings if asked for."""
+        """Topics with their partitions, in the requested order; settings with `configs`."""
         wanted = arguments.texts("names", names)
         arguments.flag("configs", configs)
 

@@ -1,9 +1,9 @@
-"""Admin calls on transactions: which there are, who writes where, and how to be rid of one.
+"""Admin calls for transactions: list, describe, find hanging ones, abort.
 
 A transaction is known in two places. Its coordinator knows the transactional id, the state and the
 partitions; the leader of each partition knows which producer has a transaction open there, by
 producer id. One that is open in a partition although no coordinator knows of it is hanging: it
-holds readers of committed records back for ever, until somebody aborts it there.
+blocks readers of committed records until it is aborted there.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class TransactionCalls(OffsetCalls):
         longer_than: float | None = None,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """What the coordinators know, by transactional id; only what passes every filter.
+        """Transactions of all coordinators that match all filters.
 
         States are Kafka's, such as Ongoing; `longer_than` is for how many seconds it has been open,
         `pattern` a regular expression for the transactional id.
@@ -109,7 +109,7 @@ class TransactionCalls(OffsetCalls):
     async def describe_transactions(
         self, transactional_ids: Iterable[str]
     ) -> list[TransactionDescription]:
-        """Transactions with their partitions, in the order asked for."""
+        """Describe transactions with their partitions, in the requested order."""
         return await together(
             self._describe_transaction(one)
             for one in arguments.texts("transactional_ids", transactional_ids)
@@ -118,7 +118,7 @@ class TransactionCalls(OffsetCalls):
     async def describe_producers(
         self, of: Iterable[str | tuple[str, int]]
     ) -> dict[TopicPartition, list[ProducerState]]:
-        """Who has written to each partition lately; a topic's name stands for all of its own."""
+        """The active producers of each partition; a topic name means all its partitions."""
         wanted = arguments.places("of", of)
 
         async def attempt() -> dict[TopicPartition, list[ProducerState]]:
@@ -169,7 +169,7 @@ class TransactionCalls(OffsetCalls):
     async def abort_transaction(self, topic: str, partition: int, start_offset: int) -> None:
         """Abort a hanging transaction in the partition where it began at `start_offset`.
 
-        It is aborted there and nowhere else, whatever a coordinator says: to end one that has a
+        It is aborted in that partition only, without its coordinator: to end one that has a
         coordinator, `fence_producer`.
         """
         key = arguments.partition("partition", (topic, partition))
@@ -200,7 +200,7 @@ class TransactionCalls(OffsetCalls):
         await self._client.retry(attempt)
 
     async def fence_producer(self, transactional_id: str) -> None:
-        """Abort what a producer has open, and let it write no more; a new one may."""
+        """Abort the producer's open transaction and fence it; a new producer may start."""
         arguments.text("transactional_id", transactional_id)
         coordinator = TransactionCoordinator(self._client, transactional_id)
         await coordinator.init(self._timeout_ms)

@@ -1,4 +1,4 @@
-"""What the Admin client answers with: small frozen values, nothing of the wire in them."""
+"""Results of the Admin client: small immutable values."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it."""
+        """Whether it has its default value."""
         return self.source is ConfigSource.DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The live brokers, and the one to ask for changes."""
+    """The live brokers and the controller."""
 
     cluster_id: str | None
     controller_id: int
@@ -64,7 +64,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """A topic as it was made; counts are -1 where an old broker does not tell."""
+    """A created topic; counts are -1 if an old broker does not report them."""
 
     name: str
     id: bytes
@@ -84,7 +84,7 @@ class TopicListing:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic with its partitions; `configs` is empty unless asked for."""
+    """A topic with its partitions; `configs` is empty unless requested."""
 
     name: str
     id: bytes
@@ -104,7 +104,7 @@ class ListedOffset:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group by name; state and type are "" where an old broker does not tell."""
+    """A group; state and type are "" if an old broker does not report them."""
 
     id: str
     protocol_type: str
@@ -137,7 +137,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """How far a group is in a partition; `end` and `lag` are None if the partition is gone."""
+    """The committed offset in a partition; `end` and `lag` are None if it was deleted."""
 
     topic: str
     partition: int
@@ -153,7 +153,7 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupMember:
-    """A member of a share group, the topics it asked for and the partitions it has."""
+    """A member of a share group, its topics and partitions."""
 
     id: str
     rack_id: str | None

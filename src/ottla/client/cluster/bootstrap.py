@@ -47,11 +47,11 @@ def _address(entry: str) -> Address:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise BadBootstrap(f"bootstrap {entry!r} is no HOST:PORT; write IPv6 as [HOST]:PORT")
+        raise BadBootstrap(f"bootstrap {entry!r} is not HOST:PORT; write IPv6 as [HOST]:PORT")
     if not _may_be_host(host):
-        raise BadBootstrap(f"bootstrap {entry!r:.80} is no HOST:PORT: no host can have this name")
+        raise BadBootstrap(f"bootstrap {entry!r:.80} is not HOST:PORT: invalid host name")
     if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-        raise BadBootstrap(f"bootstrap {entry!r} is no HOST:PORT with a port from 1 to 65535")
+        raise BadBootstrap(f"bootstrap {entry!r} is not HOST:PORT with a port from 1 to 65535")
     return Address(host, int(port))
 
 

@@ -68,7 +68,7 @@ class Address(NamedTuple):
 
 
 class _Question:
-    """Who waits for an answer, and for how long."""
+    """A waiting caller and its deadline."""
 
     __slots__ = ("then", "timer")
 
@@ -213,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write(self._exchange.send_unanswered(request, version))
 
     async def close(self) -> None:
-        """Let what is written leave, close the socket and wait until it is closed."""
+        """Flush, close the socket and wait until it is closed."""
         if self._failure is None:
             self._failure = ConnectionLost(f"connection to {self.address} was closed")
             self._release_waiters()
@@ -233,7 +233,7 @@ class Connection(asyncio.BufferedProtocol):
             raise
 
     def abort(self) -> None:
-        """Drop the connection at once; the socket is closed by the loop's next turn."""
+        """Close the connection at once."""
         self._fail(ConnectionLost(f"connection to {self.address} was dropped"))
 
     # What the transport calls.

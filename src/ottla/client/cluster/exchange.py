@@ -39,7 +39,7 @@ Token = TypeVar("Token")
 
 
 class UnexpectedAnswer(MessageError):
-    """An answer that nothing was asked for, or to another request than the oldest."""
+    """An answer without a request, or out of order."""
 
     summary = "unexpected answer"
 

@@ -1,4 +1,4 @@
-"""The one place that says which failures pass, what they prove stale, and how long to wait.
+"""Retry rules: which errors are temporary, what to look up again, how long to wait.
 
 - An error code says the same wherever it comes from: `forgets` names the knowledge it refutes.
 - A request that may have been served is repeated only if serving it twice does no harm
@@ -90,7 +90,7 @@ def forgets(error: ClientError, attempt: int, *, repeatable: bool) -> Stale | No
 
 
 def is_passing(error: ClientError) -> bool:
-    """Whether an answer says that the same request may be served later."""
+    """Whether a retry of the same request may succeed."""
     return isinstance(error, KafkaError) and (
         error.code in _PASSING or error.code in _PASSING_IF_REPEATABLE
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Turns:
-    """One piece of shared work."""
+    """Work that one caller does for all waiting callers."""
 
     __slots__ = ("_failure", "_failures", "_lock")
 

@@ -1,4 +1,4 @@
-"""What a client knows of the cluster: an immutable value, a fold over metadata answers.
+"""The client's view of the cluster: an immutable value built from metadata responses.
 
 A topic's entry is replaced as a whole by an answer that names the topic. Brokers are replaced by
 every answer, since each answer lists them all.

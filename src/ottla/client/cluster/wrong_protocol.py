@@ -1,4 +1,4 @@
-"""What listens on a port if it is no Kafka broker: told by what it says, or by one more question.
+"""Recognize servers that are not Kafka brokers, by their answer or a probe.
 
 Most HTTP servers answer the first request in words that no length can be; some wait for the end of
 a line. A TLS server says nothing to what is no handshake and hangs up, as a broker does that is

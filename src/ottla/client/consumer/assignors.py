@@ -1,4 +1,4 @@
-"""Which member of a classic group gets which partitions: what the group's leader decides. Pure.
+"""Assignors of classic groups, run by the group's leader. Pure.
 
 Each takes the members' subscriptions and the number of partitions of each topic. `range` and
 `roundrobin` are eager: members give everything up before a rebalance. `cooperative-sticky` leaves

@@ -47,7 +47,7 @@ async def commit(
     instance_id: str | None,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> None:
-    """Commit as this member; what the coordinator refuses is raised."""
+    """Commit as this member; raises if the coordinator refuses."""
     if member.is_lost or member.epoch < 0:
         # Without an identity a commit would count as that of a group without members.
         raise CommitFailed(ErrorCode.UNKNOWN_MEMBER_ID, _what(coordinator))
@@ -89,7 +89,7 @@ async def committed(
     member: Member,
     partitions: Collection[TopicPartition],
 ) -> dict[TopicPartition, int | None]:
-    """The offsets where the group goes on; None where it has none."""
+    """The committed offsets of the group; None without one."""
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(partitions):
         topics.setdefault(topic, []).append(number)

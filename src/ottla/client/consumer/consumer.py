@@ -228,9 +228,9 @@ class Consumer:
         *,
         done: bool = True,
     ) -> None:
-        """Commit what is done (with `auto_commit`), give the partitions back, leave the group.
+        """Commit done records (with `auto_commit`), give up the partitions, leave the group.
 
-        `done` says whether the records that were given last count as done.
+        `done`: whether the records delivered last count as done.
         """
         pump, self._pump = self._pump, None
         group, self._group = self._group, None
@@ -487,7 +487,7 @@ class Consumer:
     async def committed(
         self, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Where the group goes on after a restart; None where nothing is committed."""
+        """The committed offsets; None for partitions without one."""
         group = self._joined()
         wanted = (
             self.assignment
@@ -498,11 +498,11 @@ class Consumer:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset of the next record, by partition; one that is being looked for is left out."""
+        """The next offset of each partition; one that is still being resolved is left out."""
         return dict(sorted(self._buffer.positions.items()))
 
     async def seek(self, partition: TopicPartition, to: Position) -> None:
-        """Go on elsewhere in a partition that this member owns."""
+        """Continue at another position of a partition that this member owns."""
         self._check_owned([partition])
         partition = TopicPartition(*partition)
         place = place_of("to", to)
@@ -538,7 +538,7 @@ class Consumer:
         return frozenset(self._planner.paused)
 
     async def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets lie between each position and the end of its log, as of now."""
+        """The number of offsets between each position and the current end of its log."""
         positions = self.positions
         ends = await OffsetCalls(self._client).list_offsets(list(positions))
         return {key: max(0, found.offset - positions[key]) for key, found in ends.items()}

@@ -1,4 +1,4 @@
-"""The shell of a group member: sends what the machine says, in one task from join to leave.
+"""The I/O of a group member: one task that sends the machine's requests.
 
 - Requests go over the coordinator's own connection, so no waiting fetch delays a heartbeat.
 - The caller is watched: after `max_poll_interval` seconds without a call the member leaves, so that
@@ -142,7 +142,7 @@ class Group:
         except ClientError as error:
             self._failed(error, began)
         except Exception as error:
-            logger.exception("group %s: the member goes on after an error", member.group)
+            logger.exception("group %s: continuing after an error", member.group)
             self._failed(ClientFault.of("take part in the group", error), began)
 
     def _failed(self, error: ClientError, began: float) -> None:

@@ -115,11 +115,11 @@ class Member(ABC):
 
     @abstractmethod
     def wish(self) -> Wish | None:
-        """What the caller has to do before the group can go on."""
+        """What the caller must do before the group can continue."""
 
     @abstractmethod
     def settled(self, owned: frozenset[TopicPartition]) -> None:
-        """The caller has done what was wished and owns these now."""
+        """The caller has done it and owns these partitions now."""
 
     @abstractmethod
     def subscribe(self, topics: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ _NULL = _INT32.pack(-1)
 
 
 class Subscription(NamedTuple):
-    """What one member wants, and what it owned in which generation."""
+    """The subscription of a member, and its owned partitions."""
 
     topics: Sequence[str]
     owned: Sequence[TopicPartition] = ()

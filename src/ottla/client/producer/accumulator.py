@@ -124,7 +124,7 @@ class Accumulator(Generic[Token]):
     # Memory.
 
     def reserve(self, size: int) -> bool:
-        """Whether there was room for so many bytes, which are now taken."""
+        """Reserve memory; returns whether there was room."""
         if self.used + size > self.limits.buffer_memory:
             return False
         self.used += size
@@ -328,7 +328,7 @@ class Accumulator(Generic[Token]):
         return forgets(error, batch.attempts, repeatable=True)
 
     def expire(self, now: float) -> list[Settled[Token]]:
-        """Give up what is past its deadline."""
+        """Fail batches that are past their deadline."""
         late = [queue for queue in self._busy.values() if queue.next_deadline() <= now]
         return [
             self._give_up(queue, batch, self._too_late(batch.partition, queue.trouble))
@@ -354,7 +354,7 @@ class Accumulator(Generic[Token]):
         ]
 
     def blame(self, partitions: Iterable[TopicPartition], error: ClientError) -> None:
-        """Note why these partitions cannot be sent to, for whoever loses patience."""
+        """Note why these partitions cannot be sent to, for the error at the deadline."""
         for partition in partitions:
             if partition in self._busy:
                 self._busy[partition].trouble = str(error)

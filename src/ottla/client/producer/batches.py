@@ -1,4 +1,4 @@
-"""Batches on their way to a broker, and what becomes of them.
+"""Batches of the producer and their outcomes.
 
 A batch is sealed with the producer's fields when it first leaves; see `accumulator` for the rules.
 """
@@ -36,7 +36,7 @@ class Identity(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """What the broker said of a batch that it has written; offset and time may be -1."""
+    """The result of a written batch; offset and time may be -1."""
 
     base_offset: int
     log_append_time_ms: int
@@ -86,7 +86,7 @@ class Batch(Generic[Token]):
 
 
 class Settled(NamedTuple, Generic[Token]):
-    """Who is to be told what."""
+    """Outcomes for waiting callers."""
 
     tokens: list[Token]
     outcome: Outcome

@@ -1,4 +1,4 @@
-"""The accumulator on sockets: connects, sends, looks leaders up, and wakes whoever waits.
+"""The I/O of the producer: connects, sends, finds leaders, wakes waiting callers.
 
 - `_pump` is the only place that decides to send. It runs once per turn of the event loop in which
   something changed, so that records sent in one turn leave together.
@@ -163,7 +163,7 @@ class Sender:
         self._give_room()
 
     def waiter(self, batch: Batch[Waiter]) -> Waiter:
-        """A future for the outcome of a batch. Who cancels it stops waiting, no more."""
+        """A future for the outcome of a batch; cancelling it only stops waiting."""
         waiter: Waiter = self._loop.create_future()
         batch.tokens.append(waiter)
         return waiter
@@ -199,7 +199,7 @@ class Sender:
             self._flushes -= 1
 
     def drop(self, error: ClientError) -> None:
-        """Give up what has not left, and wait no longer for what has."""
+        """Fail unsent batches, and stop waiting for sent ones."""
         self._tell(self.records.abandon(error))
 
     async def drain(self) -> None:
@@ -208,7 +208,7 @@ class Sender:
         await asyncio.gather(*waiters, return_exceptions=True)
 
     async def close(self) -> None:
-        """Give up what is not settled, end all tasks."""
+        """Fail open batches and end all tasks."""
         self.closed = True
         self.drop(ClientClosed("the producer was closed before the record was acknowledged"))
         for turn, _ in self._for_room:

@@ -59,7 +59,7 @@ class Outgoing(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where an acknowledged record is; `offset` is -1 where the broker did not say."""
+    """Where an acknowledged record is; `offset` is -1 if the broker did not report it."""
 
     topic: str
     partition: int

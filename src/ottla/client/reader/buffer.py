@@ -1,4 +1,4 @@
-"""What a reader has fetched and not yet handed out: chunks to decode, then rows to take.
+"""The buffer of a reader: fetched chunks to decode, then rows to take.
 
 - Chunks are decoded in the order they came, so the rows of a partition stay in order. What a chunk
   turns into is unknown before (compression), so one waits until it would fit in as it is, or until

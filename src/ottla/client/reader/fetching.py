@@ -1,4 +1,4 @@
-"""What to ask which broker next in order to read partitions; no I/O in here.
+"""Plan the fetches of a reader. Pure.
 
 `Fetching` is what readers and consumer groups have in common; `Planner` is the reader's, over the
 partitions of one topic.

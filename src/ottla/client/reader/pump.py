@@ -1,4 +1,4 @@
-"""The I/O behind a reader: sends what the planner plans, decodes what comes, fills the buffer.
+"""The I/O of a reader: sends planned fetches, decodes answers, fills the buffer.
 
 One task runs from the reader's start to its end and owns all others. The caller only ever waits for
 `changed`, so that cancelling the caller stops nothing and loses nothing. An error that nobody
@@ -76,7 +76,7 @@ class Pump(Generic[K]):
         self._task = asyncio.create_task(self._run(), name="ottla reader")
 
     async def stop(self) -> None:
-        """End all work; what is buffered stays."""
+        """Stop all tasks; the buffer stays."""
         self._task.cancel()
         await asyncio.wait([self._task])
         if not self._task.cancelled():

@@ -1,4 +1,4 @@
-"""The Reader: partitions of a topic as Arrow batches, from one place to another or for ever.
+"""The Reader: partitions of a topic as Arrow batches, between two positions or without end.
 
     async with Reader("127.0.0.1:9092", "orders", start="earliest") as reader:
         async for batch in reader:  # pyarrow.RecordBatch, each of one partition
@@ -240,7 +240,7 @@ class Reader:
 
     @property
     def positions(self) -> dict[int, int]:
-        """The offset of the next record, by partition; one that is being looked for is left out."""
+        """The next offset of each partition; one that is still being resolved is left out."""
         return dict(sorted(self._buffer.positions.items()))
 
     @property
@@ -250,7 +250,7 @@ class Reader:
 
     @property
     def buffered_bytes(self) -> int:
-        """What has been read ahead, in memory."""
+        """Bytes read ahead and held in memory."""
         return self._buffer.nbytes
 
     async def seek(self, to: Positions) -> None:
@@ -273,7 +273,7 @@ class Reader:
         await self._until_found()
 
     async def lag(self) -> dict[int, int]:
-        """How many offsets lie between each position and the end of its log, as of now."""
+        """The number of offsets between each position and the current end of its log."""
         positions = self.positions
         ends = await OffsetCalls(self._client).list_offsets(
             [(self.topic, number) for number in positions]

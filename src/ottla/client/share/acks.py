@@ -1,4 +1,4 @@
-"""What a share consumer holds, and what it has said about it: pure bookkeeping.
+"""Records that a share consumer holds, and their acknowledgements. Pure.
 
 Rules:
 
@@ -62,7 +62,7 @@ _SETTLED: Final = bytes([RENEWED if state == Kind.RENEW else DONE for state in r
 
 
 class Ledger:
-    """All deliveries that are not done; `results` are for whoever runs the ledger to take."""
+    """All open deliveries; the caller takes `results`."""
 
     def __init__(self) -> None:
         self.results: deque[Acknowledged] = deque()
@@ -91,17 +91,17 @@ class Ledger:
         self._translate(_GIVEN)
 
     def accept_held(self) -> None:
-        """Say yes to all that the caller was given and has said nothing about."""
+        """Accept all delivered records without a decision."""
         self._translate(_ACCEPTED)
 
     def release_waiting(self, keep: Collection[str] = ()) -> None:
-        """Give back what the caller was not given, but for these topics."""
+        """Release undelivered records, except of these topics."""
         for delivery in self._deliveries.values():
             if not delivery.lost and delivery.partition.topic not in keep:
                 delivery.translate(_RELEASED)
 
     def acknowledge(self, number: int, offset: int, kind: Kind) -> None:
-        """The caller's word on one record."""
+        """Set the decision on one record."""
         delivery = self._deliveries.get(number)
         if delivery is None:
             raise RecordNotHeld(_not_held(f"the record at offset {offset}"))
@@ -115,7 +115,7 @@ class Ledger:
     def acknowledge_range(
         self, partition: TopicPartition, first: int, end: int, kind: Kind
     ) -> None:
-        """The caller's word on neighbouring records: on all of them, or an error."""
+        """Set the decision on consecutive records: all of them, or raise."""
         found = [
             (delivery, span, run)
             for delivery in self._deliveries.values()
@@ -148,18 +148,18 @@ class Ledger:
         return self._count(WAITING)
 
     def expire_waiting(self, now: float) -> None:
-        """Drop what was not given before its lock ended: it is somebody else's by now."""
+        """Drop undelivered records whose lock has ended."""
         for delivery in self._deliveries.values():
             if delivery.expires <= now:
                 delivery.translate(_EXPIRED)
 
     @property
     def undecided(self) -> int:
-        """How many records the caller was given and has said nothing about."""
+        """Number of delivered records without a decision."""
         return self._count(HELD)
 
     def refuse_undecided(self) -> None:
-        """Raise unless the caller has said something about all that it was given."""
+        """Raise if a delivered record has no decision."""
         if undecided := self.undecided:
             raise UnacknowledgedRecords(
                 f"{undecided} records of the last poll are undecided; acknowledge each of them, "
@@ -171,7 +171,7 @@ class Ledger:
         return {one.node for one in self._deliveries.values() if one.has_pending}
 
     def take(self, node: int) -> list[Sent]:
-        """All acknowledgements for a node; what becomes of them has to be settled."""
+        """All acknowledgements for a node; call `settle` with their outcome."""
         taken = []
         for delivery in self._at(node):
             for span in delivery.spans:
@@ -183,7 +183,7 @@ class Ledger:
         return taken
 
     def renewals(self, node: int, before: float) -> list[Sent]:
-        """Renewals of what nothing was said about and whose lock ends before a time.
+        """Renewals of undecided records whose lock ends before a time.
 
         They are nobody's word: states stay as they are, and nothing is reported.
         """
@@ -196,7 +196,7 @@ class Ledger:
         ]
 
     def settle(self, sent: list[Sent], error_of: Callable[[Key], ClientError | None]) -> None:
-        """What an answer, or the lack of one, says about acknowledgements that were sent."""
+        """Apply the outcome of sent acknowledgements."""
         for one in sent:
             error = error_of(one.delivery.key)
             if error is None:
@@ -217,7 +217,7 @@ class Ledger:
         self._sweep()
 
     def lose(self, node: int) -> None:
-        """A session has ended: what it delivered is not ours any more."""
+        """A session has ended: its records are lost."""
         for delivery in self._at(node):
             if delivery.lost:
                 continue
@@ -227,7 +227,7 @@ class Ledger:
                 self._fail_pending(delivery, span, 0, len(span.states), _lost(delivery))
 
     def forget_lost(self) -> None:
-        """Stop expecting a word on what was lost."""
+        """Forget lost records."""
         for number in [one.number for one in self._deliveries.values() if one.lost]:
             del self._deliveries[number]
 

@@ -1,4 +1,4 @@
-"""What a share fetch brought, as Arrow columns: only what was acquired, by masks, not by records.
+"""Acquired records of a share fetch as Arrow columns.
 
 The columns are those of Spark's Kafka source, headers included, and `deliveryCount`.
 """
@@ -53,7 +53,7 @@ def read_columns(arrival: Arrival) -> tuple[list[pa.RecordBatch], UndecodableRec
 
 
 def table_of(found: Sequence[pa.RecordBatch]) -> pa.Table:
-    """What a poll returns."""
+    """The table that a poll returns."""
     return pa.Table.from_batches(found, schema=SHARE_SCHEMA)
 
 

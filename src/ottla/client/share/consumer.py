@@ -176,9 +176,10 @@ class ShareConsumer:
         *,
         accept: bool | None = None,
     ) -> None:
-        """Send what was acknowledged, give back the rest, leave the group.
+        """Send acknowledgements, release the other records, leave the group.
 
-        `accept` says whether to accept the last records first; None: as the consumer was told to.
+        `accept`: whether to accept the last records first; None: by `ack_mode` and
+        `close_implicit`.
         """
         arguments.seconds("timeout", timeout)
         if accept is not None:
@@ -198,9 +199,9 @@ class ShareConsumer:
             self._report()
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Have these topics, and no others, from the next poll on; none at all: `unsubscribe`.
+        """Replace the subscription, from the next poll on; an empty list means `unsubscribe`.
 
-        What is held of the others can still be acknowledged; what was not given yet goes back.
+        Delivered records of other topics can still be acknowledged; undelivered ones are released.
         """
         names = arguments.texts("topics", topics)
         parts = self._open()
@@ -223,7 +224,7 @@ class ShareConsumer:
         self,
         timeout: float = 1.0,  # noqa: ASYNC109  # to come back without records is no failure
     ) -> list[ShareRecord]:
-        """The next records; none if none come within the time. Zero only takes what is there."""
+        """The next records; empty after the timeout. With 0 only records that have arrived."""
         arguments.seconds("timeout", timeout)
         with self._turn() as inbox:
             self._begin()
@@ -264,7 +265,7 @@ class ShareConsumer:
         most: int,
         timeout: float = 1.0,  # noqa: ASYNC109  # to come back without records is no failure
     ) -> list[ShareRecord]:
-        """Some records more, whatever was said about the earlier ones; explicit mode only.
+        """More records, even if earlier ones are not acknowledged; explicit mode only.
 
         For callers that work on several records at once. What a fetch brings beyond `most` waits
         for the next call.
@@ -310,7 +311,7 @@ class ShareConsumer:
         if not self._membership.topics:
             raise NotSubscribed('there are no topics to poll; call subscribe(["orders"]) first')
         if self._is_polling:
-            raise ConcurrentPoll("one poll at a time; give each task a consumer of its own")
+            raise ConcurrentPoll("one poll at a time; use one consumer per task")
         self._is_polling = True
         try:
             yield inbox
@@ -332,7 +333,7 @@ class ShareConsumer:
     def acknowledge(
         self, what: ShareRecord | pa.RecordBatch | pa.Table, kind: AckKind = "accept"
     ) -> None:
-        """Decide about a record, or rows, of the last poll; until it is sent, the last word counts.
+        """Acknowledge a record, or rows, of the last poll; may be changed until it is sent.
 
         "renew" locks it for another while. The decision leaves with the next poll or `commit`.
 
@@ -399,7 +400,7 @@ class ShareConsumer:
 
     @property
     def acquisition_lock_timeout(self) -> float:
-        """For how long records are locked, in seconds, as last heard from a broker; 0: not yet."""
+        """Duration of locks in seconds, from the last answer; 0 before the first one."""
         return self._open().leaders.lock_timeout
 
     async def _group_settings(self) -> GroupSettings:

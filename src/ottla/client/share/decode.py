@@ -1,4 +1,4 @@
-"""What a share fetch brought, as records: only what was acquired, whatever else is in the batches.
+"""Decode the acquired records of a share fetch.
 
 - A batch that does not hold what its checksum says, or cannot be read, is rejected: it would be the
   same for everyone. Bytes in which no batch can be found are released: they may be whole elsewhere.
@@ -32,7 +32,7 @@ KERNELS: Final = "ottla.wire.kernels.decode"
 
 
 class Arrival(NamedTuple):
-    """What one answer brought of one partition, before anyone has looked at it."""
+    """Undecoded bytes of one partition in one answer."""
 
     delivery: Delivery
     records: memoryview

@@ -1,4 +1,4 @@
-"""What a share fetch delivered, offset by offset, and what is said of it: pure values.
+"""The states of delivered offsets. Pure.
 
 - A `Delivery` is what one answer acquired from one partition. Each of its offsets is in one state,
   a byte: one of the kinds of acknowledgement while that waits to be sent, or one of the below.

@@ -1,4 +1,4 @@
-"""What a share consumer's polls draw from: arrivals, decoded when they are asked for.
+"""The source of polls: arrived bytes, decoded on demand.
 
 - Records that are decoded and not given wait in `ahead`; they are given as long as their lock lasts
   and their session lives.

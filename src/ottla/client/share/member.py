@@ -104,13 +104,13 @@ class Member:
         self._astray.set()
 
     async def _survive(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Do the work again after an error that nobody foresaw."""
+        """Continue after an unexpected error."""
         failures = 0
         while True:
             try:
                 return await work()
             except Exception:
-                logger.exception("share group %s: goes on after an error", self.membership.group)
+                logger.exception("share group %s: continuing after an error", self.membership.group)
             failures += 1
             await asyncio.sleep(RETRY.delay(failures, random.random()))
 

@@ -1,4 +1,4 @@
-"""Values of the ShareConsumer's interface: what is delivered, and what became of it."""
+"""Values of the ShareConsumer: records, acknowledgements, errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AckKind: TypeAlias = Literal["accept", "release", "reject", "renew"]
 
 
 class Kind(IntEnum):
-    """What can be said of a delivered offset, by Kafka's numbers."""
+    """Kinds of acknowledgement, with Kafka's numbers."""
 
     GAP = 0
     ACCEPT = 1
@@ -23,9 +23,9 @@ class Kind(IntEnum):
 
 
 class ShareRecord(NamedTuple):
-    """One record as it was delivered; `delivery_count` is 1 at the first attempt.
+    """One delivered record; `delivery_count` is 1 at the first attempt.
 
-    `delivery` tells deliveries of the same record to this consumer apart.
+    `delivery` distinguishes several deliveries of the same record to this consumer.
     """
 
     topic: str
@@ -41,7 +41,7 @@ class ShareRecord(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """What became of the acknowledgements of neighbouring offsets: `error` is None if they hold.
+    """The outcome of acknowledgements of consecutive offsets; `error` is None on success.
 
     Records whose acknowledgement failed are delivered again, to this or to another consumer. "gap"
     stands for offsets without a record.
@@ -56,23 +56,23 @@ class Acknowledged(NamedTuple):
 
 
 class EmptyGroupId(BadArgument):
-    """A share consumer without the name of its group."""
+    """The group name is empty."""
 
 
 class UnacknowledgedRecords(ClientError):
-    """A poll in explicit mode while records of the last one are undecided."""
+    """Explicit mode: records of the last poll are not acknowledged yet."""
 
 
 class RecordNotHeld(ClientError):
-    """The record is not this consumer's to acknowledge, or not any more."""
+    """This consumer does not hold the record, or no longer."""
 
 
 class WrongAckMode(ClientError):
-    """Records are acknowledged by the next poll, not one by one."""
+    """Not allowed in implicit mode: the next poll acknowledges records."""
 
 
 class ConcurrentPoll(ClientError):
-    """Another poll of the same consumer is under way."""
+    """Another poll of this consumer is running."""
 
 
 class UndecodableRecords(ClientError):

@@ -129,6 +129,6 @@ def transaction_error(code: int, what: str, message: str | None = None) -> Kafka
 
 
 def check_transaction(code: int, what: str) -> None:
-    """Raise what a code in an answer stands for, unless it stands for success."""
+    """Raise the exception for an error code; 0 is success."""
     if code:
         raise transaction_error(code, what)
