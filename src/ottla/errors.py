@@ -11,7 +11,8 @@
   `BadArgument` (a `ValueError`) and `WrongType` (a `TypeError`) refuse an argument before anything
   is sent; `ConnectionLost` and `RequestTimedOut` mean that there is no answer; `KafkaError` is an
   answer with an error code, which it carries.
-- `OffsetError`: stores of offsets. `StreamError`: `ottla.streams`. `SparkError`: `ottla.spark`.
+- `OffsetError`: stores of offsets; a wrong argument is an `InvalidOffsetArgument`. `StreamError`:
+  `ottla.streams`. `SparkError`: `ottla.spark`.
 
 This module imports nothing of Ottla, so that every room can derive from `OttlaError`. The other
 names are looked up in their rooms when they are first used.
@@ -82,6 +83,8 @@ if TYPE_CHECKING:
         WrongTransactionState,
     )
     from ottla.offsets.errors import (
+        InvalidOffsetArgument,
+        InvalidOffsetType,
         NotInTransaction,
         OffsetConflict,
         OffsetCorrupt,
@@ -205,6 +208,8 @@ __all__ = [
     "GroupNotSet",
     "InvalidArgument",
     "InvalidBeaconInterval",
+    "InvalidOffsetArgument",
+    "InvalidOffsetType",
     "InvalidStreamKey",
     "InvalidType",
     "KafkaError",
@@ -318,6 +323,8 @@ _HOMES = {
     "GroupNotSet": "ottla.streams.errors",
     "InvalidArgument": "ottla.streams.errors",
     "InvalidBeaconInterval": "ottla.streams.errors",
+    "InvalidOffsetArgument": "ottla.offsets.errors",
+    "InvalidOffsetType": "ottla.offsets.errors",
     "InvalidStreamKey": "ottla.streams.errors",
     "InvalidType": "ottla.streams.errors",
     "KafkaError": "ottla.client.errors",

@@ -144,13 +144,11 @@ def _with_store(
 ) -> T:
     from pathlib import Path
 
-    from ottla.offsets import OffsetError, SyncSqliteOffsetStore
+    from ottla.offsets import OffsetError, SyncLockFileOffsetStore, SyncSqliteOffsetStore
     from ottla.offsets.urls import store_from_url
 
     if "://" not in url and Path(url).is_file():
         fail(f"{url} is a file: write sqlite:///{url} if it is a database of SQLite")
-    if "://" not in url and not may_create and not Path(url).exists():
-        fail(f"{url} does not exist; `ottla offsets set` creates it")
     try:
         store = store_from_url(url).sync
     except ValueError as error:
@@ -159,6 +157,12 @@ def _with_store(
         file = Path(store.database or "")
         if not file.exists():
             fail(f"there is no file {file}, and only `ottla offsets set` makes one")
+    if (
+        isinstance(store, SyncLockFileOffsetStore)
+        and not may_create
+        and not store.base_dir.exists()
+    ):
+        fail(f"{store.base_dir} does not exist; `ottla offsets set` creates it")
     try:
         with store:
             return command(store)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from ottla.offsets.assignment import assign_range, assign_round_robin, assign_sticky
 from ottla.offsets.bound import AsyncBoundOffsets, BoundOffsets
 from ottla.offsets.errors import (
+    InvalidOffsetArgument,
+    InvalidOffsetType,
     NotInTransaction,
     OffsetConflict,
     OffsetCorrupt,
@@ -45,6 +47,8 @@ __all__ = [
     "CommitInfo",
     "Durability",
     "HookedOffsetStore",
+    "InvalidOffsetArgument",
+    "InvalidOffsetType",
     "Lance",
     "LockFileOffsetStore",
     "LoggingCommitHook",

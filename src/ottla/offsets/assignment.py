@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from ottla.offsets.errors import InvalidOffsetArgument
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -66,7 +68,7 @@ def assign_sticky(
 def _names(workers: Iterable[str]) -> list[str]:
     names = sorted(set(workers))
     if not names:
-        raise ValueError("workers is empty; give at least one name")
+        raise InvalidOffsetArgument("workers is empty; give at least one name")
     return names
 
 

@@ -32,6 +32,14 @@ class OffsetError(OttlaError):
     """A position could not be loaded, saved or deleted."""
 
 
+class InvalidOffsetArgument(OffsetError, ValueError):
+    """An argument that a store cannot take; nothing was stored."""
+
+
+class InvalidOffsetType(InvalidOffsetArgument, TypeError):
+    """An argument of the wrong type; nothing was stored."""
+
+
 class OffsetStoreError(OffsetError):
     """The store could not be reached, read or written; the stored position is unchanged."""
 

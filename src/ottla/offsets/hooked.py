@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
-from ottla.offsets.errors import OffsetError
+from ottla.offsets.errors import InvalidOffsetType, OffsetError
 from ottla.offsets.hooks import DEFAULT_HOOK_TIMEOUT, HookRunner, OnHookError
 from ottla.offsets.protocol import OffsetStore, SyncOffsetStore
 from ottla.offsets.sqlstore import SyncSqlOffsetStore
-from ottla.offsets.types import UNSET, member
+from ottla.offsets.types import UNSET, check_seconds, member
 
 if TYPE_CHECKING:
     import sqlite3
@@ -45,8 +45,19 @@ class _Hooked(Generic[Inner]):
         on_error: OnHookError | str = OnHookError.LOG,
         timeout: float = DEFAULT_HOOK_TIMEOUT,
     ) -> None:
+        check_seconds("timeout", timeout)
         self.inner = inner
-        self.hooks = HookRunner(hooks, member(OnHookError, "on_error", on_error), timeout)
+        self.hooks = HookRunner((), member(OnHookError, "on_error", on_error), timeout)
+        for hook in hooks:
+            self.add_hook(hook)
+
+    def add_hook(self, hook: PostCommitHook) -> None:
+        """Tell this hook, after the others, about saves from now on."""
+        if not callable(getattr(hook, "on_commit", None)):
+            raise InvalidOffsetType(
+                f"hook is {hook!r} of type {type(hook).__name__}, it must have on_commit(info)"
+            )
+        self.hooks.add(hook)
 
     @overload
     def bind(self, connection: BlockingConnection) -> BoundOffsets: ...

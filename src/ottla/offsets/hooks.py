@@ -101,9 +101,13 @@ class HookRunner:
     def __init__(
         self, hooks: Sequence[PostCommitHook], on_error: OnHookError, timeout: float
     ) -> None:
-        self._hooks = hooks
+        self._hooks = tuple(hooks)
         self._on_error = on_error
         self._timeout = timeout
+
+    def add(self, hook: PostCommitHook) -> None:
+        """One more, after the others."""
+        self._hooks = (*self._hooks, hook)
 
     def run(self, infos: Iterable[CommitInfo]) -> None:
         """For a synchronous saver; a coroutine gets an event loop of its own."""

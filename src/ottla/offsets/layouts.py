@@ -30,6 +30,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
+from ottla.offsets.errors import InvalidOffsetArgument
 from ottla.offsets.rules import Stored
 from ottla.offsets.types import MAX_EPOCH_CHARS, MAX_NAME_BYTES, MAX_POSITION, OffsetKey
 
@@ -243,7 +244,7 @@ class Lance:
 
     def __post_init__(self) -> None:
         if self.name in {"", ".", ".."} or "/" in self.name or "\0" in self.name:
-            raise ValueError(f"{self.name!r} cannot be the name of a directory")
+            raise InvalidOffsetArgument(f"{self.name!r} cannot be the name of a directory")
 
     def directory(self, _consumer: str) -> str:
         """Internal: the directory of the store."""
@@ -253,7 +254,7 @@ class Lance:
         """Internal: the file name of a key, without its suffix."""
         name = f"topic-{key.stream}-consumer-{key.consumer}"
         if key.shard != 0 or self.key(name + OFFSET_SUFFIX) != key:
-            raise ValueError(
+            raise InvalidOffsetArgument(
                 f"{key} does not fit the LANCE layout: the stream must be a decimal 32-bit id, "
                 "the consumer a decimal 64-bit id, the shard 0"
             )
@@ -282,7 +283,7 @@ class Lance:
         """Internal: the bytes of a data file."""
         [(_, stored)] = entries
         if stored.position > _LANCE_MAX_POSITION:
-            raise ValueError(
+            raise InvalidOffsetArgument(
                 f"position is {stored.position}, the LANCE layout holds up to 2^64-1: its own "
                 "client could not read more; use another layout"
             )

@@ -38,7 +38,17 @@ from ottla.offsets.layouts import (
 from ottla.offsets.locks import KeyLocks
 from ottla.offsets.rules import Stored, current, decide, saved, wish, wishes
 from ottla.offsets.threaded import ThreadedOffsetStore
-from ottla.offsets.types import UNSET, member
+from ottla.offsets.types import (
+    UNSET,
+    check_consumer,
+    check_epoch,
+    check_flag,
+    check_instance,
+    check_key,
+    check_path,
+    check_seconds,
+    member,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -103,6 +113,11 @@ class SyncLockFileOffsetStore:
         exclusive: bool = False,
     ) -> None:
         """The first save creates the directory; a path that cannot be one is refused here."""
+        check_path("base_dir", base_dir)
+        if layout is not None:
+            check_instance("layout", layout, (V1, Lance), "V1() or Lance(name)")
+        check_seconds("lock_timeout", lock_timeout)
+        check_flag("exclusive", exclusive)
         self.base_dir = Path(base_dir)
         nearest = next(
             each for each in (self.base_dir, *self.base_dir.absolute().parents) if each.exists()
@@ -124,6 +139,8 @@ class SyncLockFileOffsetStore:
 
     @wrapped
     def load(self, key: OffsetKey, *, epoch: str | None = None) -> int | None:
+        check_key(key)
+        check_epoch(epoch)
         self._check_process()
         directory = self._directories.of(key.consumer)
         stem = self.layout.stem(key)
@@ -146,6 +163,7 @@ class SyncLockFileOffsetStore:
         rewind: bool = False,
         epoch: str | None = None,
     ) -> CommitInfo:
+        check_key(key)
         return self._save({key: wish(position, expected, rewind, epoch)})[0]
 
     @wrapped
@@ -162,6 +180,7 @@ class SyncLockFileOffsetStore:
 
     @wrapped
     def delete(self, key: OffsetKey) -> bool:
+        check_key(key)
         self._check_process()
         directory = self._directories.of(key.consumer)
         stem = self.layout.stem(key)
@@ -174,6 +193,7 @@ class SyncLockFileOffsetStore:
 
     @wrapped
     def list_all(self, consumer: str | None = None) -> dict[OffsetKey, int]:
+        check_consumer(consumer)
         self._check_process()
         found = {}
         for owner, directory in self._directories.all(consumer):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ottla.offsets.rules import Stored, current, decide, saved, wish, wishes
 from ottla.offsets.threaded import ThreadedOffsetStore
-from ottla.offsets.types import UNSET
+from ottla.offsets.types import UNSET, check_consumer, check_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +25,7 @@ class SyncMemoryOffsetStore:
         self._stored: dict[OffsetKey, Stored] = {}
 
     def load(self, key: OffsetKey, *, epoch: str | None = None) -> int | None:
+        check_key(key)
         with self._lock:
             return current(key, self._stored.get(key), epoch)
 
@@ -37,6 +38,7 @@ class SyncMemoryOffsetStore:
         rewind: bool = False,
         epoch: str | None = None,
     ) -> CommitInfo:
+        check_key(key)
         return self._save({key: wish(position, expected, rewind, epoch)})[0]
 
     def save_many(
@@ -50,10 +52,12 @@ class SyncMemoryOffsetStore:
         return self._save(wishes(items, expected, rewind, epoch))
 
     def delete(self, key: OffsetKey) -> bool:
+        check_key(key)
         with self._lock:
             return self._stored.pop(key, None) is not None
 
     def list_all(self, consumer: str | None = None) -> dict[OffsetKey, int]:
+        check_consumer(consumer)
         with self._lock:
             return {
                 key: stored.position

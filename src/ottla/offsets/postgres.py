@@ -15,10 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, overload, runtime_checka
 
 from ottla.offsets import sql
 from ottla.offsets.bound import AsyncBoundOffsets, BoundOffsets, adrive, drive
-from ottla.offsets.errors import NotInTransaction, OffsetError, OffsetStoreError
+from ottla.offsets.errors import (
+    InvalidOffsetArgument,
+    NotInTransaction,
+    OffsetError,
+    OffsetStoreError,
+)
 from ottla.offsets.sql import DEFAULT_TABLE, LostRace, PostgresDialect
 from ottla.offsets.sqlstore import SyncSqlOffsetStore
 from ottla.offsets.threaded import ThreadedOffsetStore
+from ottla.offsets.types import check_instance
 from ottla.redaction import redact
 
 if TYPE_CHECKING:
@@ -90,13 +96,15 @@ class SyncPostgresOffsetStore(SyncSqlOffsetStore):
     def __init__(self, conninfo: str | None = None, *, table: str = DEFAULT_TABLE) -> None:
         """`conninfo` is for operations outside a caller's transaction; its table is created."""
         super().__init__(PostgresDialect(table))
+        if conninfo is not None:
+            check_instance("conninfo", conninfo, (str,), "a str")
         if conninfo and not conninfo.startswith(_SCHEMES) and "=" not in conninfo:
             # libpq would quote it in its error, with the password.
-            raise ValueError(
+            raise InvalidOffsetArgument(
                 "conninfo is neither postgresql://USER:PASSWORD@HOST/DATABASE nor NAME=VALUE ..."
             )
         if conninfo and conninfo.startswith(_SCHEMES) and _has_raw_password(conninfo):
-            raise ValueError(
+            raise InvalidOffsetArgument(
                 "the password in conninfo has characters that a URL keeps for itself: "
                 "write a space as %20, / as %2F, ? as %3F, # as %23 and @ as %40"
             )

@@ -11,13 +11,20 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.clock import SYSTEM
-from ottla.offsets.errors import OffsetConflict, OffsetRegression, StaleOffset
+from ottla.offsets.errors import (
+    InvalidOffsetArgument,
+    OffsetConflict,
+    OffsetRegression,
+    StaleOffset,
+)
 from ottla.offsets.types import (
     MAX_POSITION,
     UNSET,
     CommitInfo,
     check_epoch,
     check_expected,
+    check_flag,
+    check_mapping,
     check_position,
 )
 
@@ -48,6 +55,7 @@ def wish(position: int, expected: Expected, rewind: bool, epoch: str | None) -> 
     check_position(position)
     check_expected(expected)
     check_epoch(epoch)
+    check_flag("rewind", rewind)
     return Wish(position, expected, rewind, epoch)
 
 
@@ -58,9 +66,12 @@ def wishes(
     epoch: str | None,
 ) -> dict[OffsetKey, Wish]:
     """The arguments of a `save_many`, checked."""
+    check_mapping("items", items)
+    if expected is not None:
+        check_mapping("expected", expected)
     known = expected or {}
     if unknown := known.keys() - items.keys():
-        raise ValueError(f"expected names {min(unknown)}, which is not among the items")
+        raise InvalidOffsetArgument(f"expected names {min(unknown)}, which is not among the items")
     return {
         key: wish(position, known.get(key, UNSET), rewind, epoch) for key, position in items.items()
     }
@@ -98,6 +109,7 @@ def goes_on(expected: int, position: int, rewind: bool, epoch: str | None) -> bo
 
 def current(key: OffsetKey, stored: Stored | None, epoch: str | None) -> int | None:
     """The stored position, if it is of this life of the stream."""
+    check_epoch(epoch)
     if stored is None:
         return None
     if epoch is not None and stored.epoch is not None and epoch != stored.epoch:

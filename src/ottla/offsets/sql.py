@@ -13,9 +13,9 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ottla.clock import SYSTEM
-from ottla.offsets.errors import OffsetConflict
+from ottla.offsets.errors import InvalidOffsetArgument, InvalidOffsetType, OffsetConflict
 from ottla.offsets.rules import Stored, current, decide, goes_on, saved
-from ottla.offsets.types import OffsetKey
+from ottla.offsets.types import OffsetKey, check_consumer, check_epoch, check_key
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -62,8 +62,10 @@ class Dialect(Protocol):
 
 def check_table(table: str) -> str:
     """Refuse what is not the name of a table, with or without its schema."""
+    if not isinstance(table, str):
+        raise InvalidOffsetType(f"table is {table!r} of type {type(table).__name__}, name a table")
     if not _TABLE.fullmatch(table):
-        raise ValueError(f"{table!r} cannot be the name of a table")
+        raise InvalidOffsetArgument(f"{table!r} cannot be the name of a table")
     return table
 
 
@@ -187,11 +189,14 @@ class PostgresDialect:
 
 
 def load(dialect: Dialect, key: OffsetKey, epoch: str | None) -> Steps[int | None]:
+    check_key(key)
+    check_epoch(epoch)
     rows = yield dialect.select(key, for_save=False)
     return current(key, _stored(rows), epoch)
 
 
 def save(dialect: Dialect, key: OffsetKey, wanted: Wish) -> Steps[CommitInfo]:
+    check_key(key)
     position, expected, rewind, epoch = wanted
     # The usual case of exactly-once needs one statement; any refusal is found out below.
     if (
@@ -223,11 +228,13 @@ def save_many(dialect: Dialect, wanted: Mapping[OffsetKey, Wish]) -> Steps[list[
 
 
 def delete(dialect: Dialect, key: OffsetKey) -> Steps[bool]:
+    check_key(key)
     rows = yield dialect.delete(key)
     return bool(rows)
 
 
 def list_all(dialect: Dialect, consumer: str | None) -> Steps[dict[OffsetKey, int]]:
+    check_consumer(consumer)
     rows = yield dialect.list_all(consumer)
     return {
         OffsetKey(str(name), str(stream), dialect.shard(shard)): _integer(position)

@@ -20,7 +20,7 @@ from ottla.offsets.rules import goes_on, wall_time
 from ottla.offsets.sql import DEFAULT_TABLE, SqliteDialect
 from ottla.offsets.sqlstore import SyncSqlOffsetStore
 from ottla.offsets.threaded import ThreadedOffsetStore
-from ottla.offsets.types import UNSET, CommitInfo
+from ottla.offsets.types import UNSET, CommitInfo, OffsetKey, check_path
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -29,9 +29,14 @@ if TYPE_CHECKING:
 
     from ottla.offsets.hooks import HookRunner
     from ottla.offsets.sql import Row, Statement
-    from ottla.offsets.types import Expected, OffsetKey
+    from ottla.offsets.types import Expected
 
 _HAS_AUTOCOMMIT: Final = hasattr(sqlite3.Connection, "autocommit")
+_BLOCK: Final = "ottla_offsets_block"
+_BLOCK_ENDED: Final = (
+    "the transaction of this block has ended: raise an exception in the block to roll it back, "
+    "instead of commit or rollback, and save before the block ends"
+)
 BUSY_SECONDS: Final = 10.0
 """How long the store's own connection waits for another writer."""
 
@@ -68,6 +73,7 @@ class SqliteBoundOffsets(BoundOffsets):
         connection = self._connection
         if (
             isinstance(expected, int)
+            and isinstance(key, OffsetKey)  # type: ignore[redundant-expr]  # who knows
             and goes_on(expected, position, rewind, epoch)
             and connection.in_transaction
         ):
@@ -100,23 +106,54 @@ class SqliteTransaction(SqliteBoundOffsets):
     only its own `commit` and `rollback` begin the next one: after a statement `COMMIT` it would
     commit every further statement by itself. Other connections are given statements, since
     `commit` does nothing on one made with `autocommit=True`.
+
+    A connection of the first kind is in a transaction after its own `rollback` as well, without the
+    rows of the block. A savepoint tells whether it is still the block's.
     """
 
     def __enter__(self) -> Self:
         if not self._connection.in_transaction or _may_begin(self._connection):
             self._connection.execute("BEGIN IMMEDIATE")
+        if _begins_by_itself(self._connection):
+            self._connection.execute(f"SAVEPOINT {_BLOCK}")
         return self
+
+    def save(
+        self,
+        key: OffsetKey,
+        position: int,
+        *,
+        expected: Expected = UNSET,
+        rewind: bool = False,
+        epoch: str | None = None,
+    ) -> CommitInfo:
+        self._check_block()
+        return super().save(key, position, expected=expected, rewind=rewind, epoch=epoch)
 
     def _execute(self, statement: Statement) -> Sequence[Row]:
         _check_goes_on(self._connection, statement)
+        if statement.writes:
+            self._check_block()
         return super()._execute(statement)
+
+    def _check_block(self, *, ends: bool = False) -> None:
+        """Raise if a connection with autocommit=False is not in the block's transaction."""
+        if not _begins_by_itself(self._connection):
+            return
+        try:
+            self._connection.execute(f"RELEASE {_BLOCK}")
+        except sqlite3.OperationalError:
+            raise NotInTransaction(_BLOCK_ENDED) from None
+        if not ends:
+            self._connection.execute(f"SAVEPOINT {_BLOCK}")
 
     def __exit__(self, raised: type[BaseException] | None, *_exc: object) -> None:
         if raised is not None:
             self._roll_back()
             return
         try:
-            if _HAS_AUTOCOMMIT and _begins_by_itself(self._connection):
+            if _begins_by_itself(self._connection):
+                self._check_block(ends=True)
                 self._connection.commit()
             else:
                 self._connection.execute("COMMIT")
@@ -169,6 +206,8 @@ class SyncSqliteOffsetStore(SyncSqlOffsetStore):
     ) -> None:
         """`database` is for operations outside a caller's transaction; its table is created."""
         super().__init__(SqliteDialect(table))
+        if database is not None:
+            check_path("database", database)
         self.database = None if database is None else os.fspath(database)
         self._connection: sqlite3.Connection | None = None
 
@@ -347,10 +386,7 @@ def _check_goes_on(
 ) -> None:
     """Is the transaction of the block still open? The driver would begin another by itself."""
     if statement.writes and not connection.in_transaction and not _begins_by_itself(connection):
-        raise NotInTransaction(
-            "the transaction of this block has ended: raise an exception in the block to roll it "
-            "back, instead of commit or rollback, and save before the block ends"
-        )
+        raise NotInTransaction(_BLOCK_ENDED)
 
 
 def _check_transaction(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlencode
 
+from ottla.offsets.errors import InvalidOffsetArgument
 from ottla.offsets.layouts import Lance
 from ottla.offsets.lockfile import LockFileOffsetStore
 from ottla.offsets.postgres import PostgresOffsetStore
@@ -46,7 +47,7 @@ def store_from_url(url: str) -> AnyOffsetStore:
         # What is left are libpq's own parameters.
         left = f"?{urlencode(options)}" if options else ""
         return PostgresOffsetStore(f"{scheme}://{place}{left}", table=table)
-    raise ValueError(
+    raise InvalidOffsetArgument(
         f"{scheme!r} names no offset store: use a directory, sqlite:///FILE or postgresql://..."
     )
 
@@ -56,17 +57,23 @@ def _options(url: str, query: str) -> dict[str, str]:
         return dict(parse_qsl(query, strict_parsing=True))
     except ValueError:
         # Its message would quote what may be a part of a password.
-        raise ValueError(f"{redact(url)!r} has a query that is not NAME=VALUE&...") from None
+        raise InvalidOffsetArgument(
+            f"{redact(url)!r} has a query that is not NAME=VALUE&..."
+        ) from None
 
 
 def _path(url: str, place: str) -> str:
     if not place.startswith("/"):
         shown = redact(url)
-        raise ValueError(f"{shown!r} names a host: write {shown.replace('://', ':///', 1)!r}")
+        raise InvalidOffsetArgument(
+            f"{shown!r} names a host: write {shown.replace('://', ':///', 1)!r}"
+        )
     return unquote(place)
 
 
 def _refuse(url: str, options: dict[str, str]) -> None:
     if options:
         unknown = ", ".join(options)
-        raise ValueError(f"{redact(url)!r} has options this store does not know: {unknown}")
+        raise InvalidOffsetArgument(
+            f"{redact(url)!r} has options this store does not know: {unknown}"
+        )

@@ -45,6 +45,7 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> str:
         (tmp_path / "offsets").mkdir()
         return str(tmp_path / "offsets")
     if request.param == "file":
+        (tmp_path / "my offsets").mkdir()
         return f"file://{tmp_path}/my%20offsets"
     if request.param == "sqlite":
         (tmp_path / "offsets.db").touch()
@@ -117,6 +118,7 @@ def test_a_wrong_store_is_wrong_use(url: str) -> None:
 
 def test_a_directory_that_is_not_there_has_no_positions_to_list(tmp_path: Path) -> None:
     assert "does not exist" in failure("list", str(tmp_path / "typo"))
+    assert "does not exist" in failure("list", f"file://{tmp_path}/typo")
     assert "password=***" in failure("list", "host=127.0.0.1 password=secret")
     ok("set", str(tmp_path / "new"), "a", "b", "1")
 

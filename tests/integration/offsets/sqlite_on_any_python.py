@@ -9,6 +9,7 @@ import os
 import sqlite3
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,6 +110,22 @@ def check(path: Path, mode: dict[str, object]) -> None:
         connection.execute("INSERT INTO business VALUES (4, NULL)")
         offsets.save(KEY, 2, expected=1)
     assert state(path) == (2, 2), "the connection works on after a failed commit"
+
+    # Whoever rolls back in the block has lost its rows: no position may be saved in their place.
+    # With autocommit=True these two do nothing.
+    both = () if mode.get("autocommit") is True else (connection.rollback, connection.commit)
+    for ends in both:
+        try:
+            with STORE.transaction(connection) as offsets:
+                ends()
+                save = partial(offsets.save, KEY, 3)
+                assert "has ended" in told(NotInTransaction, save)
+                assert "has ended" in told(NotInTransaction, partial(save, expected=2))
+        except (NotInTransaction, sqlite3.OperationalError):
+            pass
+        else:
+            raise AssertionError("the block ended as if all were committed")
+        assert state(path) == (2, 2), "a position without its row"
 
     if mode.get("autocommit") is False:
         connection.execute("COMMIT")
