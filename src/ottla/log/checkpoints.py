@@ -24,12 +24,12 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 _CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
 _OFFSETS_VERSION: Final = "0"
 PLAIN: Final = "1"
-# Acknowledged records may be in a journal: who does not know journals must not open the directory.
+# Acknowledged records may be in a journal: versions without journals must not open it.
 KEEPS_JOURNAL: Final = "2"
 
 
 class CorruptCheckpoint(ValueError):
-    """A small file whose content is not what its name says."""
+    """A malformed checkpoint or metadata file."""
 
 
 class Checkpoint(enum.Enum):
@@ -62,7 +62,7 @@ def decode_id(text: str) -> UUID:
     try:
         return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except ValueError as error:
-        raise CorruptCheckpoint(f"{text!r} is no id: {error}") from error
+        raise CorruptCheckpoint(f"{text!r} is not a valid id: {error}") from error
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:

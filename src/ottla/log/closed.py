@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 
 class ClosedLog(NamedTuple):
-    """What the files of a cleanly closed log say about what may leave it."""
+    """What retention can delete from a closed log, judged by its files."""
 
     total: int
     first_size: int
     oldest_ms: int
     """At most the time of the newest record of the first segment: retention.ms counts from it."""
     second_base: int
-    """Where the first segment ends; -1 if there is no other."""
+    """End of the first segment; -1 if it is the only one."""
     dirty: float
     """How much of the closed segments compaction has not seen."""
 
@@ -160,7 +160,7 @@ def _is_over(
 
 
 def _newest_ms(directory: Directory, base: int, end: int) -> int | None:
-    """The time of the newest record of a sealed segment; None if it must be opened to tell."""
+    """Time of the newest record in a sealed segment; None if the files do not show it."""
     try:
         data = directory.storage.read_file(directory / segment_name(base, TIME_INDEX))
         times = TimeIndex.decode(data).timestamps

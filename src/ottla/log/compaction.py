@@ -74,7 +74,7 @@ class CompactionResult(NamedTuple):
     first_dirty_offset: int
 
     def discard(self) -> None:
-        """Remove what was written, for a log that is closed by now. Blocks."""
+        """Delete the written files, if the log was closed meanwhile. Blocks."""
         for group in self.groups:
             group.new.unlink()
             group.new.close()
@@ -118,7 +118,7 @@ def worth_compacting(log: PartitionLog, first_dirty_offset: int, now_ms: int) ->
 def plan_compaction(
     log: PartitionLog, first_dirty_offset: int, now_ms: int
 ) -> CompactionPlan | None:
-    """What to compact now, or None if it is not worth it. `first_dirty_offset` was checkpointed."""
+    """The next compaction, or None if there is too little. `first_dirty_offset` is checkpointed."""
     if worth_compacting(log, first_dirty_offset, now_ms) is None:
         return None
     segments = cleanable_segments(log, now_ms)

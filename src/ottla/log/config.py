@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 DAY_MS: Final = 86_400_000
-LONG_MAX: Final = (1 << 63) - 1  # Kafka's way to say "never"
+LONG_MAX: Final = (1 << 63) - 1  # Kafka's value for "never"
 LIKE_RETENTION: Final = -2  # local.retention.*: whatever retention.* says
 
 

@@ -92,7 +92,7 @@ class DataDirectory:
         return self.storage.together(self._lock_fd)
 
     def meta(self) -> MetaProperties | None:
-        """Who this directory belongs to; None if it is new."""
+        """The owner of the directory; None if it is new."""
         try:
             return decode_meta(self.storage.read_file(self.path / META_PROPERTIES))
         except FileNotFoundError:

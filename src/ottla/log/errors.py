@@ -1,4 +1,4 @@
-"""What a log may refuse, one exception type each, with the Kafka error code a client is told.
+"""Errors of a log, each with its Kafka error code.
 
 The broker answers `error.code` as it is; no table of translations is needed anywhere else.
 """

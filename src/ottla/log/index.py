@@ -43,7 +43,7 @@ _SUMS_MAGIC: Final = b"OSUM"
 
 
 class CorruptIndex(ValueError):
-    """An index file that cannot be what was written; it is rebuilt from the log."""
+    """A damaged index file; it is rebuilt from the log."""
 
 
 def _big_endian(values: array[int]) -> array[int]:
@@ -187,7 +187,7 @@ class IndexSums(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """One aborted transaction: what a reader with isolation 1 must leave out."""
+    """An aborted transaction, whose records read_committed readers skip."""
 
     producer_id: int
     first_offset: int

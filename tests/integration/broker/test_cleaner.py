@@ -88,7 +88,7 @@ async def test_a_damaged_log_does_not_keep_the_others(
             pause = min(2 * pause, LAST_RETRY_SECONDS)
     (logged,) = caplog.records
     assert logged.message == (
-        "<a-broken-0> cannot be compacted and is set aside, the next try is in 60 s: "
+        "<a-broken-0> cannot be compacted; trying again in 60 s: "
         "a-broken-0/00000000000000000000.log: no batch at position 0"
     )
     assert not [path for path in broken.log.directory.iterdir() if "cleaned" in path.name]

@@ -62,7 +62,7 @@ class KraftTopic:
 
 @dataclass
 class KraftMetadata:
-    """What is needed of Kafka's metadata log, as a fold over its records."""
+    """The needed part of Kafka's metadata log, built from its records."""
 
     topics: dict[UUID, KraftTopic] = field(default_factory=dict)
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -181,7 +181,7 @@ def _check_complete(
     if missing:
         shown = ", ".join(missing[:SHOWN]) + (", ..." if len(missing) > SHOWN else "")
         raise WrongDirectory(
-            f"data directory {directory} is not the whole of its Kafka cluster: {shown} not there"
+            f"data directory {directory} is only a part of its Kafka cluster: {shown} is missing"
         )
 
 

@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
 
 
 class CheckpointBook:
-    """What to write next and who is answered by it; see the module's docstring."""
+    """What to write next, and which callers wait for it; see the module docstring."""
 
     def __init__(self, found: Mapping[Checkpoint, Mapping[TopicPartition, int]]) -> None:
         self._columns = {file: dict(found.get(file, {})) for file in Checkpoint}
@@ -203,7 +203,7 @@ class Checkpoints:
     # -- durability -------------------------------------------------------------------------------
 
     async def log_starts_durable(self, partitions: Iterable[HostedPartition]) -> None:
-        """Return when these logs cannot come back with an older start; StorageFailure if not."""
+        """Wait until the log starts are durable; raises StorageFailure."""
         for partition in partitions:
             self.put(Checkpoint.LOG_START, partition, partition.log.log_start_offset)
         await self._settled(self._book.ask((Checkpoint.LOG_START,)))
@@ -221,7 +221,8 @@ class Checkpoints:
             return
         future = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         if self._writer is None:
-            # It begins after the current turn: all who ask in this turn share the write.
+            # It begins after this turn of the loop, so that all requests of the turn share the
+            # write.
             self._writer = asyncio.create_task(self._write())
         await future
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FIRST_RETRY_SECONDS: Final = 60.0  # of a log that failed: a full disk may have room by then
 LAST_RETRY_SECONDS: Final = 3600.0  # damage stays; each try reads the log up to it
-LOGS_A_TURN: Final = 100  # looked at before others have a turn of the event loop
+LOGS_A_TURN: Final = 100  # logs checked before the event loop serves others
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Cleaner:
         self._partitions = partitions
         self._workers = workers
         self._clock = clock
-        self._set_aside: dict[int, SetAside] = {}  # by incarnation: an opened log begins anew
+        self._set_aside: dict[int, SetAside] = {}  # by incarnation: a reopened log starts over
         self.failures = 0
 
     @property
@@ -107,7 +107,7 @@ class Cleaner:
         now_ms = self._clock.wall_ms()
         plan = plan_compaction(log, self._first_dirty(partition), now_ms)
         if plan is None:
-            return  # retention was quicker
+            return  # retention deleted it first
         result = await self._workers.run(partial(_compaction, log, plan))
         for group in result.groups:
             if log.life is not Life.OPEN:
@@ -129,7 +129,7 @@ class Cleaner:
         )
         if before is None:
             logger.error(
-                "%r cannot be compacted and is set aside, the next try is in %d s: %s",
+                "%r cannot be compacted; trying again in %d s: %s",
                 partition,
                 pause,
                 error,
@@ -138,12 +138,12 @@ class Cleaner:
 
 
 def _compaction(log: PartitionLog, plan: CompactionPlan) -> CompactionResult:
-    """In a worker, under a lease of its own: a stop cancels who waits for it, not the work."""
+    """Runs in a worker under its own lease: a stop cancels the waiting task, not the work."""
     with log.lease():
         try:
             return run_compaction(plan)
         except OSError as error:
             if log.life is Life.OPEN:
                 raise
-            # A deleted topic's directory is removed in time, whoever works in it.
+            # The directory of a deleted topic is removed later anyway.
             raise LogClosed(f"{log.directory.name} was deleted while it was compacted") from error

@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 
 
 class WrongDirectory(Exception):
-    """The data directory belongs to another cluster or node, or to one that cannot be adopted."""
+    """The data directory belongs to another cluster or node, or cannot be adopted."""
 
 
 class UnsyncedStorage(OsStorage):
@@ -82,7 +82,7 @@ class UnsyncedStorage(OsStorage):
 
 
 class BrokenJournal(Exception):
-    """Acknowledged records may be in a journal that cannot be read, or is not there."""
+    """Acknowledged records may be in a journal that is damaged or missing."""
 
 
 class LogRequest(NamedTuple):
@@ -102,7 +102,7 @@ class LogRequest(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """What became of a request; without log and error there is no such log."""
+    """The outcome of a request; without log and error the log does not exist."""
 
     log: PartitionLog | None = None
     error: LogError | None = None
@@ -169,7 +169,7 @@ class Data:
         return self._directory
 
     def look_for_journal(self, *, accept_loss: bool) -> None:
-        """Find out what a crash left in a journal; BrokenJournal if nobody can know. Blocks."""
+        """Read what a crash left in a journal; raises BrokenJournal. Blocks."""
         if not (self.path / STATE_FILE).exists():
             return
         from ottla.log.journal.files import set_aside
@@ -199,7 +199,7 @@ class Data:
             )
 
     def keep_leftover_of(self, image: MetadataImage) -> None:
-        """Batches of topics that are deleted are nobody's; logs of the others have to be opened."""
+        """Drop batches of deleted topics; the logs of the others must be opened."""
         if self.leftover is None:
             return
         for topic_id, partition in self.leftover.unsettled():
@@ -244,7 +244,7 @@ class Data:
         return self._directory.path_of(name)
 
     def sizes(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Bytes of the segments of closed logs, as far as they are still there. Blocks."""
+        """Sizes of closed logs; deleted ones are left out. Blocks."""
         from ottla.log.segment import LOG
 
         found = {}
@@ -256,7 +256,7 @@ class Data:
         return found
 
     def set_aside_strays(self, image: MetadataImage) -> None:
-        """Of topics that nobody knows. Blocks."""
+        """Rename directories of unknown topics. Blocks."""
         strays = [name for name in self._on_disk if image.topic(name.topic) is None]
         for name in strays:
             self.forget(name)
@@ -290,7 +290,7 @@ class Data:
         )
 
     def open_logs(self, requests: Sequence[LogRequest]) -> list[Opened]:
-        """Open logs, and make those that are new and wanted. Blocks; each fails alone."""
+        """Open logs, and create new ones. Blocks; each may fail separately."""
         settled: dict[TopicPartition, Opened] = {}
         made = {}
         for request in requests:
@@ -354,7 +354,7 @@ class Data:
         return Opened(log)
 
     def _replay(self, request: LogRequest, log: PartitionLog) -> None:
-        """Bring back what a crash took of a log and the journal has."""
+        """Restore batches that a crash took from a log, from the journal."""
         assert self.leftover is not None
         key = request.topic_id.bytes, request.name.partition
         try:
@@ -367,7 +367,7 @@ class Data:
             logger.info("%s-%d got %d batches from the journal", *request.name, batches)
 
     def was_opened(self, request: LogRequest, opened: Opened) -> None:
-        """Take note of what a worker found or made."""
+        """Note the logs that a worker has opened or created."""
         name = request.name
         if opened.stray or opened.log is not None:
             self._settle(request.topic_id.bytes, name.partition)
@@ -412,7 +412,7 @@ class Data:
         return [(one, one.log is not None and next(closed)) for one in opened]
 
     def shrink(self, requests: Sequence[LogRequest], now_ms: int) -> list[Shrunk]:
-        """Take from closed, trusted logs what retention asks for; they are closed afterwards.
+        """Delete segments of closed, trusted logs by retention; they stay closed.
 
         Blocks. Each fails alone, and is looked at again with the next round.
         """
@@ -451,7 +451,7 @@ class Data:
     # -- deleting ---------------------------------------------------------------------------------
 
     def forget(self, name: TopicPartition, topic_id: bytes | None = None) -> bool:
-        """The partition is gone, and so are its checkpoints; whether it was on disk."""
+        """Forget a deleted partition and its checkpoints; returns whether it was on disk."""
         if topic_id is not None:
             self._settle(topic_id, name.partition)
         self.checkpoints.forget(name, topic_id)

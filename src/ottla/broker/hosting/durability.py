@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class Listener(Protocol):
-    """Whoever has answers that wait, in practice a connection."""
+    """An owner of waiting answers, in practice a connection."""
 
     def acked(self) -> None:
         """Some of its answers may leave."""
@@ -34,11 +34,11 @@ class Ack(Protocol):
     """Syncs that are not done."""
 
     def settle(self) -> Listener | None:
-        """All of them are done: whom to tell, if anybody is left."""
+        """Called when all logs are durable; returns the listener to notify, if any."""
 
 
 def one_is_done(acks: Iterable[Ack]) -> None:
-    """One of the things that these answers wait for; each connection is told once."""
+    """One log of these answers is durable; notify each connection once."""
     told: dict[Listener, None] = {}
     for ack in acks:
         ack.waits -= 1
@@ -68,13 +68,13 @@ class Durability(Protocol):
         """Whether appends should wait: more is pending than the limit of this implementation."""
 
     def enlist(self, partitions: Sequence[HostedPartition], ack: Ack | None) -> bool:
-        """To be called in the turn of the appends: whether their answer has to wait.
+        """Call it in the turn of the appends; returns whether their answer must wait.
 
         If so `ack` is settled, and its listener told, when these logs are durable or offline.
         """
 
     def join(self, partitions: Sequence[HostedPartition]) -> Awaitable[None] | None:
-        """The same for coordinators: what they await before they acknowledge their appends.
+        """For coordinators: an awaitable for the durability of their appends.
 
         None if they may be acknowledged at once.
         """
@@ -86,7 +86,7 @@ class Durability(Protocol):
         """Return when everything that was joined before is settled."""
 
     async def drain(self) -> None:
-        """Return when nothing is pending, also of what is joined meanwhile."""
+        """Wait until nothing is pending, including later joins."""
 
     async def close(self) -> None:
         """Give back threads and files; to be called after `drain`."""

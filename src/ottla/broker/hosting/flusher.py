@@ -1,4 +1,4 @@
-"""Group commit: one sync for everything appended since the last one began.
+"""Group commit: one sync covers everything appended since the last one began.
 
 Rules:
 
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Round:
-    """One sync to come or under way, and all who wait for it."""
+    """A planned or running sync, and its waiting answers."""
 
     __slots__ = ("acks", "dirty", "joined", "left")
 
@@ -58,7 +58,7 @@ class _Round:
         return asyncio.shield(self.joined)
 
     def end(self) -> None:
-        """Answer those who wait; the watermarks have moved."""
+        """Release waiting answers; the high watermarks have moved."""
         if self.joined is not None:
             self.joined.set_result(None)
         one_is_done(self.acks)
@@ -77,7 +77,7 @@ class _Lane:
         self.rounds = 0
 
     def next_round(self) -> _Round:
-        """The one that covers what has been appended so far."""
+        """The round that covers all appends so far."""
         coming = self._coming
         if not coming:
             coming.append(_Round())
@@ -140,7 +140,7 @@ class GroupFlusher:
         return self._lane.rounds + self._new.rounds
 
     def enlist(self, partitions: Sequence[HostedPartition], ack: Ack | None) -> bool:
-        """Whether an answer has to wait for the sync of these logs; it is told when to leave."""
+        """Whether an answer must wait for the sync of these logs; it is notified afterwards."""
         for round_ in self._rounds(partitions):
             if ack is not None:
                 ack.waits += 1
@@ -155,7 +155,7 @@ class GroupFlusher:
         return self._wait(self._rounds(partitions))
 
     async def barrier(self) -> None:
-        """Wait for what has been joined so far."""
+        """Wait for all joins so far."""
         await self._wait(self._last())
 
     async def drain(self) -> None:
@@ -164,7 +164,7 @@ class GroupFlusher:
             await self._wait(last)
 
     async def close(self) -> None:
-        """There is nothing of its own to give back."""
+        """Nothing to release."""
 
     def _rounds(self, partitions: Sequence[HostedPartition]) -> Iterable[_Round]:
         """The rounds of which these partitions are part from now on: one or two."""
@@ -208,7 +208,7 @@ def _settle(partition: HostedPartition, outcome: int | Exception) -> None:
     try:
         partition.advance(outcome)
     except Exception:
-        logger.exception("readers of %r could not be told of new records", partition)
+        logger.exception("could not wake readers of %r", partition)
 
 
 def _sync(partitions: Sequence[HostedPartition]) -> Synced:

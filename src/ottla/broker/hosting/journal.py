@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Waiter:
-    """An `Ack` of somebody who awaits it."""
+    """An `Ack` that a task awaits."""
 
     __slots__ = ("future", "waits")
 
@@ -119,7 +119,7 @@ class JournalDurability:
 
     @property
     def off(self) -> str | None:
-        """Why there is no journal any more."""
+        """Why the journal is switched off."""
         return self._writer.off
 
     # -- those who append -------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class JournalDurability:
         return waiter.future
 
     def enlist(self, partitions: Sequence[HostedPartition], ack: Ack | None) -> bool:
-        """Whether an answer has to wait until these logs are durable; it is told when to leave."""
+        """Whether an answer must wait until these logs are durable; it is notified afterwards."""
         if not partitions:
             return False
         if ack is not None:
@@ -202,7 +202,7 @@ class JournalDurability:
     def _distribute(
         self, joined: Sequence[Joined], direct: set[HostedPartition], held: set[HostedPartition]
     ) -> list[Ack]:
-        """Let everybody wait for what concerns them; those who wait for a direct sync."""
+        """Distribute waiting answers to slots and syncs; returns those that wait for a sync."""
         waiting = []
         joined_alone = []
         for ack, partitions in joined:
@@ -235,7 +235,7 @@ class JournalDurability:
                 try:
                     partition.advance(end)
                 except Exception:
-                    logger.exception("readers of %r could not be told of new records", partition)
+                    logger.exception("could not wake readers of %r", partition)
         self._cut()  # so that the disk works while answers are sent
         one_is_done(acks)
 
@@ -348,7 +348,7 @@ class JournalDurability:
 
 
 def _fresh(partition: HostedPartition) -> Fresh[HostedPartition] | None:
-    """What there is to write of a partition; None if nothing, or if its log is lost."""
+    """New batches of a partition; None if there are none or its log is offline."""
     log = partition.log
     if partition.gone or not log.online or log.fresh is None:
         return None

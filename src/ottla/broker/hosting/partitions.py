@@ -1,4 +1,4 @@
-"""The partitions this node leads: each a log, a leader epoch, and those who wait for more.
+"""The partitions this node leads: log, leader epoch, and waiting readers.
 
     unwritten --first append--> opening --> open --> closing --> gone
     closed    --first use-----> opening --^
@@ -83,7 +83,7 @@ class NotOpen(ApiError):
 
 @lru_cache(maxsize=4096)
 def topic_uuid(topic_id: bytes) -> UUID:
-    """An id from the wire as the image knows it; the same ones come in request after request."""
+    """A topic id of the protocol as UUID; cached."""
     return UUID(bytes=topic_id)
 
 
@@ -129,7 +129,7 @@ class HostedPartition:
         return TopicPartition(self.topic, self.index)
 
     def check_epoch(self, current_leader_epoch: int) -> None:
-        """Refuse a client that knows an older or a newer leadership; -1 does not say."""
+        """Raise if the client has another leader epoch; -1: not checked."""
         if current_leader_epoch in (-1, self.leader_epoch):
             return
         if current_leader_epoch < self.leader_epoch:
@@ -146,13 +146,13 @@ class HostedPartition:
         return now - self.dirty_since >= self.log.config.flush_ms / 1000
 
     def advance(self, offset: int) -> None:
-        """Let readers see up to `offset`, and wake those who wait for that."""
+        """Move the high watermark to `offset`, and wake waiting readers."""
         before = self.log.high_watermark
         if self.log.advance_high_watermark(offset) != before:
             self.wake()
 
     def wake(self) -> None:
-        """Tell the news; whoever waits from now on is in another set."""
+        """Wake all waiters; later ones go into a new set."""
         waiters, self.waiters = self.waiters, set()
         for waiter in waiters:
             waiter()
@@ -163,7 +163,7 @@ class HostedPartition:
 
 @dataclass(slots=True)
 class _Opening:
-    """One log on its way to be open, and all who wait for it."""
+    """A log that is being opened, and its waiters."""
 
     name: TopicPartition
     topic_id: UUID
@@ -230,7 +230,7 @@ class Partitions:
         return self._recent_failure(TopicPartition(topic, index)) is not None
 
     def _look(self, topic: str, index: int) -> HostedPartition:
-        """Of what is not open: the view of an unwritten partition, or why it cannot be served."""
+        """A partition that is not open: the view of an unwritten one, or raise."""
         name = TopicPartition(topic, index)
         if (error := self._recent_failure(name)) is not None:
             raise error
@@ -279,7 +279,7 @@ class Partitions:
     def opening(
         self, names: Iterable[tuple[str, int]], *, write: bool = False
     ) -> Awaitable[None] | None:
-        """What to await before `find` can tell about these partitions; None if it can already.
+        """An awaitable until these partitions are open; None if they are.
 
         With `write` unwritten partitions get their logs. Waiting never fails: `find` raises what
         went wrong with a partition.
@@ -303,7 +303,7 @@ class Partitions:
             self._in_background(self._close(closing), [hosted.name for hosted in closing])
 
     def foresee(self, names: Iterable[tuple[str, int]]) -> None:
-        """Somebody is about to ask for the `opening` of these, to write: begin with it."""
+        """Start opening these partitions for a write that follows."""
         for name in names:
             self._begin(TopicPartition(*name), write=True)
 
@@ -466,7 +466,7 @@ class Partitions:
     # -- recovery ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Repair, while others are served, what an unclean stop left and nobody asks for."""
+        """Repair in the background the logs that an unclean stop left."""
         self._recovery = asyncio.create_task(self._recover())
 
     async def _recover(self) -> None:
@@ -489,7 +489,7 @@ class Partitions:
             self._data.leftover = None
 
     def _is_idle(self, name: TopicPartition, *, trusted: bool) -> bool:
-        """Whether the log is closed, and nobody's business; and whether it is trusted."""
+        """Whether the log is closed and unused, and whether it is trusted."""
         if name in self._open or name in self._opening or name in self._busy:
             return False
         if not self._data.has(name) or self._data.is_trusted(name) != trusted:
@@ -525,9 +525,9 @@ class Partitions:
     async def shrink(
         self, names: Iterable[TopicPartition], now_ms: int
     ) -> dict[TopicPartition, ClosedLog]:
-        """Let a worker take what retention asks for from logs that are closed, and stay so.
+        """Apply retention to closed logs in a worker; they stay closed.
 
-        What is left of each that nobody has asked for meanwhile. Who does waits until it is done.
+        Returns the rest of each log that was not opened meanwhile; opening waits for it.
         """
         idle = [name for name in names if self._is_idle(name, trusted=True)]
         left: dict[TopicPartition, ClosedLog] = {}
@@ -554,7 +554,7 @@ class Partitions:
     # -- following the image ----------------------------------------------------------------------
 
     def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Drop what is gone, adopt new leader epochs and settings."""
+        """Drop deleted and moved partitions; adopt new leader epochs and settings."""
         changes = delta(before, after)
         if changes.deleted or changes.configs:
             self._configs.clear()

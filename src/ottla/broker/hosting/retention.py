@@ -1,4 +1,4 @@
-"""Retention over all logs of a node, in small turns of the event loop.
+"""Retention of all logs of a node, in short turns of the event loop.
 
 - An open log lets go of a few segments a turn; their files are removed by a worker, later.
 - The log starts of a round are made durable together.
@@ -67,7 +67,7 @@ class Retention:
         self._closed: dict[TopicPartition, ClosedLog] = {}
 
     async def run(self) -> None:
-        """Drop what is too old or too much, and the files of what was dropped before."""
+        """Delete old and surplus segments, and files of earlier deletions."""
         now_ms = self._clock.wall_ms()
         await self._visit_closed(now_ms)
         moved = []
@@ -173,7 +173,7 @@ class Retention:
         return config.remote_storage_enable and self._has_expired(name, now_ms)
 
     def _may_shrink(self, name: TopicPartition, now_ms: int) -> bool:
-        """Whether a worker should take from it what retention asks for."""
+        """Whether a worker should apply retention to it."""
         if name in self._partitions.open_names:
             return False
         is_tiered = self._partitions.log_config(name.topic).remote_storage_enable

@@ -1,8 +1,8 @@
-"""A partition that was never written, as those see it who only look.
+"""The read-only view of a partition that was never written.
 
 It has no directory and no file. All its offsets are 0, nothing can be read from it, and whoever
 waits for its first record waits at the hosted partition, which gets a log with the first append.
-Only what lookers call is here: whoever appends opens the partition for writing first.
+It has only the methods of readers: an append opens the partition first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waiting for logs and queues: they keep sets of whom to call when they have more to show."""
+"""Waiting for logs and queues: sets of callbacks for new data."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STALL_SECONDS: Final = 10.0  # kernels let several MiB go before they ask for more
+STALL_SECONDS: Final = 10.0  # kernels buffer several MiB before they accept more
 # Of records in one answer. They may have to come from files, which has been seen to take 4 ms for a
 # MiB: with more, one client would hold up all others for longer than 50 ms. It asks again.
 MAX_READ_BYTES: Final = 8 * 1024 * 1024
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class Holder(Protocol):
-    """A connection whose answers wait."""
+    """A connection with unsent answers."""
 
     @property
     def unsent_bytes(self) -> int: ...
@@ -39,7 +39,7 @@ class Holder(Protocol):
 
 
 class _Wait:
-    """What one connection has not taken yet, and when it last took something."""
+    """Unsent bytes of one connection, and when it last read."""
 
     __slots__ = ("since", "size")
 
@@ -49,7 +49,7 @@ class _Wait:
 
 
 class AnswerMemory:
-    """Counts what waits; `hold` and `release` are for connections, `room` for those who answer."""
+    """Counts unsent bytes; connections call `hold` and `release`, handlers `room`."""
 
     def __init__(self, limit: int, now: Callable[[], float]) -> None:
         self._limit = limit
@@ -65,7 +65,7 @@ class AnswerMemory:
         return min(MAX_READ_BYTES, max(0, self._limit - self.held))
 
     def hold(self, holder: Holder) -> None:
-        """The socket of `holder` did not take all: what is left counts."""
+        """The socket of `holder` is full: count the unsent bytes."""
         wait = self._waits.get(holder)
         if wait is None:
             wait = self._waits[holder] = _Wait(self._now())
@@ -74,7 +74,7 @@ class AnswerMemory:
             self.make_room()
 
     def release(self, holder: Holder) -> None:
-        """All of it has left, or the connection is gone."""
+        """Everything was sent, or the connection is closed."""
         wait = self._waits.pop(holder, None)
         if wait is not None:
             self.held -= wait.size

@@ -32,7 +32,7 @@ class Served(NamedTuple):
     """Whether the handler itself awaits those of its services that a request needs; otherwise all
     of them are imported before its first request."""
     foresees: str = ""
-    """Who is told of requests of this API that wait behind another one, as `handler`."""
+    """Function that is called for waiting requests of this API, as `handler`."""
 
 
 SERVED: dict[int, Served] = {

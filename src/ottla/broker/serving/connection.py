@@ -94,7 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._goes_on()
 
     def _goes_on(self) -> bool:
-        """Whether what was asked still has to have its effect, though nobody waits for answers."""
+        """Whether pending requests must still be carried out for a closed client."""
         return (self._gate is not None and self._gate_writes) or self._turn_comes
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -162,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._in_turn or bool(self._pending or self._waiting)
 
     def leave(self) -> None:
-        """Read nothing more, and close when what was asked is answered."""
+        """Stop reading, and close after the pending answers."""
         self.leaves = True
         if self.busy:
             self._update_reading()
@@ -175,12 +175,12 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """At once: who does not read cannot be waited for."""
+        """Close at once: a client that does not read would never drain."""
         if self._transport is not None:
             self._transport.abort()
 
     def _serve(self) -> None:
-        """Answer waiting requests until one has to wait, then send what is ready."""
+        """Serve requests until one must wait, then send the ready answers."""
         left = 0 if self._turn_comes else MAX_REQUESTS_AT_ONCE
         self._in_turn = True
         while left and self._may_go_on():
@@ -283,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
             self._serve()
 
     def _collect(self) -> None:
-        """Take the answers whose turn it is."""
+        """Collect the answers that may be sent now, in order."""
         while self._pending:
             first = self._pending[0]
             if isinstance(first, Ack):
@@ -340,7 +340,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _account(self) -> None:
-        """Tell the process what is held here, and stop when that is too much for it."""
+        """Report the held bytes, and stop reading above the limit."""
         announced = self._frames.announced_bytes
         holds = self._waiting_bytes + (announced if announced > CHUNK_BYTES else 0)
         if holds == self._held:

@@ -1,4 +1,4 @@
-"""All connections of a node: how many there may be, and who goes when there are too many.
+"""All connections of a node: limits, and which to close above them.
 
 - A new connection beyond `max.connections`, or beyond `max.connections.per.ip` of its address, is
   closed at once.

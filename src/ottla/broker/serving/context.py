@@ -1,4 +1,4 @@
-"""What a handler knows about the request it answers."""
+"""The context of a request, for handlers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Ack:
-    """An answer that is ready, and leaves when the logs it tells of are durable.
+    """A ready answer that is sent when its logs are durable.
 
     Requests behind it are served meanwhile; their answers still leave after it. The handler makes
     it, the dispatcher encodes it, the connection waits for it.
@@ -49,7 +49,7 @@ class Ack:
         self.connection: Connection | None = None
 
     def seal(self, codec: Codec, correlation_id: int) -> None:
-        """The answer is what the handler said, unless a log fails."""
+        """Fix the answer, to be replaced only if a log fails."""
         self._codec = codec
         self._correlation_id = correlation_id
         self.parts = codec.response(correlation_id, self.response)
@@ -69,7 +69,7 @@ Parked: TypeAlias = "Parts | Ack | None"
 
 @dataclass(slots=True)
 class Peer:
-    """The other end of a connection, as far as handlers care."""
+    """The part of a connection that handlers use."""
 
     host: str
     listener: str

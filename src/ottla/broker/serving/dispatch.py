@@ -77,7 +77,7 @@ class Dispatcher:
         self._services.connection_closed(connection.peer.connection_id)
 
     def dispatch(self, frame: memoryview, peer: Peer) -> Parts | Awaitable[Parked] | Ack | None:
-        """The answer to one request as parts, or what to await for it."""
+        """The parts of the answer, or an awaitable for it."""
         if len(frame) < _START.size:
             raise MalformedMessage("a whole header", f"{len(frame)} bytes", "request header")
         api_and_version, correlation_id = _START.unpack_from(frame)
@@ -119,7 +119,7 @@ class Dispatcher:
         return self.dispatch(frame, peer)
 
     async def _first(self, frame: memoryview, peer: Peer, api_key: int) -> Parked:
-        """A request of an API that has not been asked for yet: others are served meanwhile."""
+        """The first request of an API: load its modules while others are served."""
         await self._services.workers.run(partial(self._load, api_key))
         handler = handler_of(api_key)
         self._handlers[api_key] = handler, self._services_of(handler)
@@ -135,7 +135,7 @@ class Dispatcher:
         return tuple(getattr(self._services, name) for name in services_of(handler))
 
     def foresee(self, frame: memoryview, peer: Peer) -> bool:
-        """Tell of a request that waits behind another one; False if its API is not loaded yet.
+        """Announce a request that waits behind another; False if its API is not loaded.
 
         What is wrong with it is told when its turn has come.
         """

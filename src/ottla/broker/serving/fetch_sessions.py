@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): what a consumer fetches, remembered between its requests.
+"""Fetch sessions (KIP-227): the partitions of a consumer, remembered between requests.
 
 Rules:
 
@@ -52,7 +52,7 @@ Key = tuple["str | bytes", int]
 
 
 class Wanted(NamedTuple):
-    """What a consumer asks of one partition."""
+    """A consumer's fetch of one partition."""
 
     topic: str | bytes
     partition: int
@@ -66,13 +66,13 @@ class Wanted(NamedTuple):
 
 
 class Watcher(Protocol):
-    """Whoever wants to know of a partition's news."""
+    """A watcher of a partition."""
 
     def news(self, partition: Watched, /) -> None: ...
 
 
 class Watched(Protocol):
-    """A partition, as far as sessions know it."""
+    """The part of a partition that sessions use."""
 
     @property
     def topic(self) -> str: ...
@@ -85,7 +85,7 @@ class Watched(Protocol):
 
 
 class Session:
-    """What one consumer wants, what it has been told, and what is due for a look."""
+    """The partitions of one consumer, their last reported state, and those to check."""
 
     __slots__ = (
         "by_id",
@@ -134,7 +134,7 @@ class Session:
                 waiter()
 
     def begin_look(self) -> list[Wanted]:
-        """What to look at now, in the session's order whoever had news first."""
+        """The partitions to check now, in the order of the session."""
         self.fresh = False
         wanted = self.wanted
         return [wanted[key] for key in sorted(self.due, key=self.ranks.__getitem__)]
@@ -165,7 +165,7 @@ class Session:
         self._unwatch(key)
 
     def watch(self, key: Key, partition: Watched) -> None:
-        """Have the partition tell its news; it may be another one than the last time."""
+        """Watch the partition, which may be a new object."""
         if self.watched.get(key) is not partition:
             self._unwatch(key)
             self.watched[key] = partition
@@ -177,7 +177,7 @@ class Session:
             watched.watchers.discard(self)
 
     def close(self) -> None:
-        """Nobody asks any more: watch nothing."""
+        """Stop watching."""
         for partition in self.watched.values():
             partition.watchers.discard(self)
         self.watched.clear()
@@ -185,7 +185,7 @@ class Session:
     # -- what is told ---------------------------------------------------------------------------
 
     def changed(self, key: Key, data: PartitionData) -> bool:
-        """Whether an incremental answer has to list this partition; remembers what it tells."""
+        """Whether an incremental answer must include this partition; remembers its state."""
         marks = _marks(data)
         has_records = bool(data.records)
         listed = has_records or data.error_code != 0 or self.told.get(key) != marks
@@ -234,7 +234,7 @@ class FetchSessions:
     def begin(
         self, request: FetchRequest, *, by_id: bool, view: Hashable, now_ms: int
     ) -> FetchPlan:
-        """What this request fetches, or an `ApiError` for the whole of it.
+        """The session of a request, or `ApiError`.
 
         `view` is what the looks depend on beside the partitions: when it has changed, a session
         looks at all of them.

@@ -18,7 +18,7 @@ UNLIMITED: Final = -1
 
 
 class RequestMemory:
-    """Counts what is held; `grant` asks for more or gives back."""
+    """Counts held bytes; `grant` requests more or returns some."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -30,7 +30,7 @@ class RequestMemory:
         return self._limit != UNLIMITED and self.held >= self._limit
 
     def grant(self, owner: object, change: int, room: Callable[[], None]) -> bool:
-        """Whether `owner` may hold so much more; if not, `room` is called once there is some."""
+        """Whether `owner` may hold more; if not, `room` is called when there is room."""
         if change > 0 and self.full:
             self._waiting[owner] = room
             return False
@@ -42,7 +42,7 @@ class RequestMemory:
         return True
 
     def forget(self, owner: object, held: int) -> None:
-        """`owner` is gone, and so is what it held."""
+        """Release everything of `owner`."""
         self._waiting.pop(owner, None)
         if held:
             self.grant(owner, -held, _nothing)

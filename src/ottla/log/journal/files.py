@@ -35,7 +35,7 @@ _ZEROS: Final = bytes(1 << 20)
 
 
 class JournalState(NamedTuple):
-    """What `ottla.journal` says."""
+    """The content of `ottla.journal`."""
 
     stream: bytes
     path: Path | None  # None: in the data directory itself, wherever that is by now
@@ -65,7 +65,7 @@ def decode_state(data: bytes) -> JournalState:
 
 
 def read_state(directory: DataDirectory) -> JournalState | None:
-    """None if there is no journal; CorruptCheckpoint if nobody knows."""
+    """The state; None without a journal; raises CorruptCheckpoint."""
     try:
         return decode_state(directory.storage.read_file(directory.path / STATE_FILE))
     except FileNotFoundError:
@@ -104,7 +104,7 @@ class JournalFiles:
         self._files: list[File] = []
 
     def make(self, number: int) -> None:
-        """A file of zeros, durable, and known to whoever starts next."""
+        """Create a durable file of zeros that the next start will find."""
         assert number == len(self._files)
         if not number:
             set_version(self._directory, KEEPS_JOURNAL)

@@ -1,4 +1,4 @@
-"""After a crash: which batches are in the journal, and what of them a log has lost.
+"""After a crash: find batches in the journal that a log has lost.
 
 Rules:
 
@@ -40,11 +40,11 @@ Key = tuple[bytes, int]
 
 
 class CorruptJournal(Exception):
-    """Acknowledged batches may have been in slots that cannot be read."""
+    """The journal is damaged: acknowledged batches may be lost."""
 
 
 class JournalMissing(Exception):
-    """The directory says that there is a journal, and it is not there."""
+    """The journal that the directory names is missing."""
 
 
 class Stretch(NamedTuple):
@@ -85,7 +85,7 @@ class Leftover:
         return stretches[0].base if stretches else None
 
     def replay(self, key: Key, log: PartitionLog, now_ms: int) -> int:
-        """Append what the log has lost; how many batches. Blocks, any thread."""
+        """Append the batches that the log has lost; returns their number. Blocks."""
         replayed = 0
         for batch in self._batches(self._stretches.get(key, ())):
             end = log.log_end_offset
@@ -125,7 +125,7 @@ class _Found(NamedTuple):
 
 
 def scan(directory: DataDirectory) -> Leftover | None:
-    """What has to be replayed; None if there is no journal. Nothing is changed. Blocks."""
+    """The batches to replay; None without a journal. Changes nothing. Blocks."""
     try:
         state = read_state(directory)
     except CorruptCheckpoint as error:

@@ -63,7 +63,7 @@ class NewExtent(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What is known of a slot before it is looked into."""
+    """The header of a slot."""
 
     stream: bytes
     seq: int
@@ -167,5 +167,5 @@ def decode(data: memoryview) -> Slot:
         expected += length
         extents.append(Extent(topic_id, partition, epoch, base, until, position, length))
     if expected != start:
-        raise CorruptSlot("there are bytes that nobody owns")
+        raise CorruptSlot("the slot has unused bytes")
     return Slot(header, tuple(extents))

@@ -1,4 +1,4 @@
-"""What is written to the journal, where, and when a file of it is free again.
+"""Decides what is written to the journal, where, and when a file can be reused. Pure.
 
 Rules:
 
@@ -40,7 +40,7 @@ K = TypeVar("K")
 
 
 class Fresh(NamedTuple, Generic[K]):
-    """What was appended to a log since it was last asked; None if not all of it was kept."""
+    """Batches appended to a log since the last call; None if some were not kept."""
 
     key: K
     extent: NewExtent | None
@@ -220,7 +220,7 @@ class JournalWriter(Generic[K]):
         return None
 
     def rest(self) -> None:
-        """Nothing more is written to the current file: what it covers can be synced."""
+        """Close the current file: its logs can be synced."""
         if self._current is not None:
             self._current.phase = Phase.FULL
             self._current = None
@@ -230,7 +230,7 @@ class JournalWriter(Generic[K]):
         return self._ended(seq)
 
     def failed(self, seq: int, reason: str) -> Sequence[K]:
-        """The slot is not durable: whose batches have to be synced by themselves."""
+        """The slot failed; returns the logs that must be synced directly."""
         keys = tuple(self._ended(seq))
         self.switch_off(reason)
         self._direct.update(keys)
@@ -258,7 +258,7 @@ class JournalWriter(Generic[K]):
     # -- files ------------------------------------------------------------------------------------
 
     def commands(self) -> list[MakeFile | Checkpoint[K]]:
-        """What is to be done now; each is told once."""
+        """The commands to carry out now; each is returned once."""
         commands: list[MakeFile | Checkpoint[K]] = []
         for file in self._used:
             if file.phase is Phase.FULL and not self._is_written_to(file):
@@ -291,7 +291,7 @@ class JournalWriter(Generic[K]):
         self._making = False
 
     def checkpointed(self, number: int) -> None:
-        """All logs that the file covers are synced up to what it holds, or deleted."""
+        """All logs of the file are synced or deleted: it can be reused."""
         file = self._files[number]
         assert file.phase is Phase.CHECKPOINTING
         file.phase = Phase.SYNCED
