@@ -414,7 +414,7 @@ class PartitionLog:
             if batch.producer_id >= 0:
                 aborted = self._producers.update(batch, batch.base_offset)
                 if aborted is not None:
-                    self._active.aborted.append(aborted)
+                    self._active.add_aborted(aborted)
                     self._last_abort = aborted.last_offset
             self._active.write([batch.data])
         except OSError as error:

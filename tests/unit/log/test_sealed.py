@@ -30,6 +30,7 @@ from ottla.log.sealed import (
 from ottla.log.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX, CorruptSegment, segment_path
 from ottla.log.storage import OsStorage
 from ottla.log.tail import TailCache
+from ottla.wire.batch import iter_batches
 from ottla.wire.records import ControlType
 from tests.support.log_batches import batch_of, marker, read_all
 from tests.support.log_faults import MemoryStorage
@@ -177,6 +178,20 @@ def test_aborted_transactions_that_were_lost_meanwhile_are_never_read_as_none(
     again = open_log(sealed, tmp_path)  # which finds them again
     again.advance_high_watermark(again.flush())
     assert again.aborted_transactions(0, 1) == expected
+
+
+def test_an_aborted_transaction_that_a_journal_brought_back_is_known_when_it_is_sealed() -> None:
+    sealed = Sealed(descriptors=4, index_bytes=0)
+    sent = open_log(sealed, storage=MemoryStorage())
+    data = batch_of(b"x", producer_id=1, epoch=0, sequence=0, transactional=True)
+    sent.append(data, leader_epoch=0, now_ms=0)
+    end = marker(ControlType.ABORT, 1, 0)
+    sent.append(end, leader_epoch=0, now_ms=0, origin=Origin.COORDINATOR)
+    log = open_log(sealed, storage=MemoryStorage())
+    for batch in iter_batches(memoryview(read_all(sent))):
+        log.append_replayed(batch, 0)
+    fill(log, 2)
+    assert [one.producer_id for one in log.aborted_transactions(0, 1)] == [1]
 
 
 # -- whose file it is -----------------------------------------------------------------------------
