@@ -71,7 +71,7 @@ def main() -> None:
             consume_shared(broker, "warm-up", RECORDS, 1)
         if len(brokers) > 1:
             rows += [peer_row(brokers, members) for members in MEMBERS]
-        rows.append(plain_row(ours))
+        rows += [plain_row(ours), members_row(ours)]
     report("share groups", rows, ("confluent-kafka", "uvloop"))
     print(f"  load average {os.getloadavg()[0]:.1f}")
 
@@ -95,6 +95,27 @@ def plain_row(broker: Broker) -> Row:
         plain.append(consume_plainly(broker, f"plain-{turn}", RECORDS))
         shared.append(consume_shared(broker, f"shared-{turn}", RECORDS, 1))
     return _row("share consumption, peer the same as a plain group", shared, plain, 0.7)
+
+
+def members_row(broker: OttlaProcess) -> Row:
+    """What the broker spends on members that wait for each other."""
+    one: list[float] = []
+    eight: list[float] = []
+    for turn in range(ROUNDS):
+        for members, costs in ((1, one), (8, eight)):
+            before = broker.cpu_seconds()
+            consume_shared(broker, f"costs-{members}-{turn}", RECORDS, members)
+            costs.append((broker.cpu_seconds() - before) / RECORDS * 1e6)
+    ratios = [many / single for many, single in zip(eight, one, strict=True)]
+    return Row(
+        "share consumption, CPU of the broker, 8 members, peer 1 member",
+        f"{statistics.median(eight):.2f} us a record",
+        f"{statistics.median(one):.2f} us a record",
+        statistics.median(ratios),
+        (min(ratios), max(ratios)),
+        1.5,
+        at_most=True,
+    )
 
 
 def fill(broker: Broker, records: int) -> None:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.cluster import Cluster
     from ottla.broker.hosting.partitions import Partitions
+    from ottla.broker.hosting.waiting import Line
     from ottla.broker.running.services import Lazy
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.answer_memory import AnswerMemory
@@ -263,20 +264,26 @@ async def _fetch(
         failed = any(found.data.error_code for found in got.values())
         # Delivered records are locked: send them now, however few.
         if size or failed or loop.time() >= deadline or not turn.session.partitions:
+            if size:
+                room.shares.pass_on(turn.session.group, turn.session.partitions)
             return got
-        await _moved(room, turn, deadline)
+        try:
+            await _moved(room, turn, deadline)
+        except asyncio.CancelledError:
+            room.shares.pass_on(turn.session.group, turn.session.partitions)
+            raise
         if not turn.is_current:
+            room.shares.pass_on(turn.session.group, turn.session.partitions)
             return {}
 
 
 async def _moved(room: Room, turn: SessionTurn, deadline: float) -> None:
     """Wait until one of the partitions may have something, or until the deadline."""
-    waiters: list[set[Callable[[], None]]] = []
+    lines: list[Line] = []
     for key in turn.session.partitions:
         with suppress(ApiError, LogError):
-            led = room.shares.find(turn.session.group, *key)
-            waiters += [led.waiters, led.hosted.waiters]
-    await woken(waiters, deadline)
+            lines.append(room.shares.find(turn.session.group, *key).listen())
+    await woken(lines, deadline)
 
 
 def _look(

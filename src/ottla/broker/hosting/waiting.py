@@ -1,16 +1,58 @@
-"""Waiting for logs and queues: sets of callbacks for new data."""
+"""Waiting for logs and queues: they know whom to call when they have more to show.
+
+A log keeps a set and calls all of it, since every reader gets what is new. A queue keeps a line and
+calls the first, since one gets it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 
-async def woken(waiters: Iterable[set[Callable[[], None]]], deadline: float) -> None:
-    """Wait until one of the sets is called, or until the deadline of the loop's clock."""
+class Waiters(Protocol):
+    """A set, or a line."""
+
+    def add(self, wake: Callable[[], None], /) -> None: ...
+
+    def discard(self, wake: Callable[[], None], /) -> None: ...
+
+
+class Line:
+    """Those who wait for a queue, first come first served."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: dict[Callable[[], None], None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, wake: Callable[[], None], /) -> None:
+        self._waiting[wake] = None
+
+    def discard(self, wake: Callable[[], None], /) -> None:
+        self._waiting.pop(wake, None)
+
+    def wake_first(self) -> None:
+        """Nobody is called twice, so two calls in one turn wake two."""
+        if self._waiting:
+            wake = next(iter(self._waiting))
+            del self._waiting[wake]
+            wake()
+
+    def wake_all(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for wake in waiting:
+            wake()
+
+
+async def woken(waiters: Iterable[Waiters], deadline: float) -> None:
+    """Wait until one of them calls, or until the deadline of the loop's clock."""
     loop = asyncio.get_running_loop()
     called: asyncio.Future[None] = loop.create_future()
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.errors import ApiError
 from ottla.broker.hosting.partitions import NotOpen, topic_uuid
+from ottla.broker.hosting.waiting import Line
 from ottla.broker.shares.cold import ColdReads
 from ottla.broker.shares.reads import NOTHING, KeptReads, UnusedReads, deliver
 from ottla.broker.shares.settings import resolve_start
@@ -28,7 +29,7 @@ from ottla.sharing.values import BadPersistedState, PersistedState, ShareError
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
 
     from ottla.broker.coordinators.groups import GroupService
     from ottla.broker.hosting.partitions import HostedPartition, Partitions
@@ -74,19 +75,20 @@ class LedSharePartition:
         self.dropped = False
         self.deliveries = 0
         """Records handed out since it was loaded, each time they were."""
-        self.waiters: set[Callable[[], None]] = set()
-        self._was_full = False
-        """Whether a waiting fetch found the window full."""
+        self.line = Line()
+        """Members that found nothing."""
+        self._listens = False
+        """Whether the log calls when it has more."""
         self._shares = shares
         self._services = services
         self._ahead = UnusedReads(hosted)
-        self._cold = ColdReads(services.tiering, hosted, self.wake)
+        self._cold = ColdReads(services.tiering, hosted, self.pass_on)
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0
         self._last_waiting: asyncio.Future[None] | None = None
         """Done when the last write that waits for dead letters has been sent."""
         self.loading = asyncio.ensure_future(self._load())
-        self.loading.add_done_callback(lambda _: self.wake())
+        self.loading.add_done_callback(lambda _: self.line.wake_all())
 
     @property
     def _config(self) -> ShareGroupConfig:
@@ -157,13 +159,39 @@ class LedSharePartition:
         self._shares.reads.drop(self._ahead)
         if self._timer is not None:
             self._timer.cancel()
-        self.wake()
+        self.line.wake_all()
 
-    def wake(self) -> None:
-        self._was_full = False
-        waiters, self.waiters = self.waiters, set()
-        for waiter in waiters:
-            waiter()
+    # -- waiting ----------------------------------------------------------------------------------
+
+    def listen(self) -> Line:
+        """The line for a member that has found nothing; what is appended wakes its first."""
+        if not self._listens:
+            self._listens = True
+            self.hosted.waiters.add(self._appended)
+        return self.line
+
+    def _appended(self) -> None:
+        self._listens = False
+        self.pass_on()
+        if self.line:
+            self.listen()
+
+    def pass_on(self) -> None:
+        """Wake the first in line if there is something to acquire.
+
+        Whoever acquires passes on, so that all are woken for whom there is something, and nobody
+        else. Whoever is woken and cannot take it has to pass on, too.
+        """
+        if self.line and self._has_more():
+            self.line.wake_first()
+
+    def _has_more(self) -> bool:
+        machine = self._up_to_date()
+        if machine is None or not machine.can_acquire:
+            return False
+        log = self.hosted.log
+        bound = log.last_stable_offset if self._config.reads_committed else log.high_watermark
+        return machine.next_fetch_offset < bound
 
     # -- delivering -------------------------------------------------------------------------------
 
@@ -184,8 +212,6 @@ class LedSharePartition:
             committed=committed,
             now_ms=self._services.clock.monotonic_ms(),
         )
-        if not delivered.offsets and not machine.can_acquire:
-            self._was_full = True
         self.deliveries += delivered.offsets
         self._arm()
         return delivered
@@ -213,7 +239,7 @@ class LedSharePartition:
         if (machine := self._up_to_date()) is not None:
             self._send(machine.release(member, self._services.clock.monotonic_ms()))
             self._arm()
-            self.wake()
+            self.pass_on()
 
     # -- writes and time --------------------------------------------------------------------------
 
@@ -234,9 +260,7 @@ class LedSharePartition:
             answer = await sent
             if answer.error == ErrorCode.NONE:
                 machine.write_succeeded(write.write_id)
-                # Most writes settle records that no member waits for; idle members are not woken.
-                if self._was_full or machine.next_fetch_offset < machine.end_offset:
-                    self.wake()
+                self.pass_on()
                 return ErrorCode.NONE
             logger.warning("share state of %s: %s", self.key, answer.message or answer.error.name)
             if answer.error in FENCING:
@@ -246,7 +270,7 @@ class LedSharePartition:
                     machine.write_failed(write.write_id, self._services.clock.monotonic_ms())
                 )
                 self._arm()
-                self.wake()
+                self.pass_on()
             return client_error(answer.error)
 
         return self._shares.in_background(self.key, settle())
@@ -313,7 +337,7 @@ class LedSharePartition:
             self._arm()
             if write is not None:
                 self._send(write)
-                self.wake()
+                self.pass_on()
 
 
 class LedSharePartitions:
@@ -348,6 +372,13 @@ class LedSharePartitions:
         if led is None or led.machine is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return led
+
+    def pass_on(self, group: str, keys: Iterable[tuple[bytes, int]]) -> None:
+        """A member of the group does not wait for these any more, or has taken what it may."""
+        for topic_id, index in keys:
+            led = self._led.get(ShareKey(group, topic_uuid(topic_id), index))
+            if led is not None:
+                led.pass_on()
 
     def in_flight(self, group: str, topic_id: bytes, index: int) -> int:
         """How many records members hold; none if it is not loaded."""
