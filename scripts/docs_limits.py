@@ -94,6 +94,18 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "the event loop never waits for a disk; more threads only contend for it",
         ),
         Limit(
+            "indexes of segments that do not grow any more, all logs",
+            "ottla.log.sealed:INDEX_BYTES",
+            "bytes",
+            "read from disk when needed; aborted transactions are among them",
+        ),
+        Limit(
+            "open files of such segments",
+            "ottla.log.sealed:MAX_DESCRIPTORS",
+            "count",
+            "fewer where the system grants fewer; one that was closed is opened again when it is read",
+        ),
+        Limit(
             "keys that one pass of compaction remembers",
             "ottla.log.compaction:MAX_KEYS",
             "count",

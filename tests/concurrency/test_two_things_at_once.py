@@ -88,7 +88,7 @@ async def test_delete_while_compacting(
             if again:
                 await write_segments(place, "orders", compacts=True)
             await closed_and_retired(place)
-            gate.open()
+            await gate.let_through()
             await asyncio.wait_for(compaction, PATIENCE)
             assert not gate.closed_under_reader
         cleaned = place.node.data.checkpoints.offset(
@@ -169,7 +169,7 @@ async def test_delete_while_a_coordinator_replays(
             topic_id = node.image.topics_by_name[CONSUMER_OFFSETS_TOPIC].topic_id
             await node.metadata.change(DeleteTopic(topic_id))
             await closed_and_retired(place)
-            gate.open()
+            await gate.let_through()
             code, offset = await asyncio.wait_for(waiting, PATIENCE)
             assert code in (0, *COORDINATOR_MOVES)
             assert offset == -1, "of a topic that was deleted before the answer"
@@ -194,7 +194,7 @@ async def test_close_while_reading_by_time(
             stop = asyncio.create_task(place.stop())
             for _ in range(100):  # as far as it comes without that worker
                 await asyncio.sleep(0)
-            gate.open()
+            await gate.let_through()
             await asyncio.wait_for(stop, PATIENCE)
             assert not gate.closed_under_reader
             with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
@@ -212,7 +212,7 @@ async def test_delete_while_reading_by_time(
             await gate.wait()
             await place.delete("orders")
             await write_segments(place, "orders")
-            gate.open()
+            await gate.let_through()
             told = await asyncio.wait_for(asked, PATIENCE)
             assert (told.error_code, told.offset) in {
                 (0, 0),

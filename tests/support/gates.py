@@ -29,6 +29,7 @@ class Gate:
         self.reached = asyncio.Event()
         self.closed_under_reader: list[str] = []
         """Files whose descriptors were given back, or to others, while a worker was reading."""
+        self._passed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._main = threading.current_thread()
         self._open = threading.Event()
@@ -36,6 +37,11 @@ class Gate:
 
     def open(self) -> None:
         self._open.set()
+
+    async def let_through(self) -> None:
+        """Open, and wait until the worker that stood here has looked at its descriptor."""
+        self.open()
+        await asyncio.wait_for(self._passed.wait(), PATIENCE)
 
     def stop(self) -> bool:
         """In a worker: wait if it is the first to come; whether it was."""
@@ -57,6 +63,7 @@ class Gate:
             else:
                 if (before.st_dev, before.st_ino) != (after.st_dev, after.st_ino):
                     self.closed_under_reader.append(f"{name} became {_name_of(fd)}")
+            self._loop.call_soon_threadsafe(self._passed.set)
 
     async def wait(self) -> None:
         """Until a worker stands here."""
