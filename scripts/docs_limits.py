@@ -103,7 +103,7 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "open files of such segments",
             "ottla.log.sealed:MAX_DESCRIPTORS",
             "count",
-            "fewer where the system grants fewer; one that was closed is opened again when it is read",
+            "fewer where the system grants fewer; a closed one is opened again to read it",
         ),
         Limit(
             "keys that one pass of compaction remembers",
