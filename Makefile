@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 
 help:
 	@echo "make test   set up if needed, then lint, type-check and run the tests that make a change safe"
-	@echo "make verify the rest of what CI runs: Apache Kafka, Spark, kill runs, long searches"
+	@echo "make verify the rest of what CI runs: Apache Kafka, Spark, kill runs, long searches, other Pythons"
 	@echo "make check  lint, types and layers only"
 	@echo "make format rewrite the sources in the house style"
 	@echo "make coverage  how much of each module the unit and integration tests reach"
@@ -41,17 +41,19 @@ format: install
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Two workers, whole files to each: brokers and JVMs are shared within a file. In the order of their
-# names, which ends with many short files, so that neither worker waits long for the other.
-# tests/conftest.py says what the marks mean.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Whole files to each worker: brokers are shared within a file. In the order that tests/conftest.py
+# makes, which ends with many short files, so that no worker waits long for the others; it says what
+# the marks mean, too. Most tests without a JVM wait more than they compute, so four of them fill two
+# cores; a JVM fills one alone.
+PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
 test: check services
-	$(PYTEST) -m "not (jvm or long or soak)"
+	$(PYTEST) -n 4 -m "not (jvm or long or soak)"
 
 verify: install
 	@scripts/install_services.sh --all
-	$(PYTEST) -m "(jvm or long) and not soak"
+	$(PYTEST) -n 2 -m "(jvm or long) and not soak"
+	$(BIN)/python scripts/run_on_interpreters.py
 
 coverage: install
 	$(BIN)/python -m pytest --cov --cov-report=term -m "not (jvm or long or soak)" tests/unit tests/integration

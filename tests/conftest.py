@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from contextlib import ExitStack
 from pathlib import Path
@@ -58,7 +59,9 @@ LONG = tuple(
         "unit/sharing/test_partition_search.py",
     )
 )
-JVM_FIXTURES = frozenset({"apache", "apache_bootstrap", "java", "jvm", "spark", "tools"})
+FIRST = (HERE / "unit" / "wire",)
+"""Long files of which the names come last: a worker that began one at the end would be alone."""
+JVM_FIXTURES = frozenset({"apache_bootstrap", "java", "jvm", "spark", "tools"})
 JVM_PARAMETERS = frozenset({"apache", "apache-kafka"})
 CLAUSES = HERE / "clauses"
 
@@ -121,16 +124,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _runs_a_jvm(item):
             item.add_marker(pytest.mark.jvm)
-        if any(path == item.path or path in item.path.parents for path in LONG):
+        if _is_in(item.path, LONG):
             item.add_marker(pytest.mark.long)
         if CLAUSES in item.path.parents and _uses_postgres(item):
             item.add_marker(pytest.mark.long)
         if item.get_closest_marker("jvm"):
             item.add_marker(pytest.mark.flaky(reruns=1))
+    items.sort(key=lambda item: not _is_in(item.path, FIRST))  # else as they are
+
+
+@functools.cache  # asked for each of thousands of tests
+def _is_in(path: Path, places: tuple[Path, ...]) -> bool:
+    return any(path.is_relative_to(place) for place in places)
 
 
 def _runs_a_jvm(item: pytest.Item) -> bool:
-    if any(folder in item.path.parents for folder in JVM_FOLDERS):
+    if _is_in(item.path, JVM_FOLDERS):
         return True
     if not JVM_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
         return True

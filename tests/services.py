@@ -4,8 +4,10 @@ Redis listens on a free port of loopback, PostgreSQL on a Unix socket only. They
 test of the session first asks for them and stopped by their process id. Where a server's program
 is not installed the test skips and says what to install; `make services` does it where it may.
 
-tests/conftest.py names this module as a plugin, so every test may ask for `redis_server` and
-`postgres_server`.
+Apache Kafka comes from Maven and is one for the whole run (see tests/support/shared_kafka.py).
+
+tests/conftest.py names this module as a plugin, so every test may ask for `redis_server`,
+`postgres_server` and `apache_bootstrap`.
 """
 
 from __future__ import annotations
@@ -111,6 +113,23 @@ def redis_server() -> Iterator[RedisServer]:
     """One Redis for the session: use stream names of your own."""
     with _or_skip(), running_redis() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def apache_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One Apache Kafka for all workers of the run: use `tests.support.names.fresh` for names."""
+    from tests.support.jvm import why_no_jvm
+    from tests.support.shared_kafka import shared_kafka
+
+    if (reason := why_no_jvm()) is not None:
+        pytest.skip(reason)
+    common = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        common = common.parent  # each worker has a directory of its own below it
+    common /= "apache-kafka"
+    common.mkdir(exist_ok=True)
+    with shared_kafka(common) as bootstrap:
+        yield bootstrap
 
 
 @pytest.fixture(scope="session")

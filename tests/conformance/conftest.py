@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 
 import ottla
-from tests.support.jvm import ApacheKafka, why_no_jvm
+from tests.support.names import fresh
 from tests.support.raw_client import RawClient
 from tests.support.share_member import SHARE_CONFIG
 from tests.support.share_place import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-_numbers = count(1)
 
 
 @pytest.fixture
@@ -29,7 +26,7 @@ def raw(ottla_broker: ottla.EmbeddedBroker) -> Iterator[RawClient]:
 @pytest.fixture
 def group() -> str:
     """A group id that no other test uses."""
-    return f"group-{next(_numbers)}"
+    return fresh("group")
 
 
 @pytest.fixture
@@ -37,7 +34,7 @@ def new_topic(ottla_broker: ottla.EmbeddedBroker) -> Callable[..., str]:
     """Make topics with partitions and configs; they stay until the session's broker ends."""
 
     def make(partitions: int = 1, **configs: str) -> str:
-        name = f"topic-{next(_numbers)}"
+        name = fresh("topic")
         settings = {key.replace("_", "."): value for key, value in configs.items()}
         ottla_broker.create_topic(name, partitions=partitions, configs=settings)
         return name
@@ -50,17 +47,6 @@ def share_broker() -> Iterator[ottla.EmbeddedBroker]:
     """Ottla's, where locks can be short."""
     with ottla.EmbeddedBroker(config=SHARE_CONFIG) as broker:
         yield broker
-
-
-@pytest.fixture(scope="session")
-def apache_bootstrap() -> Iterator[str]:
-    """Apache Kafka, where locks can be short too; one for all files, as it takes long to start."""
-    if (reason := why_no_jvm()) is not None:
-        pytest.skip(reason)
-    config = {**SHARE_CONFIG, "auto.create.topics.enable": "false"}
-    options = ("-XX:TieredStopAtLevel=1",)
-    with ApacheKafka(heap="512m", config=config, jvm_options=options) as kafka:
-        yield kafka.bootstrap
 
 
 @pytest.fixture(params=["ottla", "apache"])

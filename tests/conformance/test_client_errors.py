@@ -171,6 +171,7 @@ async def test_a_broker_that_goes_away() -> None:
             await consumer.poll(PATIENCE)
 
 
+@pytest.mark.long("each call waits for its timeout")
 async def test_no_call_outlives_a_broker_that_goes_away() -> None:
     broker = ottla.EmbeddedBroker()
     await asyncio.to_thread(broker.start)

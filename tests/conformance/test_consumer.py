@@ -388,6 +388,7 @@ async def test_offsets_in_a_transaction(own: str, protocol: Any) -> None:
         assert await consumer.committed() == {ottla.TopicPartition(source, 0): 5}
 
 
+@pytest.mark.long("a broker looks for topics of a pattern every ten seconds")
 async def test_topics_by_pattern_and_another_subscription(own: str) -> None:
     prefix = f"pattern-{next(_numbers)}"
     async with ottla.Admin(own) as admin:

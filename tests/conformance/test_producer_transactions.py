@@ -120,15 +120,6 @@ def read_committed(bootstrap: str, topic: str, partitions: int) -> list[bytes]:
 
 
 @pytest.fixture(scope="module")
-def apache() -> Iterator[str]:
-    if (reason := why_no_jvm()) is not None:
-        pytest.skip(reason)
-    quick = ("-XX:TieredStopAtLevel=1",)
-    with ApacheKafka(heap="512m", config=CONFIG, jvm_options=quick) as kafka:
-        yield kafka.bootstrap
-
-
-@pytest.fixture(scope="module")
 def own() -> Iterator[str]:
     with EmbeddedBroker(config=CONFIG) as broker:
         yield broker.bootstrap
@@ -137,7 +128,7 @@ def own() -> Iterator[str]:
 @pytest.fixture(params=["ottla", "apache"])
 def place(request: pytest.FixtureRequest) -> Place:
     """On each of the brokers that must not make a difference."""
-    fixture = "apache" if request.param == "apache" else "own"
+    fixture = "apache_bootstrap" if request.param == "apache" else "own"
     return Place(request.getfixturevalue(fixture), f"txn-{next(_numbers)}")
 
 
@@ -404,24 +395,23 @@ async def test_admin_fences_a_producer(place: Place) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ottla", "apache"])
-async def test_case_55_a_hanging_transaction_is_found_and_aborted(
-    kind: str, request: pytest.FixtureRequest
-) -> None:
+async def test_case_55_a_hanging_transaction_is_found_and_aborted(kind: str) -> None:
     """A batch of a transaction that no coordinator knows of: brokers that verify refuse it."""
+    trusting = {VERIFY: "false"}
     with ExitStack() as stack:
         if kind == "ottla":
-            trusting = EmbeddedBroker(config={VERIFY: "false"})
-            bootstrap = stack.enter_context(trusting).bootstrap
+            bootstrap = stack.enter_context(EmbeddedBroker(config=trusting)).bootstrap
         else:
-            bootstrap = request.getfixturevalue("apache")
+            if (reason := why_no_jvm()) is not None:
+                pytest.skip(reason)
+            kafka = ApacheKafka(
+                heap="512m", config=trusting, jvm_options=("-XX:TieredStopAtLevel=1",)
+            )
+            bootstrap = stack.enter_context(kafka).bootstrap
         place = Place(bootstrap, f"txn-{next(_numbers)}")
         topic = await place.topic()
         async with Admin(bootstrap) as admin:
-            if kind == "apache":
-                await admin.alter_configs("broker", "", {VERIFY: "false"})
             await produce_unannounced(place, topic)
-            if kind == "apache":
-                await admin.alter_configs("broker", "", {VERIFY: None})
             async with Producer(bootstrap) as plain:
                 await plain.send(topic, b"behind")
             assert await place.committed(topic) == []
@@ -450,7 +440,7 @@ async def produce_unannounced(place: Place, topic: str) -> None:
                 code = answer.responses[0].partition_responses[0].error_code
                 if code == ErrorCode.NONE:
                     return
-                # The broker has not heard of the setting yet.
+                # The new partition has no leader yet.
                 await asyncio.sleep(0.05)
 
 

@@ -162,6 +162,7 @@ async def test_others_hear_of_acknowledgements_too(own: Place) -> None:
     assert sum(one.last_offset - one.first_offset + 1 for one in heard) == 3
 
 
+@pytest.mark.long("waits for four retries, 18 seconds in all")
 async def test_a_record_that_always_fails_is_retried_later_and_given_up(
     own: Place, caplog: pytest.LogCaptureFixture
 ) -> None:

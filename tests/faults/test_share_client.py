@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 RUNS: Final = 200 if soak() else 10  # of each fault
+QUICK_RUNS: Final = 3  # of these in `make test`
 RECORDS: Final = 40
 CONSUMERS: Final = 3
 PATIENCE: Final = 30.0
@@ -128,7 +129,9 @@ class Run:
         self.history.check()
 
 
-seeds = pytest.mark.parametrize("seed", range(RUNS))
+seeds = pytest.mark.parametrize(
+    "seed", [pytest.param(n, marks=[pytest.mark.long] * (n >= QUICK_RUNS)) for n in range(RUNS)]
+)
 
 
 @pytest.fixture(scope="module")

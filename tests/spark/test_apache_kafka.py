@@ -22,7 +22,7 @@ from ottla.spark.options import parse_source
 from ottla.spark.sink.options import parse_sink
 from ottla.spark.sink.sink import write_rows
 from ottla.wire.records import Record
-from tests.support.jvm import ApacheKafka, why_no_jvm
+from tests.support.jvm import why_no_jvm
 from tests.support.spark import NO_PAUSE
 from tests.support.spark_share import kill, lags, new_group, share_backend, take
 from tests.support.spark_share import rows as share_rows
@@ -32,7 +32,7 @@ from tests.support.spark_source import rows
 from tests.support.topics import create_topic, produce
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -40,26 +40,16 @@ if TYPE_CHECKING:
     from ottla.spark.backend import Offset
     from ottla.spark.share.backend import ShareBackend
 
-SHORT: Final = {
-    # Locks as short as a test wants them, and state that is loaded quickly.
-    "group.share.min.record.lock.duration.ms": "1000",
-    "group.share.min.heartbeat.interval.ms": "500",
-    "group.share.heartbeat.interval.ms": "500",
-    "share.coordinator.state.topic.num.partitions": "1",
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.num.partitions": "1",
-    # Records here are of 1970.
-    "log.retention.ms": "-1",
-}
+FOREVER: Final = "-1"
+"""Records here are of 1970."""
 LOCK_SECONDS: Final = 2.0
 PATIENCE: Final = 60.0
 pytestmark = pytest.mark.skipif(why_no_jvm() is not None, reason=str(why_no_jvm()))
 
 
 @pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with ApacheKafka(heap="256m", config=SHORT) as kafka:
-        yield kafka.bootstrap
+def bootstrap(apache_bootstrap: str) -> str:
+    return apache_bootstrap
 
 
 def source(bootstrap: str, topic: str, **options: str) -> LogBackend:
@@ -72,7 +62,7 @@ def values(found: LogBackend) -> list[bytes | None]:
 
 
 def test_case_08_transactions(bootstrap: str) -> None:
-    create_topic(bootstrap, "transactions")
+    create_topic(bootstrap, "transactions", retention_ms=FOREVER)
 
     def send(value: bytes, transaction: bool | None) -> None:
         config = {} if transaction is None else {"transactional.id": "spark"}
@@ -93,7 +83,7 @@ def test_case_08_transactions(bootstrap: str) -> None:
 
 
 def test_case_40_41_43_the_sink_writes_exactly_once(bootstrap: str) -> None:
-    create_topic(bootstrap, "once", 2)
+    create_topic(bootstrap, "once", 2, retention_ms=FOREVER)
     sink = Sink(bootstrap, "once")
     older = sink.planned()
     left_open = task(older, [batch_of(0, b"left open")])
@@ -115,7 +105,7 @@ def test_case_40_41_43_the_sink_writes_exactly_once(bootstrap: str) -> None:
 
 
 def test_what_the_sink_writes_the_source_reads(bootstrap: str) -> None:
-    create_topic(bootstrap, "written", 3)
+    create_topic(bootstrap, "written", 3, retention_ms=FOREVER)
     schema = StructType().add("key", "binary").add("value", "binary")
     options = parse_sink(
         {"kafka.bootstrap.servers": bootstrap, "topic": "written", "compression": "zstd"},
@@ -130,7 +120,7 @@ def test_what_the_sink_writes_the_source_reads(bootstrap: str) -> None:
 
 
 def test_case_12_a_limit_in_bytes(bootstrap: str) -> None:
-    create_topic(bootstrap, "bytes", 2)
+    create_topic(bootstrap, "bytes", 2, retention_ms=FOREVER)
     for partition, size in enumerate((1000, 100)):
         records = [Record(0, 1000, None, bytes(size), ())] * 100
         produce(bootstrap, "bytes", records, partition=partition)
@@ -161,7 +151,7 @@ def test_case_29_31_32_a_share_group_with_none_of_our_helps(bootstrap: str) -> N
         share_renew_acknowledge_enable="true",
     )
     topic = f"queue-of-{group}"
-    create_topic(bootstrap, topic)
+    create_topic(bootstrap, topic, retention_ms=FOREVER)
     fill(bootstrap, topic, 20)
     source = share_backend(bootstrap, group, topic)
     start = source.bounds().first
@@ -198,8 +188,8 @@ def test_case_29_31_35_a_share_group_in_spark(
 ) -> None:
     group = new_group(bootstrap, share_record_lock_duration_ms=str(int(LOCK_SECONDS * 1000)))
     topic, bad = f"queue-of-{group}", f"verdicts-of-{group}"
-    create_topic(bootstrap, topic)
-    create_topic(bootstrap, bad)
+    create_topic(bootstrap, topic, retention_ms=FOREVER)
+    create_topic(bootstrap, bad, retention_ms=FOREVER)
     fill(bootstrap, topic, 30)
     batches: dict[int, list[int]] = {}
     progress: list[dict[str, int]] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.wire.error_codes import ErrorCode
@@ -19,6 +18,7 @@ from ottla.wire.schema.end_txn import EndTxnRequest
 from ottla.wire.schema.find_coordinator import FindCoordinatorRequest
 from ottla.wire.schema.init_producer_id import InitProducerIdRequest
 from ottla.wire.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.support.names import fresh
 from tests.support.raw_client import LATEST, batch
 
 if TYPE_CHECKING:
@@ -39,12 +39,10 @@ READ_COMMITTED: Final = 1
 CONFIG: Final = {
     "transaction.state.log.num.partitions": "2",
     "offsets.topic.num.partitions": "2",
-    "transaction.max.timeout.ms": "100000",
+    "transaction.max.timeout.ms": "400000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
     "group.initial.rebalance.delay.ms": "0",
 }
-
-_numbers = count(1)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -59,7 +57,7 @@ class RawProducer:
 
     def __init__(self, raw: RawClient, transactional_id: str | None = None) -> None:
         self.raw = raw
-        self.name = transactional_id or f"raw-{next(_numbers)}"
+        self.name = transactional_id or fresh("raw")
         self.producer_id = self.epoch = -1
         self.sequences: dict[tuple[str, int], int] = {}
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import ottla
 from ottla import Admin, ShareConsumer
+from tests.support.names import fresh
 from tests.support.share_workers import produce_numbers
 
 if TYPE_CHECKING:
@@ -15,15 +15,13 @@ if TYPE_CHECKING:
 
 PATIENCE: Final = 30.0
 
-_numbers = count(1)
-
 
 class Place:
     """A topic and its group; `options` are those of the ShareConsumer."""
 
     def __init__(self, bootstrap: str, topic: str | None = None) -> None:
         self.bootstrap = bootstrap
-        self.topic = topic or f"share-client-{next(_numbers)}"
+        self.topic = topic or fresh("share-client")
         self.group = f"group-of-{self.topic}"
 
     def consumer(self, **options: Any) -> ottla.ShareConsumer:

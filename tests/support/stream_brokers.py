@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
-from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from ottla import EmbeddedBroker
 from ottla.streams import ConnectOptions, KafkaOptions
-from tests.support.jvm import ApacheKafka
+from tests.support.names import fresh
 from tests.support.streams_contract import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_numbers = count()
 
 
 class StreamBroker(NamedTuple):
@@ -32,7 +24,7 @@ class StreamBroker(NamedTuple):
 
     def topic(self, partitions: int = 1) -> str:
         """The name of a new topic."""
-        name = f"streams-{next(_numbers)}"
+        name = fresh("streams")
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
         # The controller has it; the broker hears of it a moment later.
@@ -49,19 +41,3 @@ def kafka_contract(bootstrap: str, topic: str) -> Store:
     """A place for the contract's cases; a fetch at the end does not hold up the next for long."""
     quick = KafkaOptions(session_timeout=1.0, extra={"fetch.wait.max.ms": 50})
     return Store(f"kafka://{bootstrap}/{topic}", ConnectOptions(kafka=quick))
-
-
-@contextmanager
-def broker(kind: str) -> Iterator[StreamBroker]:
-    """`ottla` or `apache`."""
-    if kind == "ottla":
-        with EmbeddedBroker() as own:
-            yield StreamBroker(own.bootstrap)
-    else:
-        quick = {
-            "group.min.session.timeout.ms": "100",
-            "group.share.min.heartbeat.interval.ms": "500",
-            "group.share.heartbeat.interval.ms": "500",
-        }
-        with ApacheKafka(heap="256m", config=quick) as apache:
-            yield StreamBroker(apache.bootstrap)

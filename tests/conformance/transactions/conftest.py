@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 
 import ottla
 from ottla.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest
-from tests.support.jvm import ApacheKafka, why_no_jvm
+from tests.support.names import fresh
 from tests.support.raw_client import LATEST, RawClient
 from tests.support.raw_transactions import CONFIG, RawProducer, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_numbers = count(1)
-
-
-@pytest.fixture(scope="package")
-def apache() -> Iterator[str]:
-    if (reason := why_no_jvm()) is not None:
-        pytest.skip(reason)
-    with ApacheKafka(heap="512m", config=CONFIG, jvm_options=("-XX:TieredStopAtLevel=1",)) as kafka:
-        yield kafka.bootstrap
 
 
 @pytest.fixture(scope="package")
@@ -36,14 +25,15 @@ def own() -> Iterator[str]:
 
 @pytest.fixture(params=["own", "apache"])
 def raw(request: pytest.FixtureRequest) -> Iterator[RawClient]:
-    with RawClient(request.getfixturevalue(request.param)) as client:
+    name = "apache_bootstrap" if request.param == "apache" else "own"
+    with RawClient(request.getfixturevalue(name)) as client:
         yield client
 
 
 @pytest.fixture
 def topic(raw: RawClient) -> str:
     """A topic of two partitions of its own."""
-    name = f"t-{next(_numbers)}"
+    name = fresh("t")
     request = CreateTopicsRequest([CreatableTopic(name, 2, 1)], 30_000)
     assert raw.ask("create_topics", 7, request).topics[0].error_code == 0
     for index in (0, 1):

@@ -116,6 +116,30 @@ async def test_t28_entries_of_a_dead_member_are_claimed_as_self(
         assert await pending(client, stream) == dict.fromkeys(ids, b"b")
 
 
+async def test_closing_ends_a_renewal_in_which_the_driver_loses_the_cancellation(
+    streamer: Streamer, client: Any, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(client, stream, *numbers(0, 1))
+    asked = asyncio.Event()
+    ask = RedisSource._pending
+
+    async def lose_it_once(*args: Any) -> list[str]:
+        if asked.is_set():
+            return await ask(*args)
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionError("connection lost") from None
+        return []
+
+    monkeypatch.setattr(RedisSource, "_pending", lose_it_once)
+    async with asyncio.timeout(30):
+        async with streamer.consumer(options=balanced(redis=FAST)) as consumer:
+            await take(consumer, 1)
+            await asked.wait()
+
+
 async def test_t29_claims_go_by_pages_and_skip_what_was_deleted(
     streamer: Streamer, client: Any, stream: str
 ) -> None:

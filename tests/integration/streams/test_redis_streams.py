@@ -137,6 +137,7 @@ async def test_t27_a_missing_stream(url: str, client: Any, stream: str) -> None:
         await client.delete(stream)
 
 
+@pytest.mark.long("the driver's timeout is 5 seconds")
 async def test_t32_a_read_blocks_longer_than_the_drivers_timeout(
     url: str, client: Any, stream: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -25,6 +27,7 @@ def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.long("compiles all kernels with bounds checks")
 def test_nothing_outside_the_buffers_is_touched(tmp_path: Path) -> None:
     # Bounds checks are compiled in here, so this process must not share a cache with others.
     done = _run(

@@ -228,7 +228,9 @@ class RedisSource(Source):
         Only what is still its own and was idle for half a round is renewed: an entry that another
         member has claimed since was not.
         """
-        while True:
+        keeper = asyncio.current_task()
+        # redis-py can turn a cancellation into an error of its own, which must not go on.
+        while keeper is None or not keeper.cancelling():
             await asyncio.sleep(every)
             try:
                 for shard in self._all():

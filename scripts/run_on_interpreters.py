@@ -1,0 +1,100 @@
+"""Runs the unit and client tests on each other Python that is installed; part of `make verify`.
+
+- A Python is looked for by name on PATH and among pyenv's versions. One that is not found is named
+  at the end and is no failure.
+- Each has a virtual environment of its own, `.venv-3.12` and so on, with the packages that
+  pyproject.toml and constraints.txt name. It is filled again when one of these files changes.
+- Where packages cannot be installed on a Python that pyproject.toml lists, the run fails. For a
+  newer Python, which has to wait for the wheels of others, it only says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+VERSIONS: Final = ("3.11", "3.12", "3.13", "3.14")
+TESTS: Final = (
+    "tests/unit",
+    "tests/integration/client",
+    "tests/integration/offsets/test_sqlite.py",
+)
+PYTEST: Final = ("-q", "-n", "2", "--dist", "loadfile", "-m", "not (jvm or long or soak)")
+LINES_OF_PIP: Final = 5
+"""The end of what pip says names the package; the rest is its log."""
+
+
+def main() -> int:
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    outcomes: dict[str, str] = {}
+    failed = False
+    for version in VERSIONS:
+        if version == here:
+            outcomes[version] = "runs all tests of make test and make verify"
+            continue
+        python = interpreter(version)
+        if python is None:
+            outcomes[version] = f"not found: no python{version} on PATH, none in ~/.pyenv/versions"
+            continue
+        environment = ROOT / f".venv-{version}"
+        if (problem := fill(python, environment)) is not None:
+            outcomes[version] = f"found, but its packages cannot be installed: {problem}"
+            failed |= version in supported()
+            continue
+        print(f"Python {version}: {' '.join(TESTS)}", flush=True)
+        command = [str(environment / "bin" / "python"), "-m", "pytest", *PYTEST, *TESTS]
+        status = subprocess.run(command, cwd=ROOT, check=False).returncode
+        outcomes[version] = "passed" if status == 0 else f"FAILED: pytest ended with {status}"
+        failed |= status != 0
+    for version, outcome in outcomes.items():
+        print(f"Python {version}: {outcome}")
+    return int(failed)
+
+
+def interpreter(version: str) -> str | None:
+    """One that runs; pyenv's shims are there for versions that are not chosen, and fail."""
+    installed = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    for found in (shutil.which(f"python{version}"), *map(str, reversed(installed))):
+        if found and _runs(found):
+            return found
+    return None
+
+
+def _runs(python: str) -> bool:
+    return subprocess.run([python, "-V"], capture_output=True, check=False).returncode == 0
+
+
+def fill(python: str, environment: Path) -> str | None:
+    """Install what the tests need; returns why that is not possible, or None."""
+    files = (ROOT / "pyproject.toml", ROOT / "constraints.txt")
+    wanted = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    stamp = environment / "installed-from"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return None
+    print(f"filling {environment.name}", flush=True)
+    own = str(environment / "bin" / "python")
+    pip = [own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    for command in (
+        [python, "-m", "venv", str(environment)],
+        [*pip, "-c", "constraints.txt", "-e", ".[dev]"],
+    ):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            return "\n".join(done.stderr.strip().splitlines()[-LINES_OF_PIP:])
+    stamp.write_text(wanted)
+    return None
+
+
+def supported() -> list[str]:
+    text = (ROOT / "pyproject.toml").read_text()
+    return re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
