@@ -109,9 +109,10 @@ class ShareState:
         found: summing.PartitionResult = answer.results[0].partitions[0]
         return found
 
-    def records(self, partition: int = 0) -> list[Record]:
-        """All of this group in one partition of the state topic."""
-        found = records_of(self.client.fetch_one(STATE_TOPIC, 0, partition=partition))
+    def records(self) -> list[Record]:
+        """All of partition 0, from the partition of the state topic that its key chooses."""
+        number = state_partition(self.key())
+        found = records_of(self.client.fetch_one(STATE_TOPIC, 0, partition=number))
         name = self.group.encode()
         return [one for one in found if (one.key or b"")[4 : 4 + len(name)] == name]
 
@@ -130,3 +131,12 @@ def kinds(records: Sequence[Record]) -> list[tuple[int, int | None]]:
         )
         for one in records
     ]
+
+
+def state_partition(key: str) -> int:
+    """Java's hash of the text, as Kafka places it, among 50 partitions."""
+    hashed = 0
+    for character in key:
+        hashed = (31 * hashed + ord(character)) & 0xFFFF_FFFF
+    signed = hashed - (1 << 32) if hashed >> 31 else hashed
+    return abs(signed) % 50

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from ottla import Admin, EmbeddedBroker, Producer, errors
-from tests.clauses.persister.state import INVALID_REQUEST, Batch, ShareState
+from tests.clauses.persister.state import INVALID_REQUEST, SNAPSHOT, Batch, ShareState, kinds
 from tests.clauses.share_consumer.queue import PATIENCE, QUICK, Queue, offsets, poll_until
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ async def test_deleting_the_topic_deletes_its_state(
     async with queue.consumer() as consumer:
         await poll_until(consumer, 1)
     broker.delete_topic(queue.topic)
+    await _until(lambda: kinds(state.records())[-1] == (SNAPSHOT, None))
     broker.create_topic(queue.topic)
     await queue.produce(1)
     async with queue.consumer() as consumer:

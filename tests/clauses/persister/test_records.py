@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ottla.wire.records import Record
-
 BROKER_CONFIG: Final = {"share.coordinator.snapshot.update.records.per.snapshot": "3"}
 PATIENCE: Final = 30.0
 
@@ -68,16 +66,7 @@ async def test_the_topic_has_kafkas_settings(broker: EmbeddedBroker, state: Shar
 def test_the_key_chooses_the_state_partition(state: ShareState) -> None:
     """Group, topic id and partition together map to one partition of the state topic."""
     state.initialize()
-    assert kinds(state.records(_state_partition(state.key()))) == [(SNAPSHOT, 0)]
-
-
-def _state_partition(key: str) -> int:
-    """Java's hash of the text, as Kafka places it."""
-    hashed = 0
-    for character in key:
-        hashed = (31 * hashed + ord(character)) & 0xFFFF_FFFF
-    signed = hashed - (1 << 32) if hashed >> 31 else hashed
-    return abs(signed) % 50
+    assert kinds(state.records()) == [(SNAPSHOT, 0)]
 
 
 def test_a_group_name_may_have_colons(broker: EmbeddedBroker, topic: str, group: str) -> None:
@@ -93,7 +82,7 @@ def test_initialize_is_a_snapshot(state: ShareState) -> None:
     """`initialize` writes a snapshot, with snapshot epoch 0 at first and one more each time."""
     state.initialize(state_epoch=1)
     state.initialize(state_epoch=2)
-    assert kinds(_records(state)) == [(SNAPSHOT, 0), (SNAPSHOT, 1)]
+    assert kinds(state.records()) == [(SNAPSHOT, 0), (SNAPSHOT, 1)]
 
 
 def test_writes_are_updates_and_every_so_often_a_snapshot(state: ShareState) -> None:
@@ -101,7 +90,7 @@ def test_writes_are_updates_and_every_so_often_a_snapshot(state: ShareState) -> 
     state.initialize()
     for offset in range(5):
         state.write(Batch(offset, offset, ACKNOWLEDGED, 1))
-    assert kinds(_records(state)) == [
+    assert kinds(state.records()) == [
         (SNAPSHOT, 0),
         (UPDATE, 0),
         (UPDATE, 0),
@@ -117,20 +106,20 @@ def test_reading_with_a_new_leader_epoch_is_an_update(state: ShareState) -> None
     state.initialize()
     for _ in range(2):
         assert state.read(leader_epoch=1).error_code == 0
-    assert kinds(_records(state)) == [(SNAPSHOT, 0), (UPDATE, 0)]
+    assert kinds(state.records()) == [(SNAPSHOT, 0), (UPDATE, 0)]
 
 
 def test_delete_is_a_tombstone(state: ShareState) -> None:
     """A deleted state leaves a record without a value."""
     state.initialize()
     state.delete()
-    assert kinds(_records(state)) == [(SNAPSHOT, 0), (SNAPSHOT, None)]
+    assert kinds(state.records()) == [(SNAPSHOT, 0), (SNAPSHOT, None)]
 
 
 def test_a_refused_request_writes_nothing(state: ShareState) -> None:
     """What is fenced or refused leaves no record."""
     assert state.write(Batch(0, 0, ACKNOWLEDGED, 1)) == INVALID_REQUEST
-    assert _records(state) == []
+    assert state.records() == []
 
 
 def test_every_500_writes_a_snapshot_by_default() -> None:
@@ -142,7 +131,7 @@ def test_every_500_writes_a_snapshot_by_default() -> None:
         state.initialize()
         for _ in range(501):
             state.write(Batch(0, 0, AVAILABLE, 1))
-        found = kinds(_records(state))
+        found = kinds(state.records())
         assert found.count((UPDATE, 0)) == 500
         assert found[-1] == (SNAPSHOT, 1)
         state.close()
@@ -204,10 +193,6 @@ def test_a_state_that_rests_does_not_hold_up_pruning() -> None:
         _wait_for(lambda: state.client.offset(STATE_TOPIC, EARLIEST).offset >= 2)
         assert state.batches() == [Batch(0, 0, ACKNOWLEDGED, 1)]
         state.close()
-
-
-def _records(state: ShareState) -> list[Record]:
-    return state.records(_state_partition(state.key()))
 
 
 def _wait_for(done: Callable[[], object]) -> None:
