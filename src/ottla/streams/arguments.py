@@ -7,22 +7,45 @@ consumer or producer goes on as if the call had not been made.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import Field, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from ottla.redaction import HIDDEN
 from ottla.streams.errors import InvalidArgument, InvalidType
-from ottla.streams.types import ConsumerOptions, Message, MessageId, SeqPos
+from ottla.streams.types import (
+    FileOptions,
+    KafkaOptions,
+    Message,
+    MessageId,
+    RedisOptions,
+    SeqPos,
+    StdioOptions,
+)
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from ottla.streams.types import Headers
 
 SHOWN = 60
 """Characters of a wrong value in an error: enough to know it again."""
 
-# (option, least): whole numbers, and seconds; None is allowed where it is a default.
-_WHOLE = (("prefetch", 1), ("prefetch_bytes", 1), ("commit_every", 1), ("max_deliveries", 1))
-_SECONDS = ("auto_commit_delay", "auto_commit_interval", "drain_timeout")
-_TEXTS = ("group", "app", "dead_letter", "on_out_of_range")
+_LEAST = {"seq_bits": 0}
+"""Whole numbers in options are 1 or more, but for these."""
+_CHOICES = {
+    "on_out_of_range": ("raise", "wait", "earliest", "latest"),
+    "on_stale": ("raise", "earliest", "latest"),
+    "on_bad_line": ("raw", "skip", "raise"),
+    "newline": ("raise", "escape"),
+}
+_OF_BACKENDS = {
+    "kafka": KafkaOptions,
+    "redis": RedisOptions,
+    "file": FileOptions,
+    "stdio": StdioOptions,
+}
 
 
 def whole(name: str, given: object, least: int) -> None:
@@ -54,10 +77,10 @@ def moment(name: str, given: object) -> None:
         raise _wrong_type(name, given, "a datetime")
 
 
-def place(given: object) -> None:
-    """A place to rewind to."""
+def place(given: object, name: str = "to") -> None:
+    """A place in a stream."""
     if not isinstance(given, SeqPos):
-        raise _wrong_type("to", given, "BEGINNING, END or At(sequence)")
+        raise _wrong_type(name, given, "BEGINNING, END or At(sequence)")
     if given.kind == "at":
         whole("the sequence of At", given.seq, 0)
 
@@ -90,17 +113,72 @@ def pairs(headers: Any) -> Headers:
     return tuple((name, value) for name, value in headers)
 
 
-def consumer_options(options: ConsumerOptions) -> None:
-    for name, least in _WHOLE:
-        given = getattr(options, name)
-        if given is not None or name.startswith("prefetch"):
-            whole(name, given, least)
-    for name in _SECONDS:
-        optional_seconds(name, getattr(options, name))
-    for name in _TEXTS:
-        given = getattr(options, name)
-        if given is not None:
-            text(name, given)
+T = TypeVar("T", bound="DataclassInstance")
+
+
+def options(name: str, given: object, kind: type[T]) -> T:
+    """Options of a kind, with every one of them checked by its declared type."""
+    if not isinstance(given, kind):
+        raise _wrong_type(name, given, f"{kind.__name__}(...)")
+    for one in fields(given):
+        _option(one, getattr(given, one.name))
+    return given
+
+
+def _option(one: Field[Any], given: object) -> None:
+    name, declared = one.name, str(one.type)
+    if given is None and (declared.endswith("| None") or one.default is None):
+        return
+    if name in _OF_BACKENDS and declared.startswith(_OF_BACKENDS[name].__name__):
+        options(name, given, _OF_BACKENDS[name])
+    elif name in _CHOICES:
+        if given not in _CHOICES[name]:
+            raise InvalidArgument(f"{name} is one of {_CHOICES[name]}, not {given!r:.60}")
+    elif (check := _CHECKS.get(declared.removesuffix(" | None").partition("[")[0])) is not None:
+        # What is not shown in a repr is secret: it is not shown in an error either.
+        check(name, given if one.repr or isinstance(given, str | Mapping) else _Hidden())
+
+
+def _flag(name: str, given: object) -> None:
+    if type(given) is not bool:
+        raise _wrong_type(name, given, "True or False")
+
+
+def _count(name: str, given: object) -> None:
+    whole(name, given, _LEAST.get(name, 1))
+
+
+def _at(name: str, given: object) -> None:
+    place(given, name)
+
+
+def _mapping(name: str, given: object) -> None:
+    if not isinstance(given, Mapping):
+        raise _wrong_type(name, given, "a mapping")
+
+
+def _store(name: str, given: object) -> None:
+    if not callable(getattr(given, "save_many", None)):
+        raise _wrong_type(name, given, "an offset store, such as MemoryOffsetStore()")
+
+
+_CHECKS: Final[Mapping[str, Callable[[str, object], None]]] = {
+    "bool": _flag,
+    "int": _count,
+    "float": seconds,
+    "str": text,
+    "SeqPos": _at,
+    "Mapping": _mapping,
+    "OffsetStore": _store,
+}
+"""By the declared type of an option."""
+
+
+class _Hidden:
+    """Stands for a secret of the wrong type."""
+
+    def __repr__(self) -> str:
+        return HIDDEN
 
 
 def _wrong_type(name: str, given: object, wanted: str) -> InvalidType:

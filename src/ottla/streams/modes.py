@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.clock import SYSTEM
-from ottla.streams.arguments import consumer_options
 from ottla.streams.base import Operation
 from ottla.streams.errors import (
     ConfigError,
@@ -51,7 +50,6 @@ def validate(
     options: ConsumerOptions,
 ) -> None:
     """Raise what is wrong with these options, the same on every backend."""
-    consumer_options(options)
     if not streams:
         raise StreamKeyEmpty("name at least one stream, in the URL or in consumer(...)")
     for stream in streams:

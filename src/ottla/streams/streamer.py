@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Self, TypeAlias
 
+from ottla.streams import arguments
 from ottla.streams.consumer import Consumer
 from ottla.streams.errors import BackendNotInstalled, ConfigError, ConnectError, UrlError
 from ottla.streams.modes import consumer_name, validate
@@ -110,7 +111,8 @@ class Streamer:
 
     def consumer(self, *streams: str, options: ConsumerOptions | None = None) -> Consumer:
         """A consumer of these streams, or of those in the URL; `async with` connects it."""
-        chosen = self._with_query(options or ConsumerOptions())
+        given = ConsumerOptions() if options is None else options
+        chosen = self._with_query(arguments.options("options", given, ConsumerOptions))
         names = tuple(dict.fromkeys(streams or self.url.keys or ()))
         driver = self._driver
         validate(driver.backend, driver.unsupported, names, chosen)
@@ -136,7 +138,8 @@ class Streamer:
         """A producer for `stream`, or for the only stream in the URL; `async with` connects it."""
         keys = self.url.keys or ()
         anchor = keys[0] if stream is None and len(keys) == 1 else stream
-        chosen = options or ProducerOptions()
+        given = ProducerOptions() if options is None else options
+        chosen = arguments.options("options", given, ProducerOptions)
         pipe: Pipe | None = None
 
         def shared() -> Pipe:
@@ -187,4 +190,5 @@ def connect(url: str, options: ConnectOptions | OneBackendOptions | None = None)
                 f"{type(options).__name__}; options of consumers and producers go to "
                 "streamer.consumer and streamer.producer"
             )
-    return Streamer(parse(url), chosen)
+    arguments.text("url", url)
+    return Streamer(parse(url), arguments.options("options", chosen, ConnectOptions))

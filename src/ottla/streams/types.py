@@ -408,7 +408,7 @@ def _take_words(options: object, kinds: tuple[tuple[str, type[Enum]], ...]) -> N
 def _member(kind: type[Enum], name: str, word: object) -> Enum:
     try:
         return kind(word)
-    except ValueError:
+    except (ValueError, TypeError):  # what cannot be hashed is no word either
         words = ", ".join(repr(member.value) for member in kind)
         raise ConfigError(f"{name} is one of {words}, not {word!r}") from None
 

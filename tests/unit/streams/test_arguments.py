@@ -11,17 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.streams.consumer import Consumer
-from ottla.streams.errors import InvalidArgument, InvalidStreamKey, StreamError
-from ottla.streams.modes import validate
+from ottla.streams.errors import InvalidArgument, InvalidStreamKey, InvalidType, StreamError
 from ottla.streams.producer import Producer, make_pipe
+from ottla.streams.streamer import connect
 from ottla.streams.types import (
     BEGINNING,
     AutoCommit,
-    Backend,
+    ConnectOptions,
     ConsumerOptions,
+    FileOptions,
+    KafkaOptions,
     Mode,
     ProducerOptions,
+    RedisOptions,
     SeqPos,
+    StdioOptions,
 )
 from tests.support.list_source import ListDriver, ListSink, ListSource, messages
 
@@ -142,4 +146,77 @@ async def test_a_wrong_timeout_does_not_mark_the_last_message_as_done(wrong: Any
 def test_wrong_options_are_named(name: str, wrong: Any) -> None:
     options = ConsumerOptions(**{name: wrong})
     with pytest.raises(StreamError, match=f"{name} is"):
-        validate(Backend.FILE, {}, ("a",), options)
+        connect("stdio:///a").consumer(options=options)
+
+
+@pytest.mark.parametrize("url", [None, 7, b"stdio:///a", ["stdio:///a"]])
+def test_a_url_is_text(url: Any) -> None:
+    with pytest.raises(InvalidType, match=r"url is .* it must be a str"):
+        connect(url)
+
+
+WRONG_OPTIONS: list[tuple[Any, str]] = [
+    (lambda: ConnectOptions(timeout="1"), "timeout is '1' of type str"),  # type: ignore[arg-type]
+    (lambda: ConnectOptions(kafka="x"), r"kafka is 'x' of type str, it must be KafkaOptions\("),  # type: ignore[arg-type]
+    (lambda: ConnectOptions(file=KafkaOptions()), r"it must be FileOptions\("),  # type: ignore[arg-type]
+    (lambda: FileOptions(follow="no"), "follow is 'no' of type str, it must be True or False"),  # type: ignore[arg-type]
+    (lambda: FileOptions(on_stale="ignore"), "on_stale is one of"),
+    (lambda: FileOptions(beacon_interval=1.5), "beacon_interval is 1.5 of type float"),  # type: ignore[arg-type]
+    (lambda: StdioOptions(newline="x"), "newline is one of"),
+    (lambda: RedisOptions(block=-1), "block is -1"),
+    (lambda: RedisOptions(shards=0), "shards is 0, it must be at least 1"),
+    (lambda: KafkaOptions(extra=[]), "extra is .* of type _Hidden"),  # type: ignore[arg-type]
+    (lambda: KafkaOptions(transactional_id=1), "transactional_id is 1 of type int"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("make", "said"), WRONG_OPTIONS)
+def test_options_of_a_connection_are_checked_by_connect(make: Any, said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        connect("stdio:///a", make())
+
+
+def test_a_secret_of_the_wrong_type_is_not_shown() -> None:
+    with pytest.raises(InvalidType, match="sasl_password is") as caught:
+        connect("kafka://h/a", KafkaOptions(sasl_password=b"s3cret"))  # type: ignore[arg-type]
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("latest", r"options is 'latest' of type str, it must be ConsumerOptions\("),
+        (ConsumerOptions(kafka="x"), "kafka is 'x'"),  # type: ignore[arg-type]
+        (ConsumerOptions(start_position=5), "start_position is 5 of type int"),  # type: ignore[arg-type]
+        (ConsumerOptions(start_position=SeqPos("at", -1)), "the sequence of At is -1"),
+        (ConsumerOptions(on_out_of_range="never"), "on_out_of_range is one of"),
+        (ConsumerOptions(offsets="./offsets"), "it must be an offset store"),  # type: ignore[arg-type]
+        (ConsumerOptions(prefetch=0), "prefetch is 0, it must be at least 1"),
+    ],
+)
+def test_options_of_a_consumer_are_checked_and_the_next_one_works(options: Any, said: str) -> None:
+    streamer = connect("stdio:///a", StdioOptions(loopback=True))
+    with pytest.raises(InvalidArgument, match=said):
+        streamer.consumer(options=options)
+    assert streamer.consumer().streams == ("a",)
+
+
+@pytest.mark.parametrize("options", [ConsumerOptions(), {}, 0, ProducerOptions(max_pending=0)])
+def test_options_of_a_producer_are_checked(options: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"options is|max_pending is 0"):
+        connect("stdio:///a").producer(options=options)
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port"),
+    [
+        ("redis://[::1]/a", "::1", 6379),
+        ("redis://[::1]:7000/a", "::1", 7000),
+        ("redis://u:p@[fe80::2]/2/a", "fe80::2", 6379),
+        ("redis://h/a", "h", 6379),
+        ("redis://h:1/a", "h", 1),
+    ],
+)
+def test_the_address_of_a_redis_server(url: str, host: str, port: int) -> None:
+    settings = connect(url).driver._settings()  # type: ignore[attr-defined]
+    assert (settings["host"], settings["port"]) == (host, port)

@@ -14,7 +14,6 @@ from ottla.streams.errors import (
     ConfigError,
     GroupIsSet,
     GroupNotSet,
-    InvalidArgument,
     InvalidStreamKey,
     NoEndingSlash,
     NotOneStreamKey,
@@ -118,8 +117,6 @@ def test_t05_one_table_for_all_backends() -> None:
     with pytest.raises(ConfigError, match="nack"):
         check(ConsumerOptions(max_deliveries=3, dead_letter="d"))
     check(ConsumerOptions(max_deliveries=3, dead_letter="d", auto_commit=AutoCommit.ROLLING))
-    with pytest.raises(InvalidArgument, match="prefetch is 0, it must be at least 1"):
-        check(ConsumerOptions(prefetch=0))
 
 
 def test_t05_resumable_needs_what_can_be_replayed() -> None:

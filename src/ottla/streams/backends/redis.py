@@ -54,9 +54,7 @@ class RedisDriver(Driver):
 
     def _settings(self) -> dict[str, Any]:
         url, redis = self.url, self._redis
-        host, _, port = (
-            url.nodes[0].rpartition(":") if ":" in url.nodes[0] else (url.nodes[0], "", "")
-        )
+        host, port = _address(url.nodes[0])
         port = port or str(DEFAULT_PORT)
         if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
             # Not quoted: without an @ it may be a password.
@@ -141,6 +139,15 @@ class RedisDriver(Driver):
 
 def _entries(redis: RedisOptions) -> EntryFormat:
     return EntryFormat(IdFormat(redis.seq_bits, redis.timestamp_format == "ns"), redis.field)
+
+
+def _address(node: str) -> tuple[str, str]:
+    """Host and port, which may be missing; an IPv6 address is in brackets."""
+    if node.startswith("["):
+        host, _, port = node[1:].partition("]")
+        return host, port.removeprefix(":")
+    host, _, port = node.partition(":")
+    return host, port
 
 
 def _check(redis: RedisOptions) -> None:
