@@ -1,8 +1,9 @@
-"""How a handler says no."""
+"""How a handler says no, and a node that cannot start."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import errno
+from typing import TYPE_CHECKING, Self
 
 from ottla.errors import OttlaError
 
@@ -20,3 +21,13 @@ class ApiError(OttlaError):
 
     def __str__(self) -> str:
         return self.message or self.code.name
+
+
+class CannotListen(OttlaError, OSError):
+    """An address that cannot be resolved, is not one of this machine, or is in use."""
+
+    @classmethod
+    def because(cls, error: OSError, where: str) -> Self:
+        if error.errno == errno.EADDRINUSE:
+            return cls(f"{where}: the address is in use; choose another, --listen HOST:0 picks one")
+        return cls(f"{where}: {error.strerror or error}")

@@ -6,7 +6,6 @@ or 3 if acknowledged records may be in a journal that cannot be read.
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
@@ -100,6 +99,7 @@ def _load(file: Path | None, sets: list[str], listen: str | None) -> BrokerConfi
 
 
 def _run(config: BrokerConfig, directory: Path | None, metrics_port: int | None) -> None:
+    from ottla.broker.errors import CannotListen
     from ottla.broker.hosting.data import BrokenJournal, WrongDirectory
     from ottla.broker.running.run import run_broker
     from ottla.log.directory import DirectoryLocked
@@ -108,14 +108,19 @@ def _run(config: BrokerConfig, directory: Path | None, metrics_port: int | None)
 
     try:
         run_broker(config, directory, _announce, metrics_port=metrics_port)
-    except (ConfigError, DirectoryLocked, WrongDirectory, LogError, StoreError) as error:
+    except (
+        CannotListen,
+        ConfigError,
+        DirectoryLocked,
+        WrongDirectory,
+        LogError,
+        StoreError,
+    ) as error:
         _fail(str(error))
     except BrokenJournal as error:
         _fail(str(error), LOST)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            _fail(f"the address is in use, choose another with --listen ({error.strerror})")
-        _fail(f"{error.strerror or error}: {error.filename or directory or 'listener'}")
+        _fail(f"{error.strerror or error}: {error.filename or directory}")
 
 
 def _announce(node: Node) -> None:

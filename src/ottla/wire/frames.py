@@ -5,6 +5,8 @@ Made for `asyncio.BufferedProtocol`: the socket reads straight into `get_buffer(
 
 - A chunk of memory is written once and never reused, so a view stays true for as long as someone
   holds it, and may be patched in place. A new chunk replaces a full one.
+- A connection begins with a small chunk and gets larger ones as it sends: thousands that say little
+  cost little, also in the moment in which all of them close.
 - A frame that does not fit the current chunk moves to a larger one. A chunk is at most
   `GROWTH` times what has arrived, so a client cannot claim memory with a length prefix alone.
 - An impossible size ends the stream: the frames before it are still returned, then `error` is
@@ -18,7 +20,9 @@ from typing import Final
 
 from ottla.wire.errors import FrameError, FrameTooLarge, FrameTooShort, NegativeFrameLength
 
-CHUNK_BYTES: Final = 64 * 1024  # one read of a busy socket; small enough to waste on an idle one
+CHUNK_BYTES: Final = 64 * 1024  # one read of a busy socket
+FIRST_CHUNK_BYTES: Final = 4 * 1024
+CHUNK_GROWTH: Final = 4  # from one chunk to the next
 MIN_READ_BYTES: Final = 4 * 1024  # a read into less would cost a system call for little data
 GROWTH: Final = 16  # a frame of the usual largest size, 1 MiB, moves once
 PREFIX_BYTES: Final = 4
@@ -31,12 +35,13 @@ _NO_CHUNK = memoryview(b"")
 class FrameParser:
     """Cuts a stream into frames of at most `max_frame_bytes`, which may change between reads."""
 
-    __slots__ = ("_chunk", "_end", "_start", "_wanted", "error", "max_frame_bytes")
+    __slots__ = ("_chunk", "_end", "_next_size", "_start", "_wanted", "error", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
         self.error: FrameError | None = None
         self._chunk = _NO_CHUNK
+        self._next_size = FIRST_CHUNK_BYTES
         self._start = 0  # where the frame that is being received begins, prefix included
         self._end = 0  # how far the chunk is filled
         self._wanted = 0  # the whole size of that frame, 0 until its prefix is there
@@ -57,8 +62,11 @@ class FrameParser:
         if self._wanted:
             if self._end == capacity:
                 self._move(min(self._wanted, GROWTH * max(self.pending_bytes, MIN_READ_BYTES)))
-        elif capacity - self._end < MIN_READ_BYTES:
-            self._move(CHUNK_BYTES)
+        elif capacity - self._end < MIN_READ_BYTES and (
+            capacity != FIRST_CHUNK_BYTES or self._end > FIRST_CHUNK_BYTES // 2
+        ):
+            self._move(self._next_size)
+            self._next_size = min(CHUNK_BYTES, CHUNK_GROWTH * self._next_size)
         return self._chunk[self._end :]
 
     def buffer_updated(self, nbytes: int) -> list[memoryview]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import socket
 import subprocess
@@ -10,18 +11,18 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import AcknowledgeType, Producer, ShareConsumer
 from typer.testing import CliRunner
 
 from ottla import Admin
+from ottla.broker.running.run import FILE_TABLE
 from ottla.cli.whole import app
+from ottla.log.checkpoints import CLEAN_SHUTDOWN
 from tests.support.share_workers import set_group
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 READY = "ottla broker ready: "
 
@@ -95,6 +96,35 @@ def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
         said = refused("--listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path))
     assert "address is in use" in said
     assert "--listen" in said
+
+
+def test_a_taken_port_for_metrics_is_said_and_the_directory_is_given_back(tmp_path: Path) -> None:
+    options = "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = refused(*options, "--metrics-port", str(port))
+    assert f"metrics at 127.0.0.1:{port}" in said
+    assert "address is in use" in said
+    assert (tmp_path / CLEAN_SHUTDOWN).exists()
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "203.0.113.7"])
+def test_a_host_that_cannot_be_listened_on_is_named(tmp_path: Path, host: str) -> None:
+    """Fault: the data directory was blamed."""
+    said = refused("--listen", f"{host}:0", "--data-dir", str(tmp_path))
+    assert f"listener PLAINTEXT at {host}:0: " in said
+    assert str(tmp_path) not in said
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_there_is_room_for_thousands_of_files_from_the_start(tmp_path: Path) -> None:
+    """Fault: the kernel made it while connections were accepted, which held up everybody."""
+    process = start("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    ready_address(process)
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    (size,) = (int(line.split()[1]) for line in status.splitlines() if line.startswith("FDSize"))
+    assert size >= min(FILE_TABLE, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    stop(process)
 
 
 def test_a_locked_directory_is_said_in_one_line(tmp_path: Path) -> None:

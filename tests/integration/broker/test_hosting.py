@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import threading
+import warnings
 from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
 from ottla.broker.errors import ApiError
 from ottla.broker.handlers.fetch import fetch
-from ottla.broker.handlers.list_offsets import list_offsets, offset_for_leader_epoch
+from ottla.broker.handlers.list_offsets import (
+    LOOKED_AT_ONCE,
+    list_offsets,
+    offset_for_leader_epoch,
+)
 from ottla.broker.handlers.log_dirs import describe_log_dirs
 from ottla.broker.handlers.producer_ids import describe_producers
 from ottla.broker.hosting.partitions import NotOpen
@@ -47,9 +54,10 @@ from ottla.wire.schema.produce import PartitionProduceData, ProduceRequest, Topi
 from tests.support.pausable_workers import PausableWorkers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
+    from ottla.broker.hosting.partitions import HostedPartition
     from ottla.broker.workers import Workers
     from ottla.log.partition import PartitionLog as Log
 
@@ -240,6 +248,84 @@ async def test_a_closed_log_stays_closed_until_it_is_asked_for(tmp_path: Path) -
             node.partitions.find(*ORDERS)
         assert await values(node) == [b"kept"]
         assert [hosted.name for hosted in node.partitions] == [ORDERS]
+
+
+async def test_offsets_of_thousands_of_partitions_are_listed_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: 10,000 of them took one turn of the loop of 77 ms."""
+    count = 3 * LOOKED_AT_ONCE + 7
+    looks = 0
+    async with started(tmp_path) as node:
+        await create(node, partitions=count)
+        await write(node, b"v", TopicPartition("orders", count - 1))
+        find = node.partitions.find
+
+        def counted(topic: str, index: int) -> HostedPartition:
+            nonlocal looks
+            looks += 1
+            return find(topic, index)
+
+        monkeypatch.setattr(node.partitions, "find", counted)
+        asked = [ListOffsetsPartition(index, -1, -1) for index in range(count)]
+        topics = [ListOffsetsTopic("orders", asked[:50]), ListOffsetsTopic("orders", asked[50:])]
+        answer: Any = list_offsets(
+            RequestContext(CONTEXT.peer, 2, 8, None),
+            ListOffsetsRequest(-1, 0, topics),
+            node.partitions,
+            node.services.tiering,
+            node.workers,
+        )
+        listing = asyncio.ensure_future(answer)
+        seen = [0]
+        while not listing.done():
+            await asyncio.sleep(0)
+            seen.append(looks)
+        assert looks == count
+        assert max(after - before for before, after in pairwise(seen)) <= LOOKED_AT_ONCE
+        rows = [row for topic in listing.result().topics for row in topic.partitions]
+        assert [row.partition_index for row in rows] == [*range(count)]
+        assert [row.offset for row in rows] == [0] * (count - 1) + [1]
+
+
+async def test_a_directory_is_given_back_after_the_last_worker_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[object] = []
+    async with started(tmp_path) as node:
+        for step in (node.workers, node.data):
+
+            def closed(step: Any = step, close: Callable[[], None] = step.close) -> None:
+                steps.append(step)
+                close()
+
+            monkeypatch.setattr(step, "close", closed)
+    assert steps == [node.workers, node.data]
+
+
+async def test_work_that_never_begins_leaves_no_coroutine_behind(tmp_path: Path) -> None:
+    """What waits for a busy path is ended with the loop."""
+    async with started(tmp_path) as node:
+        goes_on = asyncio.Event()
+        begun = []
+
+        async def first() -> None:
+            await goes_on.wait()
+
+        async def second() -> None:
+            begun.append(2)
+
+        one = node.partitions._in_background(first, [ORDERS])
+        other = node.partitions._in_background(second, [ORDERS])
+        await asyncio.sleep(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            other.cancel()
+            await asyncio.wait([other])
+            gc.collect()
+        goes_on.set()
+        await asyncio.wait_for(one, PATIENCE)
+        assert begun == []
 
 
 # -- opening --------------------------------------------------------------------------------------

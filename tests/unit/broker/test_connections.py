@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from ottla.broker.running.settings import Settings
-from ottla.broker.serving.connections import Connections
+from ottla.broker.serving.connections import CLOSED_AT_ONCE, Connections
 from ottla.broker.serving.context import Peer
 from ottla.metadata.config.broker import load_broker_config
 
@@ -63,3 +64,29 @@ def test_another_node_is_let_in_and_the_least_recent_client_goes() -> None:
     assert not node.is_closed
     opened(connections, One(0, "NODES"))
     assert [one.leaves for one in (waiting, recent, node)] == [False, True, False]
+
+
+async def test_when_thousands_of_clients_close_others_have_their_turns() -> None:
+    """Fault: all of them were closed in one turn of the loop."""
+    connections = limited_to(10_000)
+    some = [One(1) for _ in range(5 * CLOSED_AT_ONCE)]
+    opened(connections, *some)
+    for one in some:
+        connections.ended(cast("Connection", one))
+    closed = []
+    while not all(one.is_closed for one in some):
+        await asyncio.sleep(0)
+        closed.append(sum(one.is_closed for one in some))
+    assert closed == [CLOSED_AT_ONCE * turn for turn in range(1, 6)]
+
+
+async def test_a_stop_closes_connections_in_turns() -> None:
+    connections = limited_to(10_000)
+    some = [One(1) for _ in range(3 * CLOSED_AT_ONCE)]
+    opened(connections, *some)
+    closing = asyncio.ensure_future(connections.close())
+    closed = []
+    while not closing.done():
+        await asyncio.sleep(0)
+        closed.append(sum(one.is_closed for one in some))
+    assert closed[:3] == [CLOSED_AT_ONCE * turn for turn in range(1, 4)]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.wire.errors import FrameError, FrameTooLarge, FrameTooShort, NegativeFrameLength
-from ottla.wire.frames import CHUNK_BYTES, GROWTH, FrameParser
+from ottla.wire.frames import CHUNK_BYTES, FIRST_CHUNK_BYTES, GROWTH, FrameParser
 
 LIMIT = 1 << 20
 
@@ -124,3 +124,18 @@ def test_memory_follows_what_arrives_not_what_is_announced() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < (GROWTH + 3) * CHUNK_BYTES
+
+
+def test_a_connection_that_says_little_holds_little() -> None:
+    """Fault: each of 5,000 idle connections took 64 KiB to learn that its client had closed."""
+    parser = FrameParser(1 << 20)
+    assert len(parser.get_buffer()) == FIRST_CHUNK_BYTES
+    assert parser.feed(framed(b"hello")) == [b"hello"]
+    assert len(parser.get_buffer()) < FIRST_CHUNK_BYTES
+    sizes = []
+    for _ in range(20):
+        sizes.append(len(parser.get_buffer()))
+        parser.feed(framed(b"x" * (FIRST_CHUNK_BYTES // 2)))
+    assert max(sizes) == CHUNK_BYTES, "one that sends a lot has the reads of one"
+    parser.feed(framed(b"x" * 2 * CHUNK_BYTES))
+    assert len(parser.get_buffer()) == CHUNK_BYTES, "also after a large frame"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeGuard
 
 from ottla.broker.errors import ApiError
 from ottla.log.errors import LogError
@@ -22,6 +22,7 @@ from ottla.wire.schema.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 from ottla.wire.schema.offset_for_leader_epoch import (
@@ -33,7 +34,7 @@ from ottla.wire.schema.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
     from ottla.broker.hosting.partitions import HostedPartition, Partitions
     from ottla.broker.running.services import Lazy
@@ -45,8 +46,10 @@ if TYPE_CHECKING:
 
 READ_COMMITTED = 1
 LARGEST_TIMESTAMP = -3
+LOOKED_AT_ONCE: Final = 1_000  # partitions in one turn of the loop: some milliseconds
 
 Answered: TypeAlias = "ListOffsetsPartitionResponse | Awaitable[ListOffsetsPartitionResponse]"
+Look: TypeAlias = "Callable[[str, ListOffsetsPartition], Answered]"
 
 
 class Place(NamedTuple):
@@ -67,30 +70,52 @@ def list_offsets(
     workers: Workers,
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     look = partial(_partition, context, request, partitions, tiering, workers)
-    opening = partitions.opening(
-        (topic.name, asked.partition_index)
-        for topic in request.topics
-        for asked in topic.partitions
-    )
+    if sum(len(topic.partitions) for topic in request.topics) > LOOKED_AT_ONCE:
+        return _in_turns(request, partitions, look)
+    opening = partitions.opening(_names(request.topics))
     if opening is not None:
         return _when_open(request, opening, look)
-    rows = _rows(request, look)
+    rows = _rows(request.topics, look)
     return _response(request, rows) if _all_known(rows) else _when_known(request, rows)
 
 
-def _rows(
-    request: ListOffsetsRequest, look: Callable[[str, ListOffsetsPartition], Answered]
-) -> list[list[Answered]]:
-    return [[look(topic.name, asked) for asked in topic.partitions] for topic in request.topics]
+def _names(topics: Iterable[ListOffsetsTopic]) -> Iterator[tuple[str, int]]:
+    return ((topic.name, asked.partition_index) for topic in topics for asked in topic.partitions)
+
+
+def _rows(topics: Iterable[ListOffsetsTopic], look: Look) -> list[list[Answered]]:
+    return [[look(topic.name, asked) for asked in topic.partitions] for topic in topics]
+
+
+async def _in_turns(
+    request: ListOffsetsRequest, partitions: Partitions, look: Look
+) -> ListOffsetsResponse:
+    """Many partitions: others are served between one part of them and the next."""
+    found: list[list[ListOffsetsPartitionResponse]] = []
+    left = LOOKED_AT_ONCE
+    for topic in request.topics:
+        rows: list[ListOffsetsPartitionResponse] = []
+        asked = topic.partitions
+        while asked:
+            part = topic._replace(partitions=asked[:left])
+            asked = asked[left:]
+            left -= len(part.partitions)
+            opening = partitions.opening(_names([part]))
+            if opening is not None:
+                await opening
+            rows += await _settled(_rows([part], look)[0])
+            if not left:
+                left = LOOKED_AT_ONCE
+                await asyncio.sleep(0)
+        found.append(rows)
+    return _response(request, found)
 
 
 async def _when_open(
-    request: ListOffsetsRequest,
-    opening: Awaitable[None],
-    look: Callable[[str, ListOffsetsPartition], Answered],
+    request: ListOffsetsRequest, opening: Awaitable[None], look: Look
 ) -> ListOffsetsResponse:
     await opening
-    return await _when_known(request, _rows(request, look))
+    return await _when_known(request, _rows(request.topics, look))
 
 
 def _all_known(rows: list[list[Answered]]) -> TypeGuard[list[list[ListOffsetsPartitionResponse]]]:
@@ -100,11 +125,15 @@ def _all_known(rows: list[list[Answered]]) -> TypeGuard[list[list[ListOffsetsPar
 async def _when_known(
     request: ListOffsetsRequest, rows: list[list[Answered]]
 ) -> ListOffsetsResponse:
+    return _response(request, await asyncio.gather(*map(_settled, rows)))
+
+
+async def _settled(rows: list[Answered]) -> list[ListOffsetsPartitionResponse]:
     async def settled(row: Answered) -> ListOffsetsPartitionResponse:
         return row if isinstance(row, ListOffsetsPartitionResponse) else await row
 
-    found = await asyncio.gather(*(asyncio.gather(*map(settled, some)) for some in rows))
-    return _response(request, found)
+    known = [rows]
+    return known[0] if _all_known(known) else await asyncio.gather(*map(settled, rows))
 
 
 def _response(

@@ -491,15 +491,16 @@ class Data:
         """Remove the files of deleted logs, but not those of the directories in `keep`. Blocks."""
         self._directory.purge(keep)
 
-    def close(self, *, clean: bool) -> None:
-        """Give the directory back, marked if no log needs recovery at the next start. Blocks."""
-        try:
-            if clean and self._on_disk <= self._trusted:
-                if (self.path / STATE_FILE).exists():
-                    self.drop_journal()
-                mark_clean_shutdown(self.storage, self.path)
-        finally:
-            self._directory.close()
+    def mark_clean(self) -> None:
+        """Say that no log needs recovery at the next start, if that is so. Blocks."""
+        if self._on_disk <= self._trusted:
+            if (self.path / STATE_FILE).exists():
+                self.drop_journal()
+            mark_clean_shutdown(self.storage, self.path)
+
+    def close(self) -> None:
+        """Give the directory back: another process may have it from now on."""
+        self._directory.close()
 
 
 def _close_log(log: PartitionLog, *, clean: bool) -> bool:

@@ -300,7 +300,7 @@ class Partitions:
             del self._open[hosted.name]
             hosted.log.begin_close()
         if closing:
-            self._in_background(self._close(closing), [hosted.name for hosted in closing])
+            self._in_background(partial(self._close, closing), [hosted.name for hosted in closing])
 
     def foresee(self, names: Iterable[tuple[str, int]]) -> None:
         """Start opening these partitions for a write that follows."""
@@ -478,7 +478,9 @@ class Partitions:
             batch = [name for name in batch if self._is_idle(name, trusted=False)]
             if batch:
                 began = loop.time()
-                await asyncio.wait([self._in_background(self._recover_batch(batch), batch)])
+                await asyncio.wait(
+                    [self._in_background(partial(self._recover_batch, batch), batch)]
+                )
                 await asyncio.sleep((loop.time() - began) * RECOVERY_PAUSE)
         await self.finish_replay()
 
@@ -532,7 +534,7 @@ class Partitions:
         idle = [name for name in names if self._is_idle(name, trusted=True)]
         left: dict[TopicPartition, ClosedLog] = {}
         if idle:
-            await asyncio.wait([self._in_background(self._shrink(idle, now_ms, left), idle)])
+            await asyncio.wait([self._in_background(partial(self._shrink, idle, now_ms, left), idle)])
         return left
 
     async def _shrink(
@@ -589,7 +591,7 @@ class Partitions:
             self._unwritten.pop(hosted.name, None)
             hosted.gone = True
         if closing:
-            self._in_background(self._close(closing), [hosted.name for hosted in closing])
+            self._in_background(partial(self._close, closing), [hosted.name for hosted in closing])
         for hosted in moved:
             hosted.wake()
 
@@ -627,7 +629,7 @@ class Partitions:
                 if self._data.forget(name, topic.topic_id.bytes) or opening is not None:
                     names.append(name)
         if names:
-            self._in_background(self._retire(logs, openings, names, delays), names)
+            self._in_background(partial(self._retire, logs, openings, names, delays), names)
         for hosted in gone:
             hosted.wake()
 
@@ -663,7 +665,7 @@ class Partitions:
         return any(at <= now for at in self._going.values())
 
     def _in_background(
-        self, work: Coroutine[Any, Any, None], names: Sequence[TopicPartition]
+        self, work: Callable[[], Coroutine[Any, Any, None]], names: Sequence[TopicPartition]
     ) -> asyncio.Task[None]:
         """Run what keeps these paths busy, after what keeps them busy now."""
         before = {busy for name in names if (busy := self._busy.get(name)) is not None}
@@ -672,7 +674,7 @@ class Partitions:
             if before:
                 await asyncio.wait(before)
             try:
-                await work
+                await work()
             except Exception:
                 logger.exception("logs could not be closed, deleted or repaired in good order")
 

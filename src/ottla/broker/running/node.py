@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.cluster import Cluster
+from ottla.broker.errors import CannotListen
 from ottla.broker.hosting.data import METADATA_FILE, Data
 from ottla.broker.hosting.durability import OsDurability
 from ottla.broker.hosting.flusher import GroupFlusher
@@ -143,7 +144,8 @@ class Node:
                 clock=clock,
             )
         except BaseException:
-            data.close(clean=True)
+            data.mark_clean()
+            data.close()
             raise
         node = cls(
             config,
@@ -186,17 +188,17 @@ class Node:
         if self.services.tiering.made is not None:
             # It talks to this node as a client does.
             await self.services.tiering.made.stop()
-        for connection in self.dispatcher.connections:
-            connection.close()
+        await self.dispatcher.connections.close()
         # From here on the image may have new leaders for logs this node still has open.
         self._end_watch()
         if self.shares_metadata:
             await self._fence()
         await self.services.stop()
         await self.durability.drain()
-        await self._close_data()
-        await self.metadata.close()
-        self.workers.close()
+        try:
+            await self._close_data()
+        finally:
+            await self._give_back()
 
     @property
     def image(self) -> MetadataImage:
@@ -222,13 +224,17 @@ class Node:
 
     async def _bind(self) -> None:
         for listener in self.settings.listeners:
-            server = await asyncio.get_running_loop().create_server(
-                partial(self._accept, listener),
-                listener.host or None,
-                listener.port,
-                start_serving=False,
-                backlog=self.config.get_int("socket.listen.backlog.size"),
-            )
+            try:
+                server = await asyncio.get_running_loop().create_server(
+                    partial(self._accept, listener),
+                    listener.host or None,
+                    listener.port,
+                    start_serving=False,
+                    backlog=self.config.get_int("socket.listen.backlog.size"),
+                )
+            except OSError as error:
+                where = f"listener {listener.name} at {listener.host}:{listener.port}"
+                raise CannotListen.because(error, where) from error
             self._size_buffers(server.sockets)
             self.servers.append(server)
             self.addresses[listener.name] = server.sockets[0].getsockname()[:2]
@@ -290,16 +296,21 @@ class Node:
                 logger.exception("checkpoints not written; the next start recovers every log")
                 clean = False
         await self.durability.close()
-        await self.workers.run(partial(self.data.close, clean=clean))
+        if clean:
+            await self.workers.run(self.data.mark_clean)
+
+    async def _give_back(self) -> None:
+        """Nobody may have the directory while a thread of this process can still write to it."""
+        await self.metadata.close()
+        self.workers.close()
+        self.data.close()
 
     async def _undo(self) -> None:
         for server in self.servers:
             server.close()
         await self.jobs.stop()
         await self.partitions.close(clean=False)
-        self.data.close(clean=False)
-        await self.metadata.close()
-        self.workers.close()
+        await self._give_back()
 
 
 def _missing_features(image: MetadataImage) -> list[Change]:

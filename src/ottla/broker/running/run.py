@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from ottla.broker.errors import CannotListen
 from ottla.broker.running.node import Node
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ottla.metadata.config.broker import BrokerConfig
+
+
+# Ten thousand connections and as many logs; costs the kernel 256 KiB.
+FILE_TABLE: Final = 32_768
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -37,6 +43,19 @@ def raise_file_limit() -> None:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _grow_file_table(min(hard, FILE_TABLE) if hard > 0 else FILE_TABLE)
+
+
+def _grow_file_table(size: int) -> None:
+    """Let the kernel make room for `size` open files now, while the process has one thread.
+
+    It doubles the table whenever it is full, and in a process with several threads `accept` and
+    `open` then wait for all processors: up to a tenth of a second each time, on the event loop.
+    """
+    import fcntl
+
+    with Path(os.devnull).open("rb") as file:
+        os.close(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, size - 1))
 
 
 def run_broker(
@@ -66,7 +85,12 @@ async def _serve(
         from ottla.broker.running.metrics import serve_metrics
 
         host, _ = next(iter(node.addresses.values()))
-        node.servers.append(await serve_metrics(node, host, metrics_port))
+        try:
+            node.servers.append(await serve_metrics(node, host, metrics_port))
+        except OSError as error:
+            await node.stop()
+            where = f"metrics at {host}:{metrics_port} (--metrics-port)"
+            raise CannotListen.because(error, where) from error
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -91,7 +91,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self._ended = True
-        return self._goes_on()
+        if not self._goes_on():
+            self._dispatcher.connections.ended(self)
+        return True
 
     def _goes_on(self) -> bool:
         """Whether pending requests must still be carried out for a closed client."""

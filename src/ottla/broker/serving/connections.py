@@ -7,19 +7,24 @@
 - When `max.connections` is lowered, the surplus goes: idle connections first, then those that wait
   for an answer, which they still get; the least recently used first. As in Kafka, a lowered
   `max.connections.per.ip` holds for new connections only.
+- Connections whose clients have closed are closed a few in each turn of the loop: when a process
+  with thousands of them ends, the others are served meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections import Counter
-from typing import TYPE_CHECKING
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.connection import Connection
+
+CLOSED_AT_ONCE: Final = 64  # a few milliseconds
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +36,7 @@ class Connections:
         self._settings = settings
         self._open: set[Connection] = set()
         self._hosts: Counter[str] = Counter()
+        self._ended: deque[Connection] = deque()
         settings.watch(self._close_surplus)
 
     def __len__(self) -> int:
@@ -53,6 +59,25 @@ class Connections:
             else:
                 logger.warning("refused a connection of %s: max.connections is reached", host)
                 connection.close()
+
+    def ended(self, connection: Connection) -> None:
+        """Its client has closed, and nothing of what it asked is left to be done."""
+        if not self._ended:
+            asyncio.get_running_loop().call_soon(self._close_ended)
+        self._ended.append(connection)
+
+    def _close_ended(self) -> None:
+        for _ in range(min(CLOSED_AT_ONCE, len(self._ended))):
+            self._ended.popleft().close()
+        if self._ended:
+            asyncio.get_running_loop().call_soon(self._close_ended)
+
+    async def close(self) -> None:
+        """Close all, once they have what they were answered so far."""
+        for number, connection in enumerate(self, 1):
+            connection.close()
+            if number % CLOSED_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def closed(self, connection: Connection) -> None:
         self._open.discard(connection)
