@@ -534,7 +534,9 @@ class Partitions:
         idle = [name for name in names if self._is_idle(name, trusted=True)]
         left: dict[TopicPartition, ClosedLog] = {}
         if idle:
-            await asyncio.wait([self._in_background(partial(self._shrink, idle, now_ms, left), idle)])
+            await asyncio.wait(
+                [self._in_background(partial(self._shrink, idle, now_ms, left), idle)]
+            )
         return left
 
     async def _shrink(
