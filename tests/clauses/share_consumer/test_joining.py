@@ -1,6 +1,6 @@
 """Joining: the options of a consumer, and becoming a member
 
-The document's builder is our constructor with `async with`, or `await consumer.start()`.
+The document's builder is our constructor with `async with`.
 """
 
 from __future__ import annotations
