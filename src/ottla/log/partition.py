@@ -26,10 +26,8 @@ from __future__ import annotations
 
 import struct
 import threading
-from bisect import bisect_left
 from contextlib import suppress
 from itertools import count
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from ottla.log import reading
@@ -42,20 +40,13 @@ from ottla.log.errors import (
     StorageFailure,
 )
 from ottla.log.life import THE_LOG, Leases, Life
-from ottla.log.producer_state import CorruptSnapshot, Origin, snapshot_sums, with_sums
+from ottla.log.producer_state import Origin
 from ottla.log.reading import ReadResult, TimestampOffset
-from ottla.log.recovery import SWAP, LogLoader
-from ottla.log.retention import SegmentBin, expired_segments
+from ottla.log.recovery import LogLoader
+from ottla.log.retention import expired_segments
 from ottla.log.sealed import NO_DESCRIPTOR, Sealed, shared
-from ottla.log.segment import (
-    INDEX_SUFFIXES,
-    LOG,
-    SNAPSHOT,
-    CorruptSegment,
-    Segment,
-    newest_time,
-    segment_name,
-)
+from ottla.log.segment import CorruptSegment, newest_time
+from ottla.log.segments import Segments
 from ottla.log.storage import Directory, OsStorage
 from ottla.log.tail import LOG_TAIL_BYTES, Tail, TailCache
 from ottla.wire.batch import LENGTH_OVERHEAD, RecordBatch
@@ -68,11 +59,12 @@ if TYPE_CHECKING:
 
     from ottla.log.compaction import CompactedGroup
     from ottla.log.config import LogConfig
-    from ottla.log.index import AbortedTransaction, IndexSums
+    from ottla.log.index import AbortedTransaction
     from ottla.log.life import Lease
     from ottla.log.producer_state import Producer
     from ottla.log.recovery import LoadedLog
-    from ottla.log.storage import Buffer, Entry, Storage
+    from ottla.log.segment import Segment
+    from ottla.log.storage import Buffer, Storage
 
 _PATCHED = struct.Struct(">qii")  # base offset, length, leader epoch: what precedes the magic
 _PATCHED_BYTES: Final = _PATCHED.size
@@ -82,7 +74,6 @@ DELETE_TO_HIGH_WATERMARK: Final = -1
 # thousands of small logs stops and starts without making four files for each. Where producers are
 # known everything is written: Kafka, which may open the directory next, does not scan for them.
 SCANNED_BYTES: Final = 64 * 1024
-_by_base = attrgetter("base_offset")
 _incarnations = count(1)
 
 
@@ -136,15 +127,13 @@ class PartitionLog:
         self.directory = directory.path
         self.files = directory  # for those who hold a lease; the path may be another log's by now
         self.config = config
-        self._segments = loaded.segments
-        self._active = loaded.segments[-1]
+        self._segments = Segments(directory, loaded.segments, sealed)
         self._producers = loaded.producers
         self.epochs = loaded.epochs
-        self._last_abort = max(segment.last_abort for segment in self._segments)
-        self.log_end_offset = self._active.next_offset
-        self.size_bytes = sum(segment.size for segment in self._segments)
+        self._last_abort = max(segment.last_abort for segment in loaded.segments)
+        self.log_end_offset = loaded.segments[-1].next_offset
         # The oldest part of a tiered log is in the remote tier alone.
-        first = 0 if config.remote_storage_enable else self._segments[0].base_offset
+        first = 0 if config.remote_storage_enable else loaded.segments[0].base_offset
         self.log_start_offset = min(max(log_start_offset, first), self.log_end_offset)
         self.epochs.truncate_start(self.log_start_offset)  # segments may have gone while closed
         self.recovery_point = min(recovery_point, self.log_end_offset)
@@ -152,8 +141,6 @@ class PartitionLog:
         self.fresh: FreshBatches | None = None  # for a journal, which takes them
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
         self._tail = Tail(tail)
-        self._sealed = sealed
-        self._bin = SegmentBin()
         self.incarnation = next(_incarnations)
         self._leases = Leases(directory.path.name, self._give_back)
         self._failure: BaseException | None = None
@@ -161,8 +148,6 @@ class PartitionLog:
         self._left = self._closed_cleanly = False
         self._closed_as: tuple[int, int] | None = None  # by the clean close before this opening
         self._flushing = threading.Lock()
-        self._directory_changes = 1  # grows with every file made; what flush has to sync
-        self._directory_synced = 0
 
     @classmethod
     def open(
@@ -236,17 +221,21 @@ class PartitionLog:
     @property
     def is_idle(self) -> bool:
         """Whether nobody is inside, all is durable, and no file waits to be unlinked."""
-        return not (self._leases.others or self.unflushed or self._bin)
+        return self._segments.is_purged and not (self._leases.others or self.unflushed)
 
     @property
     def segments(self) -> tuple[Segment, ...]:
         """Oldest first; the last one grows. The tuple itself never changes."""
-        return self._segments
+        return self._segments.all
+
+    @property
+    def size_bytes(self) -> int:
+        return self._segments.size_bytes
 
     @property
     def local_start_offset(self) -> int:
         """The first offset that can be read here."""
-        return max(self.log_start_offset, self._segments[0].base_offset)
+        return max(self.log_start_offset, self.segments[0].base_offset)
 
     @property
     def unflushed(self) -> int:
@@ -261,7 +250,7 @@ class PartitionLog:
     @property
     def has_new_files(self) -> bool:
         """Whether the next flush has a directory to sync, too, and so takes longer than others."""
-        return self._directory_synced != self._directory_changes
+        return self._segments.has_new_files
 
     @property
     def last_stable_offset(self) -> int:
@@ -335,12 +324,14 @@ class PartitionLog:
                 size = batch.batch_length + LENGTH_OVERHEAD
                 last = end + batch.last_offset_delta
                 timestamp = batch.max_timestamp
-                if self._active.must_roll(config, staged_bytes, size, last, timestamp, now_ms):
+                if self._segments.active.must_roll(
+                    config, staged_bytes, size, last, timestamp, now_ms
+                ):
                     self._write(staged)
                     staged, staged_bytes = [], 0
                     self._roll(now_ms)
                 if tracked and (aborted := self._producers.update(batch, end)) is not None:
-                    self._active.add_aborted(aborted)
+                    self._segments.active.add_aborted(aborted)
                     self._last_abort = aborted.last_offset
                 patched = _PATCHED.pack(end, batch.batch_length, leader_epoch)
                 if size > LOG_TAIL_BYTES:
@@ -379,7 +370,7 @@ class PartitionLog:
     def _write(self, staged: list[_Staged]) -> None:
         if not staged:
             return
-        segment = self._active
+        segment = self._segments.active
         before = segment.size
         segment.write([entry.chunk for entry in staged])
         for chunk, base, last, timestamp in staged:
@@ -388,18 +379,18 @@ class PartitionLog:
         if self.fresh is not None:
             self.fresh.chunks += [entry.chunk for entry in staged]
             self.fresh.size += segment.size - before
-        self.size_bytes += segment.size - before
+        self._segments.size_bytes += segment.size - before
         self.log_end_offset = staged[-1].last_offset + 1
 
     def _write_large(self, parts: list[Buffer], last_offset: int, max_timestamp: int) -> None:
         """A batch that the tail does not keep is not copied either."""
         size = sum(map(len, parts))
-        self._active.write(parts)
-        self._active.add(size, last_offset, max_timestamp)
+        self._segments.active.write(parts)
+        self._segments.active.add(size, last_offset, max_timestamp)
         self._tail.clear()
         if self.fresh is not None:
             self.fresh.lacks_some = True
-        self.size_bytes += size
+        self._segments.size_bytes += size
         self.log_end_offset = last_offset + 1
 
     def append_replayed(self, batch: RecordBatch, now_ms: int) -> None:
@@ -409,18 +400,18 @@ class PartitionLog:
         self.epochs.assign(batch.partition_leader_epoch, batch.base_offset)
         last, timestamp = batch.last_offset, newest_time(batch)
         try:
-            if self._active.must_roll(self.config, 0, batch.size, last, timestamp, now_ms):
+            if self._segments.active.must_roll(self.config, 0, batch.size, last, timestamp, now_ms):
                 self._roll(now_ms)
             if batch.producer_id >= 0:
                 aborted = self._producers.update(batch, batch.base_offset)
                 if aborted is not None:
-                    self._active.add_aborted(aborted)
+                    self._segments.active.add_aborted(aborted)
                     self._last_abort = aborted.last_offset
-            self._active.write([batch.data])
+            self._segments.active.write([batch.data])
         except OSError as error:
             raise self._fail(error) from error
-        self._active.add(batch.size, last, timestamp)
-        self.size_bytes += batch.size
+        self._segments.active.add(batch.size, last, timestamp)
+        self._segments.size_bytes += batch.size
         self.log_end_offset = last + 1
 
     def keep_fresh(self) -> None:
@@ -440,14 +431,7 @@ class PartitionLog:
 
     def _roll(self, now_ms: int) -> None:
         """Begin a new segment at the end. Nothing is synced here; the next flush does that."""
-        sums = self._active.seal()
-        end = self.log_end_offset
-        self.files.put(self._snapshot(end), self._producers.encode(sums))
-        sealed = self._active
-        self._active = Segment(self.files, end, self.config, now_ms, sealed=self._sealed)
-        self._segments = (*self._segments, self._active)
-        sealed.settle(keep=True)
-        self._directory_changes += 1
+        self._segments.roll(self.log_end_offset, self.config, now_ms, self._producers)
 
     # Reading
 
@@ -471,7 +455,7 @@ class PartitionLog:
             )
         if offset >= upper_bound_offset:
             return ReadResult([], 0)
-        if offset < self._segments[0].base_offset:
+        if offset < self.segments[0].base_offset:
             raise OffsetMovedToTieredStorage(
                 f"offset {offset} is before {self.local_start_offset}, the first on local disk"
             )
@@ -502,7 +486,7 @@ class PartitionLog:
         self._require_usable()
         with self.lease():
             # After the lease: what leaves the log from now on keeps its files until it is released.
-            segments = self._segments
+            segments = self._segments.all
             if not segments[0].base_offset <= offset < upper_bound_offset:
                 return ReadResult([], 0)
             try:
@@ -522,7 +506,7 @@ class PartitionLog:
         if first > self._last_abort:
             return []
         try:
-            return reading.aborted_transactions(self._segments, first, end)
+            return reading.aborted_transactions(self._segments.all, first, end)
         except (OSError, CorruptSegment) as error:
             raise self._unreadable(error) from error
 
@@ -540,7 +524,7 @@ class PartitionLog:
         with self.lease():
             try:
                 return reading.offset_for_timestamp(
-                    self._segments, timestamp, self.log_start_offset
+                    self._segments.all, timestamp, self.log_start_offset
                 )
             except (OSError, CorruptSegment) as error:
                 raise self._unreadable(error) from error
@@ -550,7 +534,7 @@ class PartitionLog:
         self._require_usable()
         with self.lease():
             try:
-                return reading.max_timestamp_offset(self._segments, self.log_start_offset)
+                return reading.max_timestamp_offset(self._segments.all, self.log_start_offset)
             except (OSError, CorruptSegment) as error:
                 raise self._unreadable(error) from error
 
@@ -587,7 +571,7 @@ class PartitionLog:
         self._require_usable()
         try:
             count = expired_segments(
-                self._segments,
+                self._segments.all,
                 self.config,
                 total=self.size_bytes,
                 now_ms=now_ms,
@@ -596,35 +580,30 @@ class PartitionLog:
             )
             if limit is not None:
                 count = min(count, limit)
-            if count == len(self._segments):
+            if count == len(self._segments.all):
                 self._roll(now_ms)
         except OSError as error:
             raise self._fail(error) from error
         gone = self.drop_local_segments(count, now_ms)
         if gone:
-            self.raise_log_start(self._segments[0].base_offset)
+            self.raise_log_start(self.segments[0].base_offset)
         return gone
 
     def drop_local_segments(self, count: int, now_ms: int) -> list[Segment]:
         """Let the oldest `count` segments go, never the last; the log start stays where it is."""
         self._require_usable()
-        gone = self._segments[: min(count, len(self._segments) - 1)]
+        gone = self.segments[: min(count, len(self.segments) - 1)]
         while gone and gone[-1].next_offset > self._may_leave:
             gone = gone[:-1]
-        self._segments = self._segments[len(gone) :]
-        self.size_bytes -= sum(segment.size for segment in gone)
         try:
-            for segment in gone:
-                self._discard(segment, now_ms)
-                self._drop_snapshot(segment.base_offset)
+            self._segments.drop(gone, *self._way_out(now_ms))
         except OSError as error:
             raise self._fail(error) from error
-        self._directory_changes += len(gone)
         return list(gone)
 
-    def _discard(self, segment: Segment, now_ms: int) -> None:
-        purge_at = now_ms + self.config.file_delete_delay_ms
-        self._bin.discard(segment, purge_at, self._leases.last_given)
+    def _way_out(self, now_ms: int) -> tuple[int, int]:
+        """When files of a segment that leaves now may be unlinked: by time, and by leases."""
+        return now_ms + self.config.file_delete_delay_ms, self._leases.last_given
 
     @property
     def _may_leave(self) -> int:
@@ -637,63 +616,25 @@ class PartitionLog:
         """End the active segment, if it holds anything, so that it can leave."""
         self._require_usable()
         try:
-            if self._active.size:
+            if self._segments.active.size:
                 self._roll(now_ms)
         except OSError as error:
             raise self._fail(error) from error
 
-    def _snapshot(self, offset: int) -> Entry:
-        return self.files / segment_name(offset, SNAPSHOT)
-
-    def _sums_at(self, offset: int) -> IndexSums | None:
-        try:
-            return snapshot_sums(self.storage.read_file(self._snapshot(offset)))
-        except (FileNotFoundError, CorruptSnapshot):
-            return None
-
-    def _drop_snapshot(self, offset: int) -> None:
-        self.storage.unlink(self._snapshot(offset))
-
     def install(self, compacted: CompactedGroup, now_ms: int) -> bool:
-        """Put a compacted segment in the place of those it was made from.
+        """Put a compacted segment in the place of those it was made from; see `Segments.replace`.
 
-        Only renames, in an order that a crash may cut anywhere: up to the first one the old
-        segments count, from then on the new one. False, and nothing done, if retention has taken
-        one of the old segments meanwhile. On a log that is closed nothing is touched: its
-        directory may be another topic's by now.
+        False, and nothing done, if retention has taken one of the old segments meanwhile. On a log
+        that is closed nothing is touched: its directory may be another topic's by now.
         """
         self._require_usable()
-        first = bisect_left(self._segments, compacted.old[0].base_offset, key=_by_base)
-        last = first + len(compacted.old)
-        new = compacted.new
         try:
-            if self._segments[first:last] != compacted.old:
-                new.unlink()
-                new.close()
-                return False
-            swap = self.files / segment_name(new.base_offset, LOG + SWAP)
-            self.storage.rename(new.path(LOG), swap)  # if it is not there the old segments stay
-            for segment in compacted.old:
-                self._discard(segment, now_ms)
-                if segment.base_offset != new.base_offset:
-                    self._drop_snapshot(segment.base_offset)
-            new.move(INDEX_SUFFIXES, "")
-            new.suffix = SWAP
-            new.rename("")
-            self._vouch(self._segments[last].base_offset, compacted.sums)
+            is_done = self._segments.replace(compacted, *self._way_out(now_ms))
         except OSError as error:
             raise self._fail(error) from error
-        self._segments = (*self._segments[:first], new, *self._segments[last:])
-        self.size_bytes += new.size - sum(segment.size for segment in compacted.old)
-        self._tail.drop_below(new.next_offset)
-        self._directory_changes += 1
-        return True
-
-    def _vouch(self, offset: int, sums: IndexSums) -> None:
-        """The segment that ends at an offset has other indexes now."""
-        snapshot = self._snapshot(offset)
-        with suppress(FileNotFoundError, CorruptSnapshot):
-            self.files.put(snapshot, with_sums(self.storage.read_file(snapshot), sums))
+        if is_done:
+            self._tail.drop_below(compacted.new.next_offset)
+        return is_done
 
     def purge(self, now_ms: int) -> int:
         """Unlink segments that went file.delete.delay.ms ago; how many. Blocks, any thread.
@@ -702,7 +643,7 @@ class PartitionLog:
         """
         with self.lease():
             try:
-                return self._bin.purge(now_ms, self._leases.oldest_inside)
+                return self._segments.purge(now_ms, self._leases.oldest_inside)
             except OSError as error:
                 raise self._fail(error) from error
 
@@ -731,24 +672,16 @@ class PartitionLog:
 
     def _sync_files(self, *, closing: bool = False) -> int:
         end = self.log_end_offset
-        changes = self._directory_changes
-        segments = self._segments
         epochs = self.epochs
         exchanged = False
         try:
             # After a crash the active segment is walked, and tells its epochs by itself.
-            if epochs.dirty and (closing or epochs.began_before(segments[-1].base_offset)):
+            active = self._segments.active
+            if epochs.dirty and (closing or epochs.began_before(active.base_offset)):
                 epochs.dirty = False
                 self.storage.exchange_file(self.files / EPOCHS_FILE, epochs.encode())
                 exchanged = True
-            for segment in reversed(segments):
-                if segment.next_offset <= self.recovery_point:
-                    break
-                segment.sync()
-            self.files.sync_files()
-            if exchanged or changes != self._directory_synced:
-                self.storage.fsync_dir(self.files)
-                self._directory_synced = changes
+            self._segments.sync(self.recovery_point, renamed=exchanged)
         except OSError as error:
             raise self._fail(error) from error
         return end
@@ -791,33 +724,25 @@ class PartitionLog:
 
     def _give_back(self) -> None:
         """Nobody is left inside."""
-        for segment in self._segments:
-            segment.close()
-        self._bin.clear()
-        self.files.close()
+        self._segments.close()
 
     @property
     def _on_disk(self) -> tuple[int, int]:
         """What changes when the files do."""
-        return self.log_end_offset, self._directory_changes
+        return self.log_end_offset, self._segments.changes
 
     def _finish(self) -> None:
         """Write what only a running log keeps in memory, and sync all of it."""
         if self._closed_as == self._on_disk and not self.epochs.dirty:
             return  # nothing has been written since the files were closed cleanly
-        active = self._active
+        active = self._segments.active
         if active.size <= SCANNED_BYTES and not len(self._producers) and not active.aborted:
             self._flush()
             return
         try:
-            sums: IndexSums | None = active.write_indexes()
-            if not active.size:
-                # The snapshot that is here already speaks for the segment before.
-                sums = self._sums_at(self.log_end_offset)
-            self.files.put(self._snapshot(self.log_end_offset), self._producers.encode(sums))
+            self._segments.finish(self.log_end_offset, self._producers)
         except OSError as error:
             raise self._fail(error) from error
-        self._directory_changes += 1
         self._flush(closing=True)
 
     # Failing
