@@ -268,3 +268,43 @@ async def test_a_web_server_that_waits_for_a_line() -> None:
         connection = Connection(Address("127.0.0.1", port), "me")
         with pytest.raises(errors.WrongProtocol, match="an HTTP server"):
             await connection.open(request_timeout=0.05)
+
+
+async def test_a_name_that_a_group_of_another_kind_has(
+    ottla_broker: ottla.EmbeddedBroker, ottla_topic: str
+) -> None:
+    """It used to be GROUP_ID_NOT_FOUND with the advice to check the name in a list, where it is."""
+    bootstrap = ottla_broker.bootstrap
+    async with (
+        ottla.Consumer(bootstrap, group="a-consumer-group", topics=[ottla_topic]) as consumer,
+        ottla.ShareConsumer(bootstrap, group="a-share-group", topics=[ottla_topic]),
+    ):
+        while not consumer.assignment:
+            await consumer.poll(0.2)
+        with pytest.raises(errors.GroupOfAnotherKind, match="a group of another kind has this nam"):
+            async with ottla.ShareConsumer(
+                bootstrap, group="a-consumer-group", topics=[ottla_topic]
+            ):
+                pass
+        async with ottla.Consumer(
+            bootstrap, group="a-share-group", topics=[ottla_topic]
+        ) as refused:
+            with pytest.raises(errors.GroupOfAnotherKind, match="choose another name"):
+                await refused.poll(30)
+
+
+async def test_a_share_consumer_can_be_started_and_shows_its_membership(
+    ottla_broker: ottla.EmbeddedBroker, ottla_topic: str
+) -> None:
+    consumer = ottla.ShareConsumer(ottla_broker.bootstrap, group="started", topics=[ottla_topic])
+    assert (consumer.member_epoch, consumer.heartbeat_interval) == (0, None)
+    await consumer.start()
+    await consumer.start()  # it is, already
+    try:
+        assert consumer.member_epoch > 0
+        assert consumer.heartbeat_interval is not None
+        async with ottla.Admin(ottla_broker.bootstrap) as admin:
+            [found] = await admin.describe_share_groups(["started"])
+        assert [member.id for member in found.members] == [consumer.member_id]
+    finally:
+        await consumer.close()

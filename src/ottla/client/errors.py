@@ -142,6 +142,30 @@ class UnknownTopic(KafkaError):
     """The topic or partition does not exist."""
 
 
+class GroupOfAnotherKind(KafkaError):
+    """The name of the group belongs to a group of another kind, or of another protocol."""
+
+    @classmethod
+    def of(cls, error: KafkaError) -> KafkaError:
+        """The same error, if that is what it says to somebody who wants to be a member."""
+        if error.code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INCONSISTENT_GROUP_PROTOCOL):
+            return cls(error.code, error.what, error.message)
+        return error
+
+    @property
+    def hint(self) -> str:
+        """How to go on."""
+        if self.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            return (
+                "its members have no assignor in common with this one, or it is a share group: "
+                "choose the same assignor, or another name"
+            )
+        return (
+            "a group of another kind has this name (consumer groups and share groups share their "
+            "names, and a classic group with members is not a consumer group): choose another name"
+        )
+
+
 class NotSubscribed(ClientError):
     """The consumer has no topics; call `subscribe` first."""
 

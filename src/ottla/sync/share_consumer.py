@@ -99,6 +99,16 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
         """As given."""
         return self._async.on_acknowledge
 
+    def start(self) -> None:
+        """Join the group, as `with` does; whoever calls it calls `close` at the end.
+
+        >>> from ottla.sync import ShareConsumer
+        >>> consumer = ShareConsumer("127.0.0.1:9092", group="workers", topics=["orders"])
+        >>> consumer.start()
+        >>> consumer.close()
+        """
+        self._run(self._async.start())
+
     def close(self, timeout: float = CLOSE_TIMEOUT, *, accept: bool | None = None) -> None:
         """Send acknowledgements, release the other records, leave the group.
 
@@ -117,6 +127,16 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
     def unsubscribe(self) -> None:
         """Leave the group, until `subscribe`."""
         self._call(self._async.unsubscribe)
+
+    @property
+    def member_epoch(self) -> int:
+        """How often the coordinator has changed this member's partitions; 0 before it joins."""
+        return self._call(lambda: self._async.member_epoch)
+
+    @property
+    def heartbeat_interval(self) -> float | None:
+        """Seconds between heartbeats, as the coordinator wants them; None before it has said."""
+        return self._call(lambda: self._async.heartbeat_interval)
 
     @property
     def subscription(self) -> tuple[str, ...]:

@@ -212,10 +212,10 @@ def client_of(bootstrap: str, kind: str, group: str) -> Any:
     ("kind", "names"),
     [
         ("Admin", ADMIN),
-        ("Consumer", CONSUMER),
+        ("Consumer", [*CONSUMER, "__aiter__"]),
         ("Producer", PRODUCER),
         ("Reader", READER),
-        ("ShareConsumer", SHARE),
+        ("ShareConsumer", [*SHARE, "__anext__"]),
     ],
 )
 async def test_every_call_ends_when_the_broker_is_frozen_meanwhile(

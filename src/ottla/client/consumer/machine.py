@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ottla.client.cluster.retry import RETRY, forgets
-from ottla.client.errors import KafkaError, kafka_error
+from ottla.client.errors import GroupOfAnotherKind, KafkaError, kafka_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,7 +104,8 @@ class Member(ABC):
 
     def failure_of(self, answer: Any) -> KafkaError:
         message = getattr(answer, "error_message", None)
-        return kafka_error(answer.error_code, f"be a member of group {self.group!r}", message)
+        what = f"be a member of group {self.group!r}"
+        return GroupOfAnotherKind.of(kafka_error(answer.error_code, what, message))
 
     @property
     def is_subscribed(self) -> bool:

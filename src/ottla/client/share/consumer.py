@@ -146,6 +146,19 @@ class ShareConsumer:
     # -- from the beginning to the end ------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def start(self) -> None:
+        """Join the group, as `async with` does; whoever calls it calls `close` at the end.
+
+        >>> from ottla import ShareConsumer
+        >>> consumer = ShareConsumer("127.0.0.1:9092", group="workers", topics=["orders"])
+        >>> await consumer.start()
+        >>> await consumer.close()
+        """
+        if self._parts is not None:
+            return
         self._parts = Parts(
             self._client,
             self._membership,
@@ -159,7 +172,6 @@ class ShareConsumer:
         except BaseException:
             await self.close(accept=False)
             raise
-        return self
 
     async def __aexit__(
         self,
@@ -212,6 +224,16 @@ class ShareConsumer:
     def unsubscribe(self) -> None:
         """Leave the group, until `subscribe`."""
         self.subscribe(())
+
+    @property
+    def member_epoch(self) -> int:
+        """How often the coordinator has changed this member's partitions; 0 before it joins."""
+        return self._membership.epoch
+
+    @property
+    def heartbeat_interval(self) -> float | None:
+        """Seconds between heartbeats, as the coordinator wants them; None before it has said."""
+        return self._membership.interval
 
     @property
     def subscription(self) -> tuple[str, ...]:

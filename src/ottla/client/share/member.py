@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING
 from ottla.client.cluster.cluster import Coordinator
 from ottla.client.cluster.retry import MISSING_TOPIC_ATTEMPTS, RETRY, forgets
 from ottla.client.cluster.view import NO_LEADER, TopicPartition
-from ottla.client.errors import BrokerUnreachable, ClientError, KafkaError, UnknownTopic, afresh
+from ottla.client.errors import (
+    BrokerUnreachable,
+    ClientError,
+    ConnectionLost,
+    KafkaError,
+    RequestTimedOut,
+    UnknownTopic,
+    afresh,
+)
 from ottla.client.share.membership import Membership, Phase
 from ottla.wire.error_codes import ErrorCode
 
@@ -47,7 +55,7 @@ class Member:
         self._astray.set()
         self._is_stale = True
         self._named_missing: set[str] = set()
-        self.unheard: BrokerUnreachable | None = None
+        self.unheard: ClientError | None = None
         """Why no broker can be asked, as long as that is so."""
         self._now = asyncio.get_running_loop().time
         self._heard_at = self._now()
@@ -96,7 +104,7 @@ class Member:
             raise complaint
         if self.unheard is not None and self._now() - self._heard_at >= self._client.api_timeout:
             self._heard_at = self._now()
-            raise BrokerUnreachable(*self.unheard.args) from self.unheard
+            raise BrokerUnreachable(str(self.unheard)) from self.unheard
 
     def look_again(self) -> None:
         """A leader is not where it was thought to be."""
@@ -149,7 +157,7 @@ class Member:
         self.unheard = None
 
     def _forget(self, error: ClientError, attempt: int) -> None:
-        if isinstance(error, BrokerUnreachable):
+        if isinstance(error, BrokerUnreachable | ConnectionLost | RequestTimedOut):
             self.unheard = error
         stale = forgets(error, attempt, repeatable=True)
         if stale is not None:

@@ -21,7 +21,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.cluster.retry import RETRY, forgets
-from ottla.client.errors import ClientError, KafkaError
+from ottla.client.errors import ClientError, GroupOfAnotherKind, KafkaError
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.share_group_heartbeat import ShareGroupHeartbeatRequest
 
@@ -76,6 +76,8 @@ class Membership:
         self.failure: ClientError | None = None
         self.complaint: ClientError | None = None
         """What the caller should hear once, though there is hope."""
+        self.interval: float | None = None
+        """Seconds between heartbeats, once the coordinator has named them."""
         self.group = group
         self._rack = rack
         self._failures = 0
@@ -121,7 +123,8 @@ class Membership:
         """Take an answer in; seconds until the next heartbeat."""
         if answer.error_code:
             what = f"be a member of share group {self.group!r}"
-            return self.failed(KafkaError(answer.error_code, what, answer.error_message), random)
+            error = KafkaError(answer.error_code, what, answer.error_message)
+            return self.failed(GroupOfAnotherKind.of(error), random)
         self._failures = 0
         if answer.member_epoch == LEAVING_EPOCH:
             if self.phase is Phase.LEAVING:
@@ -137,6 +140,7 @@ class Membership:
             self._assigned(answer.assignment)
         interval = answer.heartbeat_interval_ms / 1000
         interval = interval if interval > 0 else DEFAULT_INTERVAL
+        self.interval = interval
         if not self._awaits_partitions or self._eager_beats == EAGER_BEATS:
             return interval
         self._eager_beats += 1
