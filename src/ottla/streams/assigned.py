@@ -1,4 +1,4 @@
-"""Which shards a consumer is told to read by hand, from its next seek or rewind on."""
+"""Shards assigned by hand, used from the next seek or rewind on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ class Assigned:
                 "assign a shard before unassigning it", stream=stream, shard=shard
             )
         if len(self._shards) == 1:
-            raise StreamKeyEmpty("the last shard cannot be unassigned", stream=stream, shard=shard)
+            raise StreamKeyEmpty(
+                "this is the last assigned shard; assign another one first",
+                stream=stream,
+                shard=shard,
+            )
         self._shards.remove(key)
 
     def shards(self) -> frozenset[ShardKey]:

@@ -1,4 +1,4 @@
-"""What a backend implements: a `Driver`, a `Source` for a consumer, a `Sink` for a producer.
+"""The interface of backends: `Driver`, `Source` for consumers, `Sink` for producers.
 
 The consumer shell (`consumer.py`) owns states, queue, acknowledgement, redelivery, commit timing
 and closing; a source only moves batches. Calls to a source never overlap, with these exceptions:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Operation(Enum):
-    """What a backend may be unable to do; a row of the table in docs/how-to/streams.md."""
+    """Operations that a backend may lack; rows of the table in docs/how-to/streams.md."""
 
     RESUMABLE = "mode=RESUMABLE"
     LOAD_BALANCED = "mode=LOAD_BALANCED"
@@ -55,7 +55,7 @@ class Operation(Enum):
 
 
 class Progress(NamedTuple):
-    """What a commit makes durable.
+    """The progress that a commit saves.
 
     `positions` are the shards whose position moved. `acked` and `released` are single messages, in
     order, and only filled for sources that say `per_entry`.
@@ -75,13 +75,13 @@ class Host(Protocol):
     """The consumer as its source sees it."""
 
     async def revoke(self, shards: Collection[ShardKey], *, lost: bool, within: float) -> None:
-        """Give shards up: drop what is queued, let work in flight finish, commit, forget.
+        """Give up shards: drop queued messages, wait for work in flight, commit.
 
         `lost` shards belong to someone else already: nothing is awaited and nothing committed.
         """
 
     def commit_soon(self) -> None:
-        """Commit what is done now rather than at the next tick, if the policy commits by itself."""
+        """Commit soon instead of at the next tick, if commits are automatic."""
 
 
 class Source(ABC):
@@ -110,7 +110,7 @@ class Source(ABC):
 
     @abstractmethod
     async def open(self, host: Host) -> None:
-        """Connect, pin start positions, join the group. Raises what the user is to see."""
+        """Connect, resolve start positions, join the group; raises user errors."""
 
     @abstractmethod
     async def fetch(self, max_messages: int, wait: float) -> list[Message]:
@@ -124,7 +124,7 @@ class Source(ABC):
         """Let a waiting `fetch` return at once. Optional for sources that wait briefly."""
 
     async def commit(self, progress: Progress) -> None:  # noqa: B027 - optional
-        """Make progress durable. If it raises, the same progress comes again later."""
+        """Save progress; if it raises, the same progress is passed again later."""
 
     async def seek(self, to: datetime, shards: frozenset[ShardKey]) -> None:  # noqa: B027 - optional
         """Move to the first message strictly later; `shards` is empty for all of them."""
@@ -133,7 +133,7 @@ class Source(ABC):
         """Move to a position. Must raise before anything has moved."""
 
     async def lag(self, positions: Mapping[ShardKey, int]) -> dict[ShardKey, int | None]:
-        """Messages between a position (or, where none is given, what was fetched) and the end."""
+        """Messages between a position (default: what was fetched) and the end."""
         return {}
 
     async def release(self, ids: Sequence[MessageId]) -> None:  # noqa: B027 - optional
@@ -144,7 +144,7 @@ class Source(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of everything; called exactly once, also after a failed `open`."""
+        """Release everything; called exactly once, also after a failed `open`."""
 
 
 class Sink(ABC):
@@ -163,10 +163,10 @@ class Sink(ABC):
         """
 
     async def flush(self) -> None:  # noqa: B027 - optional
-        """Called when every delivery is settled: what is left to make them safe."""
+        """Called when all deliveries are settled, to make them durable."""
 
     async def begin_transaction(self) -> None:
-        """What is written from here on takes effect with `commit_transaction`, or not at all."""
+        """Begin: later writes take effect with `commit_transaction`."""
         raise Unsupported("this store has no transactions")
 
     async def commit_transaction(
@@ -176,12 +176,12 @@ class Sink(ABC):
         raise Unsupported("this store has no transactions")
 
     async def abort_transaction(self) -> None:
-        """Forget what was written since it began."""
+        """Discard the writes of the transaction."""
         raise Unsupported("this store has no transactions")
 
     @abstractmethod
     async def close(self, *, end: bool) -> None:
-        """Let go; `end` marks the end of the stream where the store can."""
+        """Close; with `end` write an end mark if the store has one."""
 
 
 class Driver(ABC):
@@ -190,7 +190,7 @@ class Driver(ABC):
     backend: ClassVar[Backend]
 
     unsupported: ClassVar[Mapping[Operation, str]] = {}
-    """What cannot be done, with the reason a user gets; the table in the docs is made of these."""
+    """Unsupported operations with their reasons; the table in the docs is made from it."""
 
     def __init__(self, url: StreamUrl, options: ConnectOptions):
         self.url = url
@@ -201,7 +201,7 @@ class Driver(ABC):
         """Reach the store within `options.timeout`, or `ConnectError`."""
 
     async def stamped_by_store(self, streams: Sequence[str]) -> frozenset[str]:
-        """Those of these streams whose messages get the time of their arrival from the store."""
+        """Streams whose messages get their time from the store."""
         return frozenset()
 
     @abstractmethod
@@ -220,4 +220,4 @@ class Driver(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of the connection; consumers and producers are closed already."""
+        """Close the connection; consumers and producers are closed already."""

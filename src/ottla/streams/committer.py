@@ -34,7 +34,7 @@ FORESEEN = (StreamError, OffsetError, OSError)
 
 
 class Committer:
-    """Makes what a tracker says durable, one commit at a time."""
+    """Saves the progress of a tracker, one commit at a time."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Committer:
             self._due.set()
 
     async def now(self) -> dict[ShardKey, int]:
-        """Commit; returns the positions that are durable. Goes on if its caller is cancelled."""
+        """Commit; returns the saved positions. Continues if its caller is cancelled."""
         return await asyncio.shield(asyncio.ensure_future(self._commit()))
 
     async def unasked(self) -> None:
@@ -107,7 +107,7 @@ class Committer:
             _log.warning("%s", error)
 
     async def first(self, messages: list[Message]) -> list[Message]:
-        """IMMEDIATE: what was fetched is done and durable before it is handed out."""
+        """IMMEDIATE: commit fetched messages before they are delivered."""
         if self.automatic:
             self._tracker.deliver(messages, time.monotonic())
             try:

@@ -226,9 +226,9 @@ class Consumer:
         return taken
 
     def _move_on(self, asking: Caller | None) -> None:
-        """A task asks for more: under NEXT what it was given before is done.
+        """With NEXT: the messages delivered to this task before are done.
 
-        What another task holds is not: whether that one is done cannot be told.
+        Messages of another task are not: it may still be working on them.
         """
         if self._by_next and (
             self._pump.waiting or (self._hands.with_another(asking) and self._tracker.in_flight())
@@ -272,7 +272,7 @@ class Consumer:
         id_ = self._by_user(message, "nack")
         held = self._tracker.take_back(id_)
         if held is None:
-            _log.debug("ignored a nack of a message that is not in hand: %s", id_)
+            _log.debug("ignored a nack of a message that is not held: %s", id_)
             return
         if self._again.exhausted(held):
             self._again.bury(held)
@@ -384,7 +384,7 @@ class Consumer:
             self._pump.arrived.set()
 
     def _discard(self, shards: Collection[ShardKey] | None) -> None:
-        """Forget what is queued, delayed and delivered of these shards (None: all)."""
+        """Drop queued, delayed and delivered messages of these shards (None: all)."""
         self._unqueue(shards)
         self._tracker.forget(shards)
 

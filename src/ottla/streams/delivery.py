@@ -1,4 +1,4 @@
-"""Messages on their way to a sink, in batches, and the fate of each.
+"""Batches of messages to a sink, and the outcome of each message.
 
 A batch keeps payloads, not objects: most messages of one differ in nothing else, and nobody looks
 at their receipts. What has a key, headers or another stream than the first is kept whole. A
@@ -103,7 +103,7 @@ class Batch:
             yield message, Delivery(self, number)
 
     def fate(self, number: int) -> Receipt | StreamError | None:
-        """What became of a message; None while nobody knows."""
+        """The outcome of a message; None while it is unknown."""
         found = self._fates.get(number)
         if found is None and self._starts and self._starts[0] <= number:
             run = bisect_right(self._starts, number) - 1
@@ -132,7 +132,7 @@ class Batch:
             at += result.messages
 
     def reject_rest(self, error: StreamError) -> None:
-        """Those whose fate is not known have failed."""
+        """Fail all messages without an outcome."""
         for number in range(len(self)):
             if self.fate(number) is None:
                 self.settle(number, error)
@@ -142,7 +142,7 @@ class Batch:
         self._counter.failures.pop((self, number), None)
 
     def waiter(self, number: int) -> asyncio.Future[None]:
-        """Done when the fate of a message is known."""
+        """A future that is done when the message is settled."""
         found = self._waiters.get(number)
         if found is None:
             found = self._waiters[number] = asyncio.get_running_loop().create_future()
@@ -198,7 +198,7 @@ class Delivery:
         return fate
 
     def __await__(self) -> Generator[object, None, Receipt]:
-        """Wait until the fate is known: the receipt, or raises the error."""
+        """Wait for the receipt; raises the error."""
         if not self.done:
             # Shielded: two may wait for one delivery, and one of them may be cancelled.
             yield from asyncio.shield(self._batch.waiter(self._number)).__await__()

@@ -1,4 +1,4 @@
-"""Who of a group gets a message: members of a stream in join order, `sequence % count`. Pure.
+"""Distribute messages in a group: member `sequence % count` in join order. Pure.
 
 This is how the File and Stdio backends balance load inside one process.
 """
@@ -21,7 +21,7 @@ MAX_QUEUED_BYTES: Final = 16 * MEBIBYTE
 
 
 class Member:
-    """One consumer of a group and what was dispatched to it."""
+    """One consumer of a group and its queued messages."""
 
     __slots__ = ("queue", "streams")
 
@@ -31,7 +31,7 @@ class Member:
 
     @property
     def is_full(self) -> bool:
-        """Whether nobody should read on for this member before it has taken something."""
+        """Whether reading must wait until this member takes messages."""
         queue = self.queue
         return len(queue) >= MAX_QUEUED or payload_bytes(queue) >= MAX_QUEUED_BYTES
 
@@ -47,13 +47,13 @@ class Roster:
         self.members.append(member)
 
     def leave(self, member: Member) -> None:
-        """A member goes; what was queued for it goes to the others."""
+        """Remove a member; its queued messages go to the others."""
         self.members.remove(member)
         self.dispatch(member.queue)
         member.queue.clear()
 
     def dispatch(self, messages: Iterable[Message]) -> None:
-        """Queue each message with the member whose turn it is; nobody's stream is dropped."""
+        """Queue each message for its member; messages of unsubscribed streams are dropped."""
         turns: dict[str, list[Member]] = {}
         for message in messages:
             members = turns.get(message.stream)

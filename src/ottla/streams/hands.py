@@ -1,4 +1,4 @@
-"""Who has messages in hand, and waiting until nobody has."""
+"""Track tasks that hold messages, and wait until none does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger("ottla.streams")
 
 
 class Hands:
-    """The tasks that have taken messages of one consumer, and what they still hold."""
+    """The tasks that hold messages of one consumer."""
 
     def __init__(self, tracker: Tracker, auto_commit: AutoCommit):
         self._tracker = tracker
@@ -54,7 +54,7 @@ class Hands:
         return any(task is not caller and not has_ended(task) for task in self._tasks)
 
     async def empty(self, shards: Collection[ShardKey] | None, within: float) -> None:
-        """Until nothing of these shards (None: all) is in hand, or the time is over."""
+        """Wait until no message of these shards (None: all) is held, or the time is over."""
         try:
             async with asyncio.timeout(within):
                 while self._tracker.in_flight(shards):

@@ -1,4 +1,4 @@
-"""Where in its life a consumer is, and what it may be asked there.
+"""The states of a consumer, and the calls allowed in each.
 
 | state | entered by | allowed |
 |---|---|---|
@@ -83,7 +83,7 @@ class Life:
         return self.iterator is not None and self.iterator() is not None
 
     def check_open(self, *, draining: bool = False) -> None:
-        """Refuse what a closed or failed consumer cannot do; one that drains is still open."""
+        """Raise if the consumer is closed or failed; a draining one is still open."""
         if self.closed or (self.closing and not draining):
             raise ConsumerClosed("the consumer is closed")
         if not self.opened:
@@ -112,7 +112,7 @@ class Life:
             await asyncio.wait([self.moving])
 
     def raise_late(self) -> None:
-        """Tell the caller what failed in the background, once."""
+        """Raise a background failure to the caller, once."""
         if self.late_error is not None:
             error, self.late_error = self.late_error, None
             raise error

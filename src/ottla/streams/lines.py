@@ -21,11 +21,11 @@ _TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?")
 
 
 class NotOneLine(DeliveryError, ValueError):
-    """A payload that cannot be a line of text."""
+    """The payload is not one line of text."""
 
 
 class Line(NamedTuple):
-    """A parsed line; what its header does not say is None. Without a stream it is raw."""
+    """A parsed line; missing header parts are None. Without a stream it is raw."""
 
     payload: str
     timestamp_ns: int | None = None

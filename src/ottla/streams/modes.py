@@ -49,7 +49,7 @@ def validate(
     streams: Sequence[str],
     options: ConsumerOptions,
 ) -> None:
-    """Raise what is wrong with these options, the same on every backend."""
+    """Validate options, the same for every store."""
     if not streams:
         raise StreamKeyEmpty("name at least one stream, in the URL or in consumer(...)")
     for stream in streams:

@@ -48,7 +48,7 @@ _log = logging.getLogger("ottla.streams")
 
 
 class Pipe:
-    """What the clones of a producer share: the sink, its queue and the task that writes."""
+    """Shared by clones of a producer: sink, queue and writing task."""
 
     def __init__(self, sink: Sink, options: ProducerOptions):
         self.sink = sink
@@ -329,7 +329,7 @@ class Producer:
         await self.close()
 
     def _check_extras(self, message: Outgoing) -> None:
-        """What the store could only drop is refused."""
+        """Raise if the store cannot hold a key, header or null."""
         if self._driver is not None:
             backend, unsupported = self._driver.backend, self._driver.unsupported
             if message.key is not None:
@@ -366,7 +366,7 @@ def _payload_bytes(payload: Payload | None, json: object) -> bytes:
         try:
             return payload.encode()
         except UnicodeEncodeError as error:
-            raise InvalidArgument(f"payload is no valid Unicode text: {error}") from error
+            raise InvalidArgument(f"payload is not valid Unicode text: {error}") from error
     if not isinstance(payload, bytes | bytearray | memoryview):
         raise InvalidType(
             f"payload is of type {type(payload).__name__}, it must be bytes, str or None; "

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ottla.streams.types import Message, ShardKey
 
 FETCH_WAIT = 0.5
-"""Longest wait of one fetch: what a seek or a close may have to wait for."""
+"""Longest wait of one fetch; a seek or close may have to wait for it."""
 
 
 class Pump:
-    """`queue` is what was fetched, `end` why there will be no more; hold `io` to use the source."""
+    """`queue` has fetched messages, `end` the reason of the end; hold `io` to use the source."""
 
     def __init__(
         self,
@@ -76,20 +76,20 @@ class Pump:
             self._room.set()
 
     def demand(self, limit: int) -> None:
-        """Someone waits for so many messages."""
+        """Note that a caller waits for this many messages."""
         self._wanted = limit
         self.arrived.clear()
         self._room.set()
 
     def drop(self, shards: Collection[ShardKey] | None) -> None:
-        """Forget what was fetched of these shards (None: all)."""
+        """Drop fetched messages of these shards (None: all)."""
         kept = [m for m in self.queue if shards is not None and (m.stream, m.shard) not in shards]
         self.queue.clear()
         self.queue.extend(kept)
         self.refill()
 
     async def stop(self) -> list[Message]:
-        """No more fetches; returns what nobody has taken."""
+        """Stop fetching; returns untaken messages."""
         unread = [*self.queue]
         self.queue.clear()
         self._stopping = True

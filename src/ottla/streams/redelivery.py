@@ -70,12 +70,12 @@ class Redelivery:
         self.ready = deque(kept)
 
     async def settle(self) -> None:
-        """Until what is on its way to the dead letters has arrived or failed."""
+        """Wait until pending dead letters have arrived or failed."""
         if self._burying:
             await asyncio.wait(self._burying)
 
     async def close(self) -> None:
-        """Let go of the dead letters' producer."""
+        """Close the producer of dead letters."""
         if self._dead_letters is not None:
             await self._dead_letters.close()
 

@@ -62,7 +62,7 @@ class Lossy(ConfigError):
 
 @dataclass
 class Tally:
-    """What was relayed so far."""
+    """The number of relayed messages and the rate."""
 
     total: int = 0
     started: float = field(default_factory=time.monotonic)
@@ -153,7 +153,7 @@ def lossy(source: Streamer, target: Streamer, *, new_timestamps: bool) -> list[s
 
 
 async def losses(source: Streamer, target: Streamer, *, new_timestamps: bool) -> list[str]:
-    """The same, with what is known of these very streams."""
+    """Losses between these streams."""
     lost = lossy(source, target, new_timestamps=new_timestamps)
     if new_timestamps:
         return lost
@@ -179,7 +179,7 @@ def _keeps_time(source: Streamer, target: Streamer) -> bool:
 
 
 class _Keep(NamedTuple):
-    """What of a message goes along."""
+    """The parts of a message to copy."""
 
     keys: bool
     headers: bool

@@ -39,7 +39,7 @@ DRIVERS = {
     "file": ("ottla.streams.backends.file", "FileDriver", None),
     "stdio": ("ottla.streams.backends.stdio", "StdioDriver", None),
 }
-"""Scheme to module, class and the extra that installs what the module imports."""
+"""Module, class and extra of each scheme."""
 
 OneBackendOptions: TypeAlias = KafkaOptions | RedisOptions | FileOptions | StdioOptions
 

@@ -1,4 +1,4 @@
-"""Which delivered messages count as done, by auto-commit policy. Pure: time comes in.
+"""Track which delivered messages are done, by auto-commit policy. Pure.
 
 | policy | done |
 |---|---|
@@ -61,7 +61,7 @@ class Tracker:
         self._in_hand[message.id] = message
 
     def move_on(self) -> None:
-        """The user asks for more: what NEXT handed out last is done."""
+        """With NEXT: the messages delivered last are done."""
         if self._current:
             self._pass(self._current)
             self._current = []
@@ -74,7 +74,7 @@ class Tracker:
             self._pass(self._unripe.popleft()[1])
 
     def ack(self, id_: MessageId) -> bool:
-        """The user is done with a message; False if it was not in hand."""
+        """Mark a message as done; False if it is not held."""
         self._in_hand.pop(id_, None)
         if not self._watermark.ack(id_):
             self.dropped_acks += 1
@@ -85,7 +85,7 @@ class Tracker:
         return True
 
     def take_back(self, id_: MessageId) -> Message | None:
-        """The user gives a message back; it stays pending. None if it was not in hand."""
+        """Take a message back for redelivery; None if it is not held."""
         return self._in_hand.pop(id_, None)
 
     def release(self, id_: MessageId) -> None:
@@ -108,7 +108,7 @@ class Tracker:
         return self._watermark.positions()
 
     def progress(self) -> Progress:
-        """What a commit would make durable; taken out until `committed` or `failed`."""
+        """The progress for a commit; removed until `committed` or `failed`."""
         moved = {
             shard: position
             for shard, position in self.positions().items()
@@ -124,7 +124,7 @@ class Tracker:
         return dict(self._committed)
 
     def failed(self, progress: Progress) -> None:
-        """This progress is not durable; it comes again with the next commit."""
+        """Return failed progress to the next commit."""
         self._acked[:0] = progress.acked
         self._released[:0] = progress.released
 

@@ -1,4 +1,4 @@
-"""The position of each shard that may be committed, from what was delivered and acknowledged. Pure.
+"""The committable position of each shard, from deliveries and acknowledgements. Pure.
 
 A position never passes a message that was delivered and is not acknowledged. It is never inferred
 from numbers: sequences have holes (compaction, transactions, Redis ids), and a hole is not a

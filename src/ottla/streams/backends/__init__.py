@@ -1,1 +1,1 @@
-"""The stores behind the streams room, one module each, imported when a URL asks for it."""
+"""The stores, one module each, imported when a URL needs it."""

@@ -1,4 +1,4 @@
-"""A group of consumers on one file and in one process: one reader, one pace, messages in turns."""
+"""A group of consumers of one file in one process: one shared reader, messages in turn."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FileGroup:
         return cls._groups.setdefault(key, cls(key))
 
     def join(self, member: Member, wake: Callable[[], None]) -> None:
-        """A member comes; `wake` tells it that messages were dispatched to it."""
+        """Add a member; `wake` is called when it has messages."""
         self.roster.join(member)
         self._wakers[member] = wake
 
@@ -52,7 +52,7 @@ class FileGroup:
     async def read(
         self, member: Member, limit: int, read: Callable[[int], Awaitable[list[Message]]]
     ) -> list[Message]:
-        """What is queued for a member; if nothing is, it reads for all."""
+        """Messages of a member; if it has none, it reads for the group."""
         if not member.queue:
             async with self.lock:
                 full = any(one.is_full for one in self.roster.members)

@@ -163,7 +163,7 @@ class FileSource(Source):
             positions[shard] = 0 if policy == "earliest" else end
 
     def _to_earliest(self, reader: SsReader, positions: dict[ShardKey, int]) -> None:
-        """Go where the first message not yet processed of any shard lies."""
+        """Go to the first unprocessed message of all shards."""
         streams = {shard.stream for shard in positions}
         everything = self._wanted is not None and streams >= self._wanted
         if not everything and self._options.start_position == BEGINNING:

@@ -34,7 +34,7 @@ STAMPED_BY: Final = "message.timestamp.type"
 
 
 class KafkaDriver(Driver):
-    """One cluster. Every consumer and producer has connections of its own."""
+    """One cluster. Each consumer and producer has its own connections."""
 
     backend: ClassVar[Backend] = Backend.KAFKA
     unsupported: ClassVar[Mapping[Operation, str]] = {}
@@ -59,7 +59,7 @@ class KafkaDriver(Driver):
         return AdminClient(with_extra({**base, "log_level": 0}, self._kafka))
 
     async def stamped_by_store(self, streams: Sequence[str]) -> frozenset[str]:
-        """Topics with message.timestamp.type=LogAppendTime; one that is not there yet is none."""
+        """Topics with message.timestamp.type=LogAppendTime; missing topics are left out."""
 
         def ask() -> frozenset[str]:
             admin = self._admin()  # answers come only while somebody holds it

@@ -1,4 +1,4 @@
-"""Partitions and offsets: what there is, where it ends, and where to start. Blocking calls.
+"""Partitions, their ends and start offsets. Blocking calls.
 
 These run in the consumer's thread, between reads or inside a rebalance callback.
 """
@@ -85,7 +85,7 @@ class Places:
         return {shard_of(one): one.offset if one.offset >= 0 else None for one in found}
 
     def later_than(self, shards: Iterable[ShardKey], milliseconds: int) -> list[TopicPartition]:
-        """Where the first message after that millisecond lies; the end if there is none."""
+        """Offset of the first message after that millisecond; the end if there is none."""
         asked = [partition(shard, milliseconds + 1) for shard in shards]
         found = self._consumer.offsets_for_times(asked, timeout=self._timeout)
         return [
@@ -96,7 +96,7 @@ class Places:
     def lags(
         self, shards: list[ShardKey], positions: Mapping[ShardKey, int]
     ) -> Iterator[tuple[ShardKey, int]]:
-        """How far each shard is behind its end, from its position or else from what was read."""
+        """Lag of each shard, from its position or else from what was read."""
         read = self._consumer.position([partition(shard) for shard in shards]) if shards else []
         for shard, place in zip(shards, read, strict=True):
             first, end = self.ends(shard)

@@ -1,4 +1,4 @@
-"""A producer's way into Kafka: librdkafka queues and batches, its reports come back in batches.
+"""The Kafka sink: librdkafka queues and batches; delivery reports arrive in batches.
 
 A thread per producer serves delivery reports. All that arrive in one turn of it cross into the
 event loop together, and resolve their deliveries there.

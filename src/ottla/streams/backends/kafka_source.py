@@ -49,7 +49,7 @@ RETRIES: Final = 25
 
 
 class KafkaSource(Source):
-    """One confluent-kafka consumer in a thread of its own."""
+    """One confluent-kafka consumer in its own thread."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class KafkaSource(Source):
         try:
             found = await self._ask(lambda places: places.shards(self._streams))
         except StreamError as error:
-            LOGGER.warning("no news of partitions, the next look is later: %s", error)
+            LOGGER.warning("could not refresh partitions; trying again later: %s", error)
             return
         new = [shard for shard in found if shard not in self._known]
         if new:
@@ -246,7 +246,7 @@ class KafkaSource(Source):
         try:
             await self._host_.revoke(gone, lost=lost, within=self._kafka.revoke_timeout)
         except Exception as error:  # noqa: BLE001  # the group is not to wait for our store
-            LOGGER.warning("what was done of %s is not committed: %s", shards, error)
+            LOGGER.warning("could not commit acknowledged messages of %s: %s", shards, error)
 
     def _now_owned(self, shards: list[ShardKey]) -> None:
         self._owned.update(shards)
@@ -271,15 +271,17 @@ class KafkaSource(Source):
                 return
             if error.code() in EVICTED:
                 raise Evicted(
-                    f"Kafka did not take the commit, the group went on without this consumer: "
-                    f"{error.str()}; what it was given is delivered again, so go on reading"
+                    f"Kafka refused the commit, because the group removed this consumer: "
+                    f"{error.str()}; uncommitted messages are delivered again, so read on"
                 )
             if error.code() not in SETTLING or attempt == RETRIES:
-                raise StreamError(f"Kafka did not take the commit: {error.str()}; it comes again")
+                raise StreamError(
+                    f"Kafka refused the commit: {error.str()}; it will be tried again"
+                )
             await asyncio.sleep(RETRY_DELAY)
 
     async def group_metadata(self) -> object:
-        """What a transaction needs to know of this member."""
+        """Group metadata for a transaction."""
         return await self._thread.run(lambda consumer: consumer.consumer_group_metadata())
 
     # -- moving -----------------------------------------------------------------------------------
@@ -302,7 +304,7 @@ class KafkaSource(Source):
                 lambda consumer: question(Places(consumer, self._timeout))
             )
         except KafkaException as error:
-            raise StreamError(f"Kafka could not say: {error}") from error
+            raise StreamError(f"Kafka did not answer: {error}") from error
 
     async def _move(self, starts: list[TopicPartition], chosen: frozenset[ShardKey]) -> None:
         if not self._is_manual:

@@ -116,7 +116,7 @@ class ConsumerThread:
         return await asyncio.wrap_future(turn)
 
     def discard(self, shards: Iterable[ShardKey] | None = None) -> None:
-        """Forget what was read and not fetched: of these shards, or all. From either thread."""
+        """Drop messages that were not fetched, of these shards or all. Thread-safe."""
         with self._lock:
             if shards is None:
                 self._batches.clear()
@@ -212,7 +212,7 @@ def _nothing() -> None:
 
 
 def messages(raw: list[Any]) -> list[Message]:
-    """Messages of what was read; errors that do not pass by themselves are raised.
+    """Convert to messages; raises errors that are not temporary.
 
     Typed loosely: confluent-kafka says that topic and offset may be None, which they never are in
     a message without an error.

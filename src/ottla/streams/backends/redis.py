@@ -83,7 +83,7 @@ class RedisDriver(Driver):
         redis = options.redis or self._redis
         _check(redis)
         if has_wildcard(streams):
-            raise Unsupported("Redis reads the keys it is told; name the streams")
+            raise Unsupported("Redis needs the names of the streams; give at least one")
         if stored is not None and options.mode is Mode.LOAD_BALANCED:
             raise ConfigError(
                 "members of a Redis group see interleaved ids, so one position means nothing; "

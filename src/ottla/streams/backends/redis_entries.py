@@ -62,7 +62,7 @@ class EntryFormat:
         for name, value in message.headers:
             if name in {self._field, KEY_FIELD}:
                 raise FormatError(
-                    f"a header cannot be named {name!r}, which is a field of its own on Redis",
+                    f"header {name!r}: this name is reserved for a field of its own on Redis",
                     stream=message.stream,
                 )
             assert value is not None  # producers have refused it

@@ -35,7 +35,7 @@ def shard_of(key: bytes, base: str) -> int | None:
 
 
 def by_slot(keys: Iterable[str]) -> list[list[str]]:
-    """Keys in groups that one command may name on a cluster."""
+    """Group keys by hash slot, for one command each."""
     from redis.crc import key_slot
 
     groups: dict[int, list[str]] = {}
@@ -68,10 +68,10 @@ _SHARDERS: Final = {"round_robin": round_robin, "random": uniform, "key": by_key
 
 
 def sharder(chosen: str | Sharder) -> Sharder:
-    """The sharder of that name, or the one that was given."""
+    """The sharder of this name, or the given function."""
     if not isinstance(chosen, str):
         return chosen
     if chosen not in _SHARDERS:
         names = ", ".join(_SHARDERS)
-        raise ConfigError(f"{chosen!r} is no sharder; choose {names} or give a function")
+        raise ConfigError(f"{chosen!r} is not a sharder; choose {names} or give a function")
     return _SHARDERS[chosen]()

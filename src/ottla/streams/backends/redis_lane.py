@@ -1,4 +1,4 @@
-"""One lane: keys that one command may read, and the order in which their entries are asked for.
+"""A lane: keys that one command reads, and the order of reading their entries.
 
     INIT -> PENDING -> NEW <-> CLAIM        in a group
                         ^-> RECOVER -^
@@ -45,7 +45,7 @@ MAX_BACKOFF: Final = 64.0
 
 @dataclass(slots=True)
 class Shard:
-    """Where one key stands."""
+    """The reading position of one key."""
 
     stream: str
     number: int
@@ -89,7 +89,7 @@ FIRST_COUNT: Final = 10
 
 
 class Pace:
-    """How many entries to ask for, since Redis knows no limit in bytes. Pure.
+    """Number of entries to request, because Redis has no limit in bytes. Pure.
 
     It begins with few, at most doubles with each reply, and follows the size of what came.
     """
@@ -115,7 +115,7 @@ def _weight(found: Found) -> int:
 
 
 class Lane:
-    """`read` returns what came, nothing if the time was up; `stop` makes a waiting one return."""
+    """`read` returns entries, or nothing after the time; `stop` ends a waiting read."""
 
     def __init__(self, link: Link, shards: Sequence[Shard], plan: Plan) -> None:
         self.shards = {shard.key: shard for shard in shards}
@@ -133,7 +133,7 @@ class Lane:
                 shard.cursor = BEGINNING_ID
 
     async def read(self, limit: int) -> list[Found]:
-        """`limit` bounds what is read without acknowledgement, which nobody would give back."""
+        """`limit` bounds reads without acknowledgement."""
         self._count = min(limit, self._pace.count) if self._plan.is_noack else self._pace.count
         while not self._stopping.is_set():
             try:
@@ -157,7 +157,7 @@ class Lane:
         return []
 
     async def stop(self) -> None:
-        """Let `read` come back with what the server has already sent, and not wait for more."""
+        """Make `read` return what the server has sent already."""
         self._stopping.set()
         if self._connection is not None and self._client_id:
             try:
@@ -267,8 +267,8 @@ class Lane:
         group = self._plan.group
         if not self._plan.recreate:
             raise GroupLost(
-                f"the group {group!r} is gone from the server ({error}); connect with "
-                "RedisOptions(recreate_group=True) to have it made again"
+                f"the group {group!r} was deleted on the server ({error}); connect with "
+                "RedisOptions(recreate_group=True) to create it again"
             ) from error
         for shard in self.shards.values():
             try:

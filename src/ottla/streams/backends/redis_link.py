@@ -1,4 +1,4 @@
-"""Connections to Redis: one client for commands, and a connection of its own for each reader.
+"""Connections to Redis: one client for commands, and one connection per reader.
 
 redis-py's defaults do not suit blocking reads: its socket timeout of 5 s is shorter than a wait for
 data, and its retries repeat a read whose reply was lost without saying so. A reading connection

@@ -29,7 +29,7 @@ _entry = re.compile(
 
 
 class Unfinished(Exception):
-    """The reply goes on in bytes that have not arrived; `missing` of them at least."""
+    """The reply is incomplete; at least `missing` bytes are needed."""
 
     def __init__(self, missing: int) -> None:
         super().__init__(missing)
@@ -116,7 +116,7 @@ class ReplyReader:
             said = line.decode("utf-8", "replace")
             return AsyncBaseParser.parse_error(said)  # type: ignore[no-untyped-call]  # of redis-py
         raise exceptions.InvalidResponse(
-            f"the server sent {data[at : at + 20]!r}, which is no RESP2"
+            f"the server sent {data[at : at + 20]!r}, which is not RESP2"
         )
 
 
@@ -130,7 +130,7 @@ class _Array:
 
 
 class StreamParser(AsyncBaseParser):
-    """What a redis-py connection wants of its parser."""
+    """The parser interface of redis-py connections."""
 
     def __init__(self, socket_read_size: int) -> None:
         super().__init__(socket_read_size)

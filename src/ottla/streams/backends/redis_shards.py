@@ -103,7 +103,7 @@ class Shards:
             return False
 
     async def group_lag(self, shard: Shard, group: str) -> int | None:
-        """Entries that nobody in the group has acknowledged; None if the server cannot tell."""
+        """Unacknowledged entries of the group; None if the server cannot tell."""
         info = await self._group_info(shard, group)
         if info is None or info.get("lag") is None:
             return None

@@ -1,7 +1,7 @@
 """A producer's way into Redis Streams: XADD in pipelines, each answer a receipt.
 
 Nothing is sent twice: when a connection breaks, what was on it is reported as failed although the
-server may have taken it in. Whoever cannot live with a repeat must decide about one by itself.
+server may have stored it. The caller decides whether to send again.
 """
 
 from __future__ import annotations

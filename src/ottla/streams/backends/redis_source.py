@@ -173,7 +173,7 @@ class RedisSource(Source):
         await self._stop()
 
     async def _stop(self) -> None:
-        """End all reading; what the server has given meanwhile goes back to the group."""
+        """Stop reading; entries received meanwhile are returned to the group."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
@@ -190,7 +190,7 @@ class RedisSource(Source):
             await self._give_back(self._group)
 
     async def _give_back(self, group: str) -> None:
-        """Let what this member holds look idle, so that the others' next claim finds it.
+        """Mark held entries as idle, so that others claim them next.
 
         A member that holds nothing leaves the group: its name would stay there for ever. With
         pending entries it may not, because the group would forget them.
@@ -223,7 +223,7 @@ class RedisSource(Source):
         return [text(one["message_id"]) for one in found]
 
     async def _keep(self, group: str, every: float) -> None:
-        """Renew what this member has in hand: a claim is for the entries of dead members.
+        """Renew held entries, so that others do not claim them.
 
         Only what is still its own and was idle for half a round is renewed: an entry that another
         member has claimed since was not.
@@ -242,7 +242,7 @@ class RedisSource(Source):
                             who = (shard.key, group, self._consumer)
                             await self._link.client.xclaim(*who, idle_ms, [*kept], justid=True)
             except Exception as error:  # noqa: BLE001  # it goes on, and the next round may succeed
-                LOGGER.warning("entries in hand are not renewed: %s", error)
+                LOGGER.warning("could not renew held entries: %s", error)
 
     # -- messages in ------------------------------------------------------------------------------
 
@@ -293,7 +293,7 @@ class RedisSource(Source):
                 await self._put_aside(shard, entry, error)
 
     async def _put_aside(self, shard: Shard, entry: RawEntry, error: FormatError) -> None:
-        """A bad entry is acknowledged, after a copy went to the dead letters where asked for."""
+        """Acknowledge a bad entry, after copying it to the dead letters if requested."""
         LOGGER.warning("%s", error)
         client = self._link.client
         if self._redis.on_bad_entry == "dead_letter" and self._options.dead_letter is not None:

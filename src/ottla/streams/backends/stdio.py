@@ -65,7 +65,7 @@ class Hub:
             self._reader.start()
 
     def leave(self, source: StdioSource) -> None:
-        """A consumer goes; what was queued for it goes to the rest of its group."""
+        """Remove a consumer; its queued messages go to the rest of its group."""
         del self.members[source.member]
         if source.group is not None:
             self._groups[source.group].leave(source.member)
@@ -118,7 +118,7 @@ class Hub:
             source.interrupt()
 
     def drained(self) -> None:
-        """A consumer took what was queued for it: reading may go on."""
+        """A consumer emptied its queue: reading may continue."""
         if not self._drained.is_set() and not any(member.is_full for member in self.members):
             self._drained.set()
 
@@ -228,7 +228,7 @@ class StdioDriver(Driver):
 
 
 class StdioSource(Source):
-    """What the hub queued for one consumer."""
+    """Messages of the hub for one consumer."""
 
     def __init__(self, hub: Hub, streams: Sequence[str], group: str | None):
         self.member = Member(streams)
@@ -267,7 +267,7 @@ class StdioSource(Source):
         self._event.set()
 
     def fail(self, error: FormatError) -> None:
-        """A bad line came and nobody wants to skip it."""
+        """Fail because of a bad line."""
         self._error = error
         self._event.set()
 

@@ -1,4 +1,4 @@
-"""Going through a whole `.ss` file: what it holds, is it sound; cutting its torn end off."""
+"""Inspect, check and repair a whole `.ss` file."""
 
 from __future__ import annotations
 

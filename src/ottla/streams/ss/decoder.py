@@ -171,7 +171,7 @@ class Decoder:
     def _damaged(self, start: int, tail: int) -> None:
         offset = self._file_offset(self._at)
         if self._frames[tail + 2] != CR:
-            raise FormatError("a frame does not end where it says", offset=offset)
+            raise FormatError("a frame has a wrong length", offset=offset)
         stored = swap(self._frames[tail] | self._frames[tail + 1] << 8)
         found = crc16(bytes(self._frames[start:tail]))
         raise ChecksumError(

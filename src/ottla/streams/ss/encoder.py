@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """What a frame holds."""
+    """The content of a frame."""
 
     key: bytes
     shard: int

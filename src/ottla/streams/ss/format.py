@@ -106,7 +106,7 @@ def decode_beacon(data: bytes | bytearray, at: int, offset: int) -> tuple[Beacon
         return None
     mark, remaining, count = _BEACON_HEAD.unpack_from(data, at)
     if mark != CR:
-        raise FormatError("no beacon where one must stand", offset=offset)
+        raise FormatError("a beacon is missing", offset=offset)
     start, at = at, at + _BEACON_HEAD.size
     markers = []
     for _ in range(count):
@@ -119,5 +119,5 @@ def decode_beacon(data: bytes | bytearray, at: int, offset: int) -> tuple[Beacon
     if at >= end:
         return None
     if data[at] != CR:
-        raise FormatError("a beacon does not end where it says", offset=offset + at - start)
+        raise FormatError("a beacon has a wrong length", offset=offset + at - start)
     return Beacon(remaining, tuple(markers)), at + 1

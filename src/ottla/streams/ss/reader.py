@@ -45,7 +45,7 @@ class SsReader:
         self._until: Callable[[Message], bool] | None = None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     @property
@@ -58,7 +58,7 @@ class SsReader:
         return Survey(self.pread, os.fstat(self._file.descriptor).st_size, self.header.interval)
 
     def read(self, limit: int) -> list[Message]:
-        """The next messages; an empty list at the end of what is there."""
+        """The next messages; an empty list at the current end."""
         while not self.ended:
             messages = self._held or self._decoder.take(limit)
             self._held = messages[limit:]
@@ -97,7 +97,9 @@ class SsReader:
         if not self._decoder.clean:
             offset = self._decoder.offset
             if os.fstat(self._file.descriptor).st_size < offset:
-                raise FormatError("the file was cut before what was read already", offset=offset)
+                raise FormatError(
+                    "the file was truncated below the position of the reader", offset=offset
+                )
             self._decoder = Decoder(self.header.interval, offset)
 
     def check_whole(self) -> None:
@@ -172,7 +174,9 @@ class SsReader:
                 self._go(Decoder(self.header.interval, offset), None)
                 return
         if not wait:
-            raise SeekOutOfRange("nothing lies there yet; the old position holds", stream=key)
+            raise SeekOutOfRange(
+                "there is nothing at that place yet; the position is unchanged", stream=key
+            )
         self._go(Decoder(self.header.interval, find_end(survey).offset), until)
 
     def _go(self, decoder: Decoder, until: Callable[[Message], bool] | None) -> None:

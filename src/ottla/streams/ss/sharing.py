@@ -1,4 +1,4 @@
-"""What the readers of one file share in a process: a descriptor and a thread.
+"""Shared by readers of one file in a process: a descriptor and a thread.
 
 - Readers keep their own places: they use `pread`, so one descriptor serves all of them.
 - A file is known by device and inode. A file that takes over a name gets a descriptor of its own.

@@ -95,7 +95,7 @@ class Survey:
 
 
 class End(NamedTuple):
-    """Where a file ends for one who appends, and how far its shards have come.
+    """The end of a file for appending, and the last sequences of its shards.
 
     `offset` is before a torn or damaged tail and before an end mark. `reason` says what is there.
     `markers` are the shards of the last whole beacon and of all frames after it.

@@ -20,7 +20,7 @@ _waiting: dict[str, set[Watch]] = {}
 
 
 class _Telling:
-    """The system's word on one file, for all watches of it in one event loop."""
+    """System notifications of one file, for all watches in one event loop."""
 
     _known: ClassVar[dict[tuple[asyncio.AbstractEventLoop, Identity], _Telling]] = {}
 
@@ -32,7 +32,7 @@ class _Telling:
 
     @classmethod
     def of(cls, path: str, identity: Identity, watch: Watch) -> _Telling | None:
-        """Have a watch told of this file; None where the system tells nothing."""
+        """Subscribe a watch to this file; None without system notifications."""
         key = asyncio.get_running_loop(), identity
         found = cls._known.get(key)
         if found is None:
@@ -71,7 +71,7 @@ class Watch:
         _waiting.setdefault(self._path, set()).add(self)
 
     def news(self) -> None:
-        """Something came: poll quickly again."""
+        """New data: poll at short intervals again."""
         self._delay = POLL_FIRST
 
     async def wait(self, at_most: float) -> None:

@@ -82,7 +82,7 @@ def lock(fd: int, path: str) -> None:
 
 
 class SsWriter:
-    """Appends to a file that nobody else writes."""
+    """Appends to a file as its only writer."""
 
     def __init__(self, path: str, options: FileOptions):
         check_interval(options.beacon_interval)
@@ -93,7 +93,7 @@ class SsWriter:
             self._fd = os.open(path, flags, 0o644)
         except FileNotFoundError:
             raise ConnectError(
-                f"{path} is not there; FileOptions(create=Create.IF_MISSING) makes it"
+                f"{path} does not exist; connect(url, FileOptions(create='if_missing')) creates it"
             ) from None
         except FileExistsError:
             raise ConnectError(f"{path} is there already and create=EXCLUSIVE") from None
@@ -214,12 +214,12 @@ class SsWriter:
         os.fsync(self._fd)
 
     def close(self) -> None:
-        """Let go of the file and its lock."""
+        """Close the file and release its lock."""
         os.close(self._fd)
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """What is written inside is cut off again if it fails."""
+        """Truncate the file again if the block fails."""
         start = self._end
         try:
             yield
