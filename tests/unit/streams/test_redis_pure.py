@@ -145,7 +145,7 @@ def test_replies_that_are_errors_or_nonsense() -> None:
     assert reader.take() == b"OK"
     assert isinstance(error := reader.take(), ResponseError)
     assert str(error) == "NOGROUP gone"
-    with pytest.raises(InvalidResponse, match="no RESP2"):
+    with pytest.raises(InvalidResponse, match="not RESP2"):
         reader.take()
 
 

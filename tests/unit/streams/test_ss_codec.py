@@ -240,7 +240,7 @@ def test_t47_damage_is_named_with_its_offset() -> None:
             decode_header(bytes(broken))
     broken = bytearray(encode(v6()))
     broken[1024] = 0
-    with pytest.raises(FormatError, match="no beacon") as wrong:
+    with pytest.raises(FormatError, match="a beacon is missing") as wrong:
         decode(bytes(broken))
     assert wrong.value.offset == 1024
 

@@ -57,7 +57,7 @@ class FileDriver(Driver):
         exists = await asyncio.to_thread(Path(self.url.path).exists)
         if not exists and options.create is Create.NEVER:
             raise ConnectError(
-                f"{self.url.path} is not there; to have it made, connect with "
+                f"{self.url.path} does not exist; to create it, connect with "
                 'connect(url, FileOptions(create="if_missing"))'
             )
         if not exists or options.create is Create.EXCLUSIVE:

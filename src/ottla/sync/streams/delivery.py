@@ -28,5 +28,5 @@ class Delivery(Held[AsyncDelivery]):
         return self._call(self._async.result)
 
     def wait(self) -> Receipt:
-        """Wait until the fate is known: the receipt, or raises the error."""
+        """Wait for the receipt; raises the error."""
         return self._run(awaited(self._async))
