@@ -139,7 +139,7 @@ def test_file_commands(tmp_path: Path) -> None:
     ("words", "status", "sentence"),
     [
         (["relay", "--input", "stdio:///a", "--output", "amqp://h/a"], 1, "unknown scheme"),
-        (["relay", "--input", "file://./none.ss/a", "--output", "stdio:///a"], 1, "not there"),
+        (["relay", "--input", "file://./none.ss/a", "--output", "stdio:///a"], 1, "does not exist"),
         (["relay", "--input", "a", "--output", "b", "--from", "middle"], 2, "start or end"),
         (["clock", "--interval", "soon"], 2, "ms, s or m"),
         (["file", "verify", "none.ss"], 1, "cannot open"),
