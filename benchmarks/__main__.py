@@ -37,7 +37,13 @@ Written by `make bench`; do not edit. Each row compares two measurements of the 
 machine; a ratio is of medians, its range is over pairs of rounds. {machine}; {when}, Ottla
 {version}.
 
-Targets that were set and are not met: {missed}
+Missed targets: {missed}
+"""
+EXAMPLES: Final = """\
+examples:
+  python -m benchmarks                            all of them
+  python -m benchmarks --quick broker client      two of them, with less data
+  python -m benchmarks.spark --only=exactly       one script alone; writes no page
 """
 QUICK_NOTE: Final = "A quick run: less data, fewer rounds.\n"
 
@@ -67,15 +73,26 @@ def main() -> None:
 def _arguments(given: list[str]) -> tuple[list[str], list[str]]:
     """Names of scripts, all unless some are given, and the flags for them."""
     known = sorted(path.stem for path in HERE.glob("[a-z]*.py"))
-    parser = argparse.ArgumentParser("python -m benchmarks", description="Run benchmarks.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; or all")
-    parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
-    parser.add_argument("--only", metavar="TEXT", help="only measurements whose name has this")
-    parser.add_argument("--into", metavar="DIRECTORY", help="keep what the scripts find here")
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks",
+        description="Run benchmarks, and write RESULTS.md, its plots and the figures of README.md.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"{', '.join(known)} (default: all)"
+    )
+    parser.add_argument("--quick", action="store_true", help="use less data and fewer rounds")
+    parser.add_argument(
+        "--only", metavar="TEXT", help="run only measurements with this in their name"
+    )
+    parser.add_argument(
+        "--into", metavar="DIRECTORY", help="keep the raw results in this directory"
+    )
     found, others = parser.parse_known_args(given)
     unknown = sorted(set(found.names) - set(known))
     if unknown:
-        parser.error(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(known)}")
+        parser.error(f"unknown benchmark {', '.join(unknown)}; choose from {', '.join(known)}")
     flags = [*(["--quick"] if found.quick else []), *others]
     flags += [f"--only={found.only}"] if found.only else []
     flags += [f"--into={found.into}"] if found.into else []

@@ -17,7 +17,7 @@ README: Final = ROOT / "README.md"
 RESULTS: Final = ROOT / "benchmarks" / "RESULTS.md"
 BEGIN: Final = "<!-- figures: written by scripts/docs_figures.py -->\n"
 END: Final = "<!-- end of figures -->\n"
-HEAD: Final = "| what | Ottla | peer | ratio | script |\n|---|---|---|---|---|\n"
+HEAD: Final = "| what | Ottla | peer | ratio | range | script |\n|---|---|---|---|---|---|\n"
 
 
 class Figure(NamedTuple):
@@ -110,7 +110,8 @@ def _line(figure: Figure, rows: list[Line]) -> str:
     ratio = f"{row.ratio} its" if row.target.startswith("at most") else row.ratio
     missed = "" if row.verdict != "MISSED" else f", **{row.target} wanted**"
     link = f"[{figure.script}](benchmarks/{figure.script}.py)"
-    return f"| {figure.what} | {ours} | {figure.peer}: {peer} | {ratio}{missed} | {link} |\n"
+    cells = (figure.what, ours, f"{figure.peer}: {peer}", f"{ratio}{missed}", row.range, link)
+    return f"| {' | '.join(cells)} |\n"
 
 
 def _short(cell: str) -> str:

@@ -46,7 +46,7 @@ def test_the_page_names_what_was_missed_skipped_and_broken_off(
     for name, run in runs.items():
         (tmp_path / f"{name}.run.json").write_text(json.dumps(run))
     page = results_page(tmp_path)
-    assert "not met: \n\n- writing: 0.50x, at least 1x wanted\n" in page
+    assert "Missed targets: \n\n- writing: 0.50x, at least 1x wanted\n" in page
     assert "| reading | 2 s | 3 s | 1.50x | 1.40-1.60 | at least 1x | ok |" in page
     assert "Skipped: sharing: no peer" in page
     client, tier = page.split("\n## ")[1:]

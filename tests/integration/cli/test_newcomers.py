@@ -128,7 +128,7 @@ def test_the_benchmarks_help_and_run_nothing() -> None:
     before = (ROOT / "benchmarks" / "RESULTS.md").stat().st_mtime_ns
     for args, status, said in (
         (["--help"], 0, "usage: python -m benchmarks"),
-        (["nonsense"], 2, "there is no benchmark nonsense"),
+        (["nonsense"], 2, "unknown benchmark nonsense"),
     ):
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks", *args],
