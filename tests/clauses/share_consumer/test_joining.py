@@ -1,6 +1,6 @@
 """Joining: the options of a consumer, and becoming a member
 
-The document's builder is our constructor with `async with`.
+The document's builder is our constructor with `async with`, or with `start` and `close`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,15 @@ async def test_opening_returns_a_member_of_the_group(queue: Queue) -> None:
     """Building a consumer joins the group: it is a member when the call returns."""
     async with queue.consumer() as consumer:
         assert await queue.members() == [consumer.member_id]
+
+
+async def test_start_joins_without_a_block(queue: Queue) -> None:
+    """`start` joins the group and returns as a member; whoever calls it calls `close`."""
+    consumer = queue.consumer()
+    await consumer.start()
+    assert await queue.members() == [consumer.member_id]
+    await consumer.close()
+    assert await queue.members() == []
 
 
 async def test_the_bootstrap_is_one_address_or_several(queue: Queue) -> None:
@@ -126,6 +135,14 @@ async def test_the_heartbeat_interval_is_the_brokers(queue: Queue) -> None:
         await _outlive_a_silent_member(queue, consumer)
 
 
+async def test_the_heartbeat_interval_can_be_read(queue: Queue) -> None:
+    """The join captures the heartbeat interval."""
+    consumer = queue.consumer()
+    assert consumer.heartbeat_interval is None
+    async with consumer:
+        assert consumer.heartbeat_interval == 0.1
+
+
 async def test_security_is_an_option_and_plaintext_its_default(queue: Queue) -> None:
     """`security` is optional; without it connections are plaintext."""
     async with queue.consumer(security=Security("PLAINTEXT")) as consumer:
@@ -167,10 +184,10 @@ async def test_the_brokers_refusal_is_an_error_with_its_code(queue: Queue) -> No
 
 
 async def test_a_name_that_another_kind_of_group_has_is_refused(queue: Queue) -> None:
-    """A join that the broker refuses fails: a consumer group's name is no share group's."""
+    """A join that the broker refuses fails, and says why: the name is that of a consumer group."""
     async with Admin(queue.bootstrap) as admin:
         await admin.alter_group_offsets(queue.group, {(queue.topic, 0): 0})
-    with pytest.raises(errors.KafkaError) as refused:
+    with pytest.raises(errors.GroupOfAnotherKind, match="kind") as refused:
         async with ShareConsumer(queue.bootstrap, group=queue.group, topics=[queue.topic]):
             pass
     assert refused.value.code == GROUP_ID_NOT_FOUND
@@ -219,12 +236,17 @@ async def test_a_topic_that_is_made_later_is_assigned_then(
 
 
 async def test_the_member_epoch_advances_with_the_group(queue: Queue) -> None:
-    """The member epoch is the broker's, and advances with heartbeats."""
-    async with queue.consumer() as one:
-        before = await _epoch(queue, one)
+    """The member epoch is the broker's: 0 before the join, and advanced by heartbeats."""
+    consumer = queue.consumer()
+    assert consumer.member_epoch == 0
+    async with consumer:
+        before = consumer.member_epoch
+        assert before > 0
         async with queue.consumer(), asyncio.timeout(PATIENCE):
-            while await _epoch(queue, one) <= before:  # noqa: ASYNC110  # nobody tells
+            while consumer.member_epoch <= before:  # noqa: ASYNC110  # nobody tells
                 await asyncio.sleep(0.02)
+        [member] = (await queue.described()).members
+        assert member.epoch in (consumer.member_epoch, consumer.member_epoch + 1)
 
 
 async def test_heartbeats_keep_the_membership_without_polls(queue: Queue) -> None:
@@ -282,8 +304,3 @@ async def _assigned(consumer: ShareConsumer, wanted: set[tuple[str, int]]) -> No
     async with asyncio.timeout(PATIENCE):
         while consumer.assignment != wanted:  # noqa: ASYNC110  # nobody tells
             await asyncio.sleep(0.02)
-
-
-async def _epoch(queue: Queue, consumer: ShareConsumer) -> int:
-    members = (await queue.described()).members
-    return next(one.epoch for one in members if one.id == consumer.member_id)
