@@ -29,7 +29,7 @@ from ottla.wire.schema.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tests.support.gates import gate_reads
-from tests.support.held_broker import PATIENCE, Place, copy_as_killed, held_broker
+from tests.support.held_broker import PATIENCE, TURNS, Place, copy_as_killed, held_broker
 from tests.support.raw_client import now_ms
 
 if TYPE_CHECKING:
@@ -58,6 +58,17 @@ async def until(holds: Callable[[], bool]) -> None:
 async def closed_and_retired(place: Place) -> None:
     """Workers have done what a deletion needs: from here on only leases keep files open."""
     await until(lambda: not place.node.partitions._busy)
+
+
+def spy(function: Callable[..., None], called: asyncio.Event) -> Callable[..., None]:
+    """The function, which a worker calls."""
+    loop = asyncio.get_running_loop()
+
+    def spied(**arguments: bool) -> None:
+        loop.call_soon_threadsafe(called.set)
+        function(**arguments)
+
+    return spied
 
 
 async def write_segments(
@@ -191,11 +202,16 @@ async def test_close_while_reading_by_time(
         with gate_reads("orders-0", "offset_for_timestamp") as gate:
             asked = asyncio.create_task(place.list_offsets("orders", now_ms() - HOUR_MS))
             await gate.wait()
-            stop = asyncio.create_task(place.stop())
-            for _ in range(100):  # as far as it comes without that worker
-                await asyncio.sleep(0)
+            workers = place.workers
+            end_workers = workers.close
+
+            def close_last() -> None:
+                gate.open()  # all logs are closed, and only that worker is left
+                end_workers()
+
+            monkeypatch.setattr(workers, "close", close_last)
+            await asyncio.wait_for(place.stop(), PATIENCE)
             await gate.let_through()
-            await asyncio.wait_for(stop, PATIENCE)
             assert not gate.closed_under_reader
             with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
                 await asked
@@ -263,10 +279,13 @@ async def test_stop_while_opening(
         with place.workers.held("open_logs", done=done) as hold:
             writes = [asyncio.create_task(place.produce(one)) for one in (orders, new)]
             await asyncio.wait_for(hold.reached.wait(), PATIENCE)
+            data, workers = place.node.data, place.workers
+            given_back = asyncio.Event()
+            monkeypatch.setattr(data, "close", spy(data.close, given_back))
             stop = asyncio.create_task(place.stop())
-            for _ in range(100):
-                await asyncio.sleep(0)
-            assert not stop.done(), "it waits for its workers"
+            for _ in range(TURNS):
+                await workers.run(int)
+            assert not given_back.is_set(), "the directory is in use while a log is opened"
         await asyncio.wait_for(stop, PATIENCE)
         ended = await asyncio.gather(*writes, return_exceptions=True)
         for one in ended:
@@ -297,6 +316,7 @@ async def test_create_again_while_the_old_directory_is_retired(
             await place.check()  # of what nobody has written yet
             write = asyncio.create_task(place.produce(orders, 3))
             await until(lambda: ("orders", 0) in place.node.partitions._opening)
+            await place.turn()
             assert not write.done(), "the path is still the old topic's"
             copy_as_killed(place.path, tmp_path / "meanwhile")
         assert await asyncio.wait_for(write, PATIENCE) == [0, 0, 0]
