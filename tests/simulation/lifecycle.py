@@ -2,7 +2,7 @@
 
 Rules of the machine, in any order: create, write, delete, create again under the same name,
 compact, expire, checkpoint, flush, DeleteRecords, look up a time, read files in a worker, commit an
-offset, load the group coordinator anew, delete its topic, stop and start, kill and start. Requests
+offset, load the group coordinator anew, delete its topic, transactions, stop, kill, start. Requests
 and background work begin and then wait for workers; `let_go` lets one worker go on, for a few calls
 of the file system or to its end. So any two activities meet where one of them waits. Some rules do
 several of these steps at once, so that a search meets often what is likely to hurt.
@@ -12,6 +12,8 @@ After each step:
 - Every open log has all acknowledged records of its topic above the log start, byte for byte, at
   the offset that was acknowledged, and no record that was not sent to that very topic. Of a
   compacted topic the last record of each key is there. What a reader has seen stays, too.
+- A reader with isolation read_committed sees all of committed transactions and nothing of aborted
+  ones, up to the last stable offset.
 - The log start is no less than what DeleteRecords was answered with, and no more than what
   DeleteRecords was asked for or retention may take.
 - What was answered (offsets of times, reads of files, committed offsets) is true of the topic that
@@ -25,12 +27,15 @@ broker is stopped or killed, and all topics are read again.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import shutil
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -43,7 +48,11 @@ from ottla.metadata.changes.topics import DeleteTopic
 from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.batch import iter_batches
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.records import iter_records
+from ottla.wire.records import ControlType, iter_records, read_control_record
+from ottla.wire.schema.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
 from ottla.wire.schema.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -55,8 +64,10 @@ from ottla.wire.schema.delete_records import (
     DeleteRecordsTopic,
 )
 from ottla.wire.schema.delete_topics import DeleteTopicsRequest
+from ottla.wire.schema.end_txn import EndTxnRequest
 from ottla.wire.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.schema.find_coordinator import FindCoordinatorRequest
+from ottla.wire.schema.init_producer_id import InitProducerIdRequest
 from ottla.wire.schema.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -77,7 +88,6 @@ from tests.support.raw_client import batch
 from tests.support.simulated_node import SimulatedNode
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Coroutine, Iterable, Iterator
 
     from ottla.log.reading import ReadResult
@@ -86,6 +96,7 @@ if TYPE_CHECKING:
 NAMES: Final = ("a", "b")  # few, so that names come back
 ANCHOR: Final = "anchor"  # never deleted: offsets are committed for it
 GROUP: Final = "g"
+TRANSACTION: Final = "t"
 KEYS: Final = (b"k0", b"k1", b"k2")
 HOUR_MS: Final = 3_600_000
 DELETES: Final = {
@@ -104,6 +115,7 @@ COMPACTS: Final = {
 NEVER_MS: Final = 2**31 - 1
 SETS: Final = (
     "offsets.topic.num.partitions=1",
+    "transaction.state.log.num.partitions=1",
     f"log.retention.check.interval.ms={NEVER_MS}",
     f"log.flush.offset.checkpoint.interval.ms={NEVER_MS}",
     f"log.cleaner.backoff.ms={NEVER_MS}",
@@ -121,6 +133,14 @@ FEW_CALLS: Final = st.integers(0, 3)  # into what a worker does, and not out of 
 ORDERS: Final = st.integers(0, 2**16)
 
 
+class Outcome(Enum):
+    """How a transaction ended, as its client knows it."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
 @dataclass(eq=False)
 class Sent:
     """One batch that was sent to a topic."""
@@ -132,6 +152,8 @@ class Sent:
     """From the magic byte on: what no broker changes."""
     base: int | None = None
     """Where it is, once that was told or seen."""
+    outcome: Outcome = Outcome.COMMITTED
+    """Of its transaction; what is in none counts at once."""
 
     @property
     def end(self) -> int:
@@ -153,6 +175,8 @@ class Topic:
     """Answered by DeleteRecords."""
     asked_to: int = 0
     """The most that DeleteRecords was asked for."""
+    has_markers: bool = False
+    """Ends of transactions: a time may be found there."""
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.topic_id.hex()[:6]}>"
@@ -190,16 +214,31 @@ class Topic:
         found = set()
         end = None
         for one in batches:
-            sent = self.known(one)
             assert end in (None, one.base_offset), f"{self} has nothing from {end} on"
             end = one.next_offset
-            found.add(sent)
+            if not one.is_control:
+                found.add(self.known(one))
         missing = [
             sent.values
             for sent in self.sent.values()
             if sent.base is not None and sent.end > start and sent not in found
         ]
         assert not missing, f"{self} from {start} to {end} lost {missing}"
+
+    def check_committed(self, start: int, stable: int, visible: set[Sent]) -> None:
+        """What a reader with isolation read_committed saw from the log start on."""
+        wrong = [one.values for one in visible if one.outcome is Outcome.ABORTED]
+        assert not wrong, f"{self} shows aborted records: {wrong}"
+        missing = [
+            one.values
+            for one in self.sent.values()
+            if one.base is not None
+            and start <= one.base
+            and one.end <= stable
+            and one.outcome is Outcome.COMMITTED
+            and one not in visible
+        ]
+        assert not missing, f"{self} hides committed records: {missing}"
 
     def known(self, found: RecordBatch) -> Sent:
         """The batch as it was sent to this topic, at its own place."""
@@ -413,6 +452,39 @@ class Lifecycle(RuleBasedStateMachine):
         self.collect()
         assert topic.end <= end, f"{topic} ends at {end}, not at {topic.end}"
         topic.check(first.offset, batches, self.world.clock.wall_ms())
+        if topic.has_markers:
+            self.read_committed(topic, first.offset)
+
+    def read_committed(self, topic: Topic, start: int) -> None:
+        """As a consumer does that leaves out what the answer lists as aborted."""
+        visible: set[Sent] = set()
+        aborting: set[int] = set()
+        offset, stable = start, -1
+        while offset != stable:
+            wanted = FetchPartition(0, -1, offset, partition_max_bytes=1 << 20)
+            fetch = FetchRequest(
+                max_bytes=1 << 20,
+                isolation_level=1,
+                topics=[FetchTopic(topic_id=topic.topic_id, partitions=[wanted])],
+            )
+            answer = self.world.complete(self.world.ask("fetch", 13, fetch))
+            (data,) = answer.responses[0].partitions
+            assert data.error_code == 0, ErrorCode(data.error_code)
+            aborted = sorted(data.aborted_transactions or (), key=attrgetter("first_offset"))
+            found = list(iter_batches(memoryview(data.records or b"")))
+            for one in found:
+                while aborted and aborted[0].first_offset <= one.last_offset:
+                    aborting.add(aborted.pop(0).producer_id)
+                if one.is_control:
+                    if read_control_record(one).type is ControlType.ABORT:
+                        aborting.discard(one.producer_id)
+                elif not (one.is_transactional and one.producer_id in aborting):
+                    visible.add(topic.known(one))
+            stable = data.last_stable_offset
+            assert found or offset == stable, f"{topic} gives nothing from {offset} to {stable}"
+            offset = found[-1].next_offset if found else stable
+        self.collect()
+        topic.check_committed(start, stable, visible)
 
     # -- rules: topics ----------------------------------------------------------------------------
 
@@ -535,7 +607,7 @@ class Lifecycle(RuleBasedStateMachine):
         (told,) = answer.topics[0].partitions
         if told.error_code != 0:
             assert not topic.alive, f"{topic}: ListOffsets says {ErrorCode(told.error_code)!r}"
-        elif told.offset >= 0:
+        elif told.offset >= 0 and not topic.has_markers:
             now = self.topics.get(topic.name)
             assert any(
                 one.base is not None
@@ -579,7 +651,8 @@ class Lifecycle(RuleBasedStateMachine):
                     assert record.value in topic.by_value, f"{topic}: read {record.value!r}"
         else:
             for one in _batches(result):
-                topic.known(one)
+                if not one.is_control:
+                    topic.known(one)
 
     # -- rules: background work -------------------------------------------------------------------
 
@@ -771,6 +844,71 @@ class Lifecycle(RuleBasedStateMachine):
     @property
     def has_coordinator(self) -> bool:
         return self.world.node.image.topic(CONSUMER_OFFSETS_TOPIC) is not None
+
+    # -- rules: transactions ----------------------------------------------------------------------
+
+    @rule(sizes=st.lists(st.integers(0, 40), min_size=1, max_size=2), commits=st.booleans())
+    def transact(self, sizes: list[int], *, commits: bool) -> None:
+        """One transaction of the one producer there is; the one before it is aborted if open."""
+        with self.step():
+            self.begin(self._transact(sizes, commits=commits), topic=self.topics[ANCHOR])
+
+    @rule(sizes=st.lists(st.integers(0, 40), min_size=1, max_size=2), commits=st.booleans())
+    def transact_to_the_end(self, sizes: list[int], *, commits: bool) -> None:
+        """The workers that it needs go."""
+        with self.step():
+            self.world.complete(self._transact(sizes, commits=commits))
+
+    async def _transact(self, sizes: list[int], *, commits: bool) -> None:
+        """Up to the first refusal: what became of it then is not known."""
+        topic, ask = self.topics[ANCHOR], self.world.ask
+        await ask("find_coordinator", 4, FindCoordinatorRequest("", 1, [TRANSACTION]))
+        for _ in range(10):
+            request = InitProducerIdRequest(TRANSACTION, HOUR_MS // 4)
+            mine = await ask("init_producer_id", 4, request)
+            if mine.error_code not in (ErrorCode.CONCURRENT_TRANSACTIONS, *COORDINATOR_MOVES):
+                break
+            await asyncio.sleep(0.1)
+        if mine.error_code:
+            return
+        identity = (mine.producer_id, mine.producer_epoch)
+        rows = [AddPartitionsToTxnTopic(ANCHOR, [0])]
+        adding = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=TRANSACTION,
+            v3_and_below_producer_id=identity[0],
+            v3_and_below_producer_epoch=identity[1],
+            v3_and_below_topics=rows,
+        )
+        added = await ask("add_partitions_to_txn", 3, adding)
+        (row,) = added.results_by_topic_v3_and_below[0].results_by_partition
+        if row.partition_error_code:
+            return
+        self.numbers += 1
+        values = [b"%d.%d." % (self.numbers, i) + b"t" * size for i, size in enumerate(sizes)]
+        now_ms = self.world.clock.wall_ms()
+        data = bytes(
+            batch(
+                *values,
+                key=KEYS[0],
+                timestamp=now_ms,
+                producer_id=identity[0],
+                producer_epoch=identity[1],
+                base_sequence=0,
+                transactional=True,
+            )
+        )
+        sent = Sent(values, [KEYS[0]] * len(values), now_ms, data[16:], outcome=Outcome.UNKNOWN)
+        topic.add(sent)
+        topic.has_markers = True
+        place = [TopicProduceData(ANCHOR, partition_data=[PartitionProduceData(0, data)])]
+        answer = await ask("produce", 11, ProduceRequest(TRANSACTION, -1, 1000, place))
+        (told,) = answer.responses[0].partition_responses
+        if told.error_code:
+            return
+        topic.placed(sent, told.base_offset)
+        ended = await ask("end_txn", 3, EndTxnRequest(TRANSACTION, *identity, commits))
+        if ended.error_code == 0:
+            sent.outcome = Outcome.COMMITTED if commits else Outcome.ABORTED
 
     # -- rules: the broker ------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TestLifecycle = Lifecycle.TestCase
 TestLifecycle.settings = settings(
-    max_examples=20_000 if SOAK else 100, stateful_step_count=80 if SOAK else 40
+    max_examples=20_000 if SOAK else 60, stateful_step_count=80 if SOAK else 40
 )
 
 

@@ -1,4 +1,4 @@
-"""The lifecycle machine finds faults 1, 2 and 4 of the review when their mends are taken back.
+"""The lifecycle machine finds faults 1 to 4 of the review when their mends are taken back.
 
 Each fault is patched in, as far as today's design can still express it, and the machine must fail
 for the right reason: it looks at records, log starts and answers alone here, not at what workers
@@ -22,7 +22,9 @@ from ottla.log import storage
 from ottla.log.checkpoints import Checkpoint, write_offsets
 from ottla.log.compaction import plan_compaction, run_compaction
 from ottla.log.errors import StorageFailure
+from ottla.log.index import AbortedIndex
 from ottla.log.partition import PartitionLog
+from ottla.log.segment import Segment
 from ottla.log.storage import Entry, File
 from tests.simulation.lifecycle import ANCHOR, Lifecycle
 
@@ -84,7 +86,19 @@ def checkpoint_meets_delete_records(machine: Lifecycle) -> None:
     machine.consume(name=ANCHOR)
 
 
-STEPS = [compaction_meets_new_topic, reader_meets_new_topic, checkpoint_meets_delete_records]
+def reader_meets_aborted_records(machine: Lifecycle) -> None:
+    machine.transact_to_the_end(sizes=[5], commits=False)
+    machine.let_all_go(order=0)
+    machine.kill_and_start(order=0)
+    machine.consume(name=ANCHOR)
+
+
+STEPS = [
+    reader_meets_aborted_records,
+    compaction_meets_new_topic,
+    reader_meets_new_topic,
+    checkpoint_meets_delete_records,
+]
 
 
 def live(steps: Callable[[Lifecycle], None], machine: Lifecycle) -> None:
@@ -148,6 +162,17 @@ def files_are_closed_under_their_readers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionLog, "close", close_at_once)
 
 
+def aborted_transactions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Fault 3. A log that is opened knows of none: as if their index were missing and empty."""
+
+    replace_aborted = Segment.replace_aborted
+
+    def forget(self: Segment, aborted: AbortedIndex) -> None:
+        replace_aborted(self, AbortedIndex())
+
+    patch.setattr(Segment, "replace_aborted", forget)
+
+
 def two_write_the_same_checkpoint(patch: pytest.MonkeyPatch) -> None:
     """Fault 4. DeleteRecords writes the log starts itself while a worker writes older ones."""
 
@@ -178,6 +203,10 @@ FAULTS: Final[Mapping[Fault, tuple[str, Callable[[Lifecycle], None]]]] = {
         compaction_meets_new_topic,
     ),
     files_are_closed_under_their_readers: (r"never sent|read b", reader_meets_new_topic),
+    aborted_transactions_are_forgotten: (
+        r"shows aborted records",
+        reader_meets_aborted_records,
+    ),
     two_write_the_same_checkpoint: (
         r"begins at \d+, not at|checkpoint not written",
         checkpoint_meets_delete_records,
