@@ -41,9 +41,10 @@ KAFKA_TOPICS: Final = 5 if QUICK else 20  # 2,000 partitions: what Kafka can do 
 MANY_TOPICS: Final = 20 if QUICK else 100  # 10,000 partitions
 SEGMENTS: Final = 100
 IDLE, SLOW = 5_000, 200
-# Percentiles of short runs swing by more than a crowd costs: these take four minutes together.
-CROWD_SECONDS: Final = 5 if QUICK else 20
-CROWD_ROUNDS: Final = 6
+# Percentiles swing from one run to the next by more than a crowd costs; a median of many does not.
+# They take four minutes together.
+CROWD_SECONDS: Final = 10
+CROWD_ROUNDS: Final = 10
 ROUNDS: Final = 3
 STALL_LIMIT: Final = 0.100
 STOP_LIMIT: Final = 3.0
@@ -208,18 +209,34 @@ def crowd_row() -> Row:
     One broker, so that both sides meet the same log and the same disk; who comes first changes from
     round to round, so that what a machine does over minutes is shared.
     """
-    alone, crowded = [], []
+    alone: list[float] = []
+    crowded: list[float] = []
     with OttlaProcess(AS_KAFKA) as broker:
         p99(broker, CROWD_SECONDS)  # warms up
-        for number in range(1 if QUICK else CROWD_ROUNDS):
+        cpu = [0.0, 0.0]
+
+        def measure(into: list[float], side: int) -> None:
+            before = broker.cpu_seconds()
+            into.append(p99(broker, CROWD_SECONDS))
+            cpu[side] += broker.cpu_seconds() - before
+
+        for number in range(2 if QUICK else CROWD_ROUNDS):
             if number % 2 == 0:
-                alone.append(p99(broker, CROWD_SECONDS))
+                measure(alone, 0)
             with crowd(broker.bootstrap):
-                crowded.append(p99(broker, CROWD_SECONDS))
+                measure(crowded, 1)
             if number % 2:
-                alone.append(p99(broker, CROWD_SECONDS))
+                measure(alone, 0)
+    print(
+        f"  p99 in ms alone {_in_ms(alone)}, beside the crowd {_in_ms(crowded)}; CPU of the broker "
+        f"in a run {cpu[0] / len(alone):.2f} s and {cpu[1] / len(crowded):.2f} s"
+    )
     what = f"produce p99 beside {IDLE:,} idle and {SLOW} slow connections, against alone"
     return _ratio_row(what, crowded, alone, 1.3, "{:.4f} s")
+
+
+def _in_ms(seconds: list[float]) -> str:
+    return " ".join(f"{one * 1000:.0f}" for one in sorted(seconds))
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from __future__ import annotations
 import errno
 import threading
 from functools import cache
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ottla.log.index import AbortedIndex, OffsetIndex, TimeIndex
 
@@ -127,7 +127,8 @@ class Sealed:
 
     def __init__(self, descriptors: int, index_bytes: int = INDEX_BYTES) -> None:
         self.files: Budget[File] = Budget(descriptors)
-        self.indexes: Budget[Index] = Budget(index_bytes)
+        self.indexes: Budget[Any] = Budget(index_bytes)
+        """Of each segment by its kind; the offset index, which every read needs, by the segment."""
 
     def file(self, key: Hashable, reopen: Callable[[], File]) -> File:
         """The open file of a key, to be used while a reference to it is held. May block."""

@@ -181,17 +181,15 @@ class Segment:
     def offset_index(self) -> OffsetIndex:
         index = self._offsets
         if index is None:
-            kept = self.shared.indexes.get((self, INDEX))
-            index = kept if isinstance(kept, OffsetIndex) else self._load_offsets()
-        return index
+            index = self.shared.indexes.get(self)
+        return self._load_offsets() if index is None else index
 
     @property
     def time_index(self) -> TimeIndex:
         index = self._times
         if index is None:
-            kept = self.shared.indexes.get((self, TIME_INDEX))
-            index = kept if isinstance(kept, TimeIndex) else self._load_times()
-        return index
+            index = self.shared.indexes.get((self, TIME_INDEX))
+        return self._load_times() if index is None else index
 
     @property
     def aborted(self) -> AbortedIndex:
@@ -199,9 +197,8 @@ class Segment:
         if index is None:
             if self.last_abort < 0:
                 return AbortedIndex()
-            kept = self.shared.indexes.get((self, TXN_INDEX))
-            index = kept if isinstance(kept, AbortedIndex) else self._load_aborted()
-        return index
+            index = self.shared.indexes.get((self, TXN_INDEX))
+        return self._load_aborted() if index is None else index
 
     def settle(self, *, keep: bool) -> None:
         """Be sealed, loaded or written: let go of the descriptor and the indexes.
@@ -213,9 +210,13 @@ class Segment:
         self._identity = self.storage.identity(self._own.fd)
         if keep:
             self.shared.files.put(self, self._own, 1)
-            self._keep_index(INDEX, self._offsets)
-            self._keep_index(TIME_INDEX, self._times)
-            self._keep_index(TXN_INDEX, self._aborted)
+            for key, index in (
+                (self, self._offsets),
+                ((self, TIME_INDEX), self._times),
+                ((self, TXN_INDEX), self._aborted),
+            ):
+                if index:
+                    self.shared.keep_index(key, index)
         # Readers in other threads look here first, so what they find next must be there already.
         self._own = self._offsets = self._times = self._aborted = None
 
@@ -225,12 +226,8 @@ class Segment:
             self._own.close()
         else:
             self.shared.files.drop(self)
-            for kind in INDEX_SUFFIXES:
-                self.shared.indexes.drop((self, kind))
-
-    def _keep_index(self, kind: str, index: OffsetIndex | TimeIndex | AbortedIndex | None) -> None:
-        if index:
-            self.shared.keep_index((self, kind), index)
+            for key in (self, (self, TIME_INDEX), (self, TXN_INDEX)):
+                self.shared.indexes.drop(key)
 
     def _names(self, kind: str) -> Iterator[Entry]:
         """Where a file of the segment is; the second one, if it is just being renamed."""
@@ -259,7 +256,7 @@ class Segment:
     def _load_offsets(self) -> OffsetIndex:
         data = self._written(INDEX, self._sums.offsets)
         index = self._rebuilt().offset_index if data is None else OffsetIndex.take(data)
-        self.shared.keep_index((self, INDEX), index)
+        self.shared.keep_index(self, index)
         return index
 
     def _load_times(self) -> TimeIndex:
@@ -375,7 +372,7 @@ class Segment:
         if self._aborted is not None:
             self._aborted = aborted
         else:
-            self._keep_index(TXN_INDEX, aborted)
+            self.shared.keep_index((self, TXN_INDEX), aborted)
         if self.sealed:
             self._sums = self._sums._replace(aborted=self._write_aborted(aborted))
 
@@ -449,7 +446,7 @@ class Segment:
             index = rebuilt.offset_index
             entry = index.last_at_or_below(offset - self.base_offset)
             if self._offsets is None:
-                self.shared.keep_index((self, INDEX), index)
+                self.shared.keep_index(self, index)
             elif self.size == rebuilt.size:
                 self._offsets = index
         return index.positions[entry] if entry >= 0 else 0
@@ -470,7 +467,8 @@ class Segment:
 
         The flag says that the segment was read to its end, so that the next one may follow.
         """
-        file = self._own or self.file  # without a call for a segment that grows
+        # One look-up more than for a segment that grows.
+        file = self._own or self.shared.files.get(self) or self.file
         end = self.size
         start = self.locate(offset, file)
         if start is None:
