@@ -1,6 +1,6 @@
 """Prometheus metrics of a node, and the small HTTP server that shows them.
 
-Everything is read from the node when somebody asks, so that serving requests costs no counting
+Everything is read from the node on request, so that serving requests costs no counting
 beyond what the node keeps anyway. prometheus-client is imported only when metrics are asked for.
 """
 
@@ -34,28 +34,32 @@ class NodeCollector:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         node = self._node
-        requests = CounterMetricFamily("ottla_requests", "Requests by API.", labels=["api"])
+        requests = CounterMetricFamily("ottla_requests", "Requests served, by API.", labels=["api"])
         for api_key, count in node.dispatcher.requests.items():
             requests.add_metric([API_NAMES[api_key]], count)
         yield requests
         yield GaugeMetricFamily(
             "ottla_connections", "Open connections.", len(node.dispatcher.connections)
         )
-        yield GaugeMetricFamily("ottla_topics", "Topics.", len(node.image.topics_by_name))
+        yield GaugeMetricFamily("ottla_topics", "Number of topics.", len(node.image.topics_by_name))
         yield GaugeMetricFamily(
-            "ottla_fetch_sessions", "Fetch sessions kept.", len(node.fetch_sessions)
+            "ottla_fetch_sessions", "Open fetch sessions.", len(node.fetch_sessions)
         )
         yield CounterMetricFamily(
-            "ottla_sync_rounds", "Group syncs of the logs.", node.durability.rounds
+            "ottla_sync_rounds", "Rounds of group sync.", node.durability.rounds
         )
         end = GaugeMetricFamily(
-            "ottla_log_end_offset", "Next offset.", labels=["topic", "partition"]
+            "ottla_log_end_offset",
+            "Log end offset: the next offset to be written.",
+            labels=["topic", "partition"],
         )
         size = GaugeMetricFamily(
-            "ottla_log_size_bytes", "Bytes on disk.", labels=["topic", "partition"]
+            "ottla_log_size_bytes", "Size of the local log in bytes.", labels=["topic", "partition"]
         )
         online = GaugeMetricFamily(
-            "ottla_log_online", "1 unless the disk failed.", labels=["topic", "partition"]
+            "ottla_log_online",
+            "1 if the log is online, 0 after a disk error.",
+            labels=["topic", "partition"],
         )
         for partition in node.partitions:
             labels = [partition.topic, str(partition.index)]
@@ -111,7 +115,7 @@ class NodeCollector:
             "ottla_transactions_ending", "Transactions whose markers are not all written.", ending
         )
         yield CounterMetricFamily(
-            "ottla_transactions_timed_out", "Transactions aborted for their age.", timed_out
+            "ottla_transactions_timed_out", "Transactions aborted by their timeout.", timed_out
         )
 
     def _share_partitions(self) -> Iterator[Metric]:
@@ -120,16 +124,22 @@ class NodeCollector:
 
         names = ["group", "topic", "partition"]
         start = GaugeMetricFamily(
-            "ottla_share_start_offset", "Below it all is settled.", labels=names
+            "ottla_share_start_offset",
+            "Start offset: all records below it are settled.",
+            labels=names,
         )
         end = GaugeMetricFamily(
-            "ottla_share_end_offset", "From it on nothing was delivered yet.", labels=names
+            "ottla_share_end_offset",
+            "End of the window: later records were not delivered yet.",
+            labels=names,
         )
         held = GaugeMetricFamily(
-            "ottla_share_in_flight_records", "Records held by members.", labels=names
+            "ottla_share_in_flight_records",
+            "Records that members hold at the moment.",
+            labels=names,
         )
         deliveries = CounterMetricFamily(
-            "ottla_share_delivered_records", "Records handed to members.", labels=names
+            "ottla_share_delivered_records", "Records delivered to members.", labels=names
         )
         # Not made by looking: where there are no share groups there is nothing to load.
         for led in self._node.services.shares.made or ():
@@ -144,7 +154,9 @@ class NodeCollector:
             "ottla_share_dead_letters", "Dead letters written.", labels=["group"]
         )
         lost = CounterMetricFamily(
-            "ottla_share_dead_letters_lost", "Dead letters not written; see log.", labels=["group"]
+            "ottla_share_dead_letters_lost",
+            "Dead letters that could not be written; see the log.",
+            labels=["group"],
         )
         if (dead_letters := self._node.services.dead_letters.made) is not None:
             for group, count in dead_letters.written.items():

@@ -26,10 +26,10 @@ COUNTED: Final = {
     "fetch_bytes": "Bytes read for clients.",
     "fetch_errors": "Reads that failed.",
     "fetch_throttled": "Reads put off by the fetch quota.",
-    "fetch_refused": "Reads refused, as too many were waiting.",
+    "fetch_refused": "Reads refused because too many were waiting.",
     "delete_requests": "Deletions of segments and partitions.",
     "delete_errors": "Deletions that failed.",
-    "corrupt_remote_segments": "Reads that met damaged or missing bytes.",
+    "corrupt_remote_segments": "Reads that found damaged or missing objects.",
     "orphans_swept": "Unfinished copies that were removed.",
     "unknown_objects_deleted": "Objects of no known segment that were removed.",
 }
@@ -57,10 +57,10 @@ def _partitions(tiering: Tiering) -> Iterator[Metric]:
 
     names = ["topic", "partition"]
     families = {
-        "copy_lag_segments": "Rolled segments that are not copied yet.",
-        "copy_lag_bytes": "Their bytes.",
+        "copy_lag_segments": "Closed segments that are not copied yet.",
+        "copy_lag_bytes": "Bytes of segments that are not copied yet.",
         "segments": "Segments in the remote tier that can be read.",
-        "size_bytes": "Their bytes.",
+        "size_bytes": "Bytes of segments in the remote tier.",
         "delete_lag_segments": "Segments whose deletion has begun.",
     }
     found = {
@@ -98,7 +98,7 @@ def _copying(tiering: Tiering) -> Iterator[Metric]:
 
     yield GaugeMetricFamily(
         "ottla_tier_copy_pace_bytes_per_second",
-        "What clients leave to copies; infinite if they need nothing.",
+        "Current speed limit of copies; infinite if clients are idle.",
         tiering.pacer.pace.rate,
     )
 
@@ -108,17 +108,27 @@ def _reading(tiering: Tiering) -> Iterator[Metric]:
 
     pool, indexes = tiering.reads.pool, tiering.indexes
     idle = max(0, tiering.setting("remote.log.reader.threads") - pool.active)
-    yield GaugeMetricFamily("ottla_tier_reader_queue", "Reads that wait.", pool.waiting)
-    yield GaugeMetricFamily("ottla_tier_readers_idle", "Readers without work.", idle)
     yield GaugeMetricFamily(
-        "ottla_tier_result_cache_bytes", "Answers kept for a retry.", tiering.reads.results.size
+        "ottla_tier_reader_queue", "Remote reads that wait for a reader.", pool.waiting
     )
-    yield CounterMetricFamily("ottla_tier_index_cache_hits", "Indexes at hand.", indexes.hits)
-    yield CounterMetricFamily("ottla_tier_index_cache_misses", "Downloads.", indexes.misses)
+    yield GaugeMetricFamily("ottla_tier_readers_idle", "Idle remote readers.", idle)
+    yield GaugeMetricFamily(
+        "ottla_tier_result_cache_bytes",
+        "Bytes of results kept for a retry.",
+        tiering.reads.results.size,
+    )
     yield CounterMetricFamily(
-        "ottla_tier_index_rebuilds", "Damaged indexes made anew.", indexes.rebuilt
+        "ottla_tier_index_cache_hits", "Indexes found in the cache.", indexes.hits
     )
-    yield GaugeMetricFamily("ottla_tier_index_cache_bytes", "Bytes on disk.", indexes.size)
+    yield CounterMetricFamily(
+        "ottla_tier_index_cache_misses", "Indexes downloaded.", indexes.misses
+    )
+    yield CounterMetricFamily(
+        "ottla_tier_index_rebuilds", "Damaged indexes rebuilt.", indexes.rebuilt
+    )
+    yield GaugeMetricFamily(
+        "ottla_tier_index_cache_bytes", "Size of the index cache on disk.", indexes.size
+    )
 
 
 def _catalogue(tiering: Tiering) -> Iterator[Metric]:
@@ -132,7 +142,7 @@ def _catalogue(tiering: Tiering) -> Iterator[Metric]:
         return
     lag = GaugeMetricFamily(
         "ottla_tier_catalogue_lag",
-        "Events to read before questions are answered; -1 while that is unknown.",
+        "Events still to be read before the catalogue can answer; -1: unknown.",
         labels=["metadata_partition"],
     )
     for number, events in manager.lags().items():
@@ -141,9 +151,17 @@ def _catalogue(tiering: Tiering) -> Iterator[Metric]:
     counted = manager.metrics
     for name, text, value in (
         ("events", "Events read.", counted.events),
-        ("decode_errors", "Records that are no events.", counted.decode_errors),
-        ("rejected_transitions", "Events that did not fit.", counted.rejected_transitions),
-        ("not_ready_answers", "Questions refused.", counted.not_ready_answers),
+        ("decode_errors", "Records that are not valid events.", counted.decode_errors),
+        (
+            "rejected_transitions",
+            "Events that were invalid in the state of their segment.",
+            counted.rejected_transitions,
+        ),
+        (
+            "not_ready_answers",
+            "Requests refused while the catalogue was loading.",
+            counted.not_ready_answers,
+        ),
     ):
         yield CounterMetricFamily(f"ottla_tier_catalogue_{name}", text, value)
 
@@ -153,7 +171,7 @@ def _errors(tiering: Tiering) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
     family = GaugeMetricFamily(
-        "ottla_tier_error", "1 for each thing that is wrong.", labels=["where", "error"]
+        "ottla_tier_error", "1 for each current error.", labels=["where", "error"]
     )
     for where, error in tiering.errors().items():
         family.add_metric([where, error], 1)
