@@ -288,6 +288,27 @@ async def test_offsets_of_thousands_of_partitions_are_listed_in_turns(
         assert [row.offset for row in rows] == [0] * (count - 1) + [1]
 
 
+async def test_a_look_up_that_nobody_waits_for_leaves_no_coroutine_behind(tmp_path: Path) -> None:
+    async with started(tmp_path) as node:
+        await create(node)
+        await write(node, b"v")
+        topics = [ListOffsetsTopic("orders", [ListOffsetsPartition(0, -1, NOW_MS)])]
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            answer: Any = list_offsets(
+                RequestContext(CONTEXT.peer, 2, 8, None),
+                ListOffsetsRequest(-1, 0, topics),
+                node.partitions,
+                node.services.tiering,
+                node.workers,
+            )
+            asyncio.ensure_future(answer).cancel()  # as when the connection closes
+            await asyncio.sleep(0)
+            del answer
+            gc.collect()
+        assert [str(one.message) for one in told if "_find_in_files" in str(one.message)] == []
+
+
 async def test_a_directory_is_given_back_after_the_last_worker_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,11 +339,12 @@ async def test_work_that_never_begins_leaves_no_coroutine_behind(tmp_path: Path)
         one = node.partitions._in_background(first, [ORDERS])
         other = node.partitions._in_background(second, [ORDERS])
         await asyncio.sleep(0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
             other.cancel()
             await asyncio.wait([other])
             gc.collect()
+        assert [str(one.message) for one in told] == []
         goes_on.set()
         await asyncio.wait_for(one, PATIENCE)
         assert begun == []

@@ -48,7 +48,10 @@ READ_COMMITTED = 1
 LARGEST_TIMESTAMP = -3
 LOOKED_AT_ONCE: Final = 1_000  # partitions in one turn of the loop: some milliseconds
 
-Answered: TypeAlias = "ListOffsetsPartitionResponse | Awaitable[ListOffsetsPartitionResponse]"
+# The answer, or how to get it when it takes longer.
+Answered: TypeAlias = (
+    "ListOffsetsPartitionResponse | Callable[[], Awaitable[ListOffsetsPartitionResponse]]"
+)
 Look: TypeAlias = "Callable[[str, ListOffsetsPartition], Answered]"
 
 
@@ -130,7 +133,7 @@ async def _when_known(
 
 async def _settled(rows: list[Answered]) -> list[ListOffsetsPartitionResponse]:
     async def settled(row: Answered) -> ListOffsetsPartitionResponse:
-        return row if isinstance(row, ListOffsetsPartitionResponse) else await row
+        return row if isinstance(row, ListOffsetsPartitionResponse) else await row()
 
     known = [rows]
     return known[0] if _all_known(known) else await asyncio.gather(*map(settled, rows))
@@ -168,9 +171,9 @@ def _partition(
         if timestamp in OLDEST_VERSION:
             at = Place(-1, _special(tiering.made, partition, timestamp))
         elif timestamp >= 0 and log.log_start_offset < log.local_start_offset:
-            return _find_remotely(tiering, request, partition, timestamp, end)
+            return partial(_find_remotely, tiering, request, partition, timestamp, end)
         elif timestamp >= 0 or timestamp == LARGEST_TIMESTAMP:
-            return _find_in_files(workers, partition, timestamp, end)
+            return partial(_find_in_files, workers, partition, timestamp, end)
         else:
             at = _named(log, timestamp, end)
     except (ApiError, LogError) as error:
