@@ -22,6 +22,7 @@ from ottla.broker.handlers.list_offsets import (
     offset_for_leader_epoch,
 )
 from ottla.broker.handlers.log_dirs import describe_log_dirs
+from ottla.broker.handlers.produce import TURN_BYTES, produce
 from ottla.broker.handlers.producer_ids import describe_producers
 from ottla.broker.hosting.partitions import NotOpen
 from ottla.broker.running.node import Node
@@ -51,6 +52,7 @@ from ottla.wire.schema.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from ottla.wire.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.support.acks import durable
 from tests.support.pausable_workers import PausableWorkers
 
 if TYPE_CHECKING:
@@ -712,3 +714,76 @@ async def test_a_directory_of_an_older_topic_is_found_out_when_it_is_needed(
         assert [name for name in directories(tmp_path / "b") if "-stray" not in name] == []
         assert await write(node, b"new") == 0
         assert await values(node) == [b"new"]
+
+
+# -- large requests -------------------------------------------------------------------------------
+
+
+def large_request(node: Node, count: int, size: int) -> Any:
+    """`count` partitions with a batch of `size` bytes each, on its way."""
+    data = [
+        PartitionProduceData(index, memoryview(bytearray(record(b"x" * size))))
+        for index in range(count)
+    ]
+    topics = [TopicProduceData("orders", partition_data=data)]
+    return produce(
+        RequestContext(CONTEXT.peer, 0, 9, None),
+        ProduceRequest(None, -1, 30_000, topics),
+        node.partitions,
+        node.durability,
+        node.workers,
+        node.clock,
+        node.services.transactions,
+        node.settings,
+    )
+
+
+async def test_a_large_request_is_appended_in_several_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: 100 MiB of batches were one turn of the loop of 200 ms."""
+    count, size = 12, 1_000_000
+    appended = 0
+    append = PartitionLog.append
+
+    def counted(log: Log, batch: Any, **options: Any) -> Any:
+        nonlocal appended
+        appended += batch.size
+        return append(log, batch, **options)
+
+    async with started(tmp_path) as node:
+        await create(node, partitions=count)
+        for index in range(count):
+            await write(node, b"first", TopicPartition("orders", index))
+        monkeypatch.setattr(PartitionLog, "append", counted)
+        asked = asyncio.ensure_future(large_request(node, count, size))
+        seen = [0]
+        while not asked.done():
+            await asyncio.sleep(0)
+            seen.append(appended)
+        assert appended > count * size
+        assert max(after - before for before, after in pairwise(seen)) <= TURN_BYTES
+        (topic,) = (await durable(asked.result())).responses
+        answers = [
+            (row.index_, row.error_code, row.base_offset) for row in topic.partition_responses
+        ]
+        assert answers == [(index, ErrorCode.NONE, 1) for index in range(count)]
+
+
+async def test_a_client_that_leaves_in_a_large_request_hides_nothing(tmp_path: Path) -> None:
+    """What was appended by then becomes durable and is shown to readers."""
+    count, size = 12, 1_000_000
+    async with started(tmp_path) as node:
+        await create(node, partitions=count)
+        for index in range(count):
+            await write(node, b"first", TopicPartition("orders", index))
+        asked = asyncio.ensure_future(large_request(node, count, size))
+        await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.wait([asked])
+        assert asked.cancelled()
+        await node.durability.drain()
+        logs = [node.partitions.find("orders", index).log for index in range(count)]
+        ends = [log.log_end_offset for log in logs]
+        assert sorted(set(ends)) == [1, 2], "some of it was appended"
+        assert [log.high_watermark for log in logs] == ends

@@ -10,6 +10,7 @@
   those that go on with open transactions, wait for nobody.
 - What is wrong inside a batch is refused (`ottla.log.validate`). A batch that takes long to look
   into is looked into by a worker; what its connection sends after it waits until it is appended.
+- A request with more than `TURN_BYTES` of batches is appended in several turns of the loop.
 - A repeated batch of an idempotent producer is answered with the offsets it got the first time.
 - A partition's log is opened, or made, with the first batch; a request waits for that, and with it
   what its connection sends after it. The logs that those behind it need are opened meanwhile.
@@ -18,10 +19,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from functools import partial
 from time import perf_counter_ns, thread_time_ns
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla.broker.errors import ApiError
 from ottla.broker.serving.context import Ack
@@ -69,6 +71,9 @@ Answer: TypeAlias = "ProduceResponse | Ack | None"
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 ATTRIBUTES_BYTE = 22  # of a batch, the lower one
 FIRST_VERSION_WITH_ZSTD = 7
+# Batches of one request that are appended in one turn of the loop, at 2 ms a MiB or less. A batch
+# is never divided: `max.message.bytes`, 1 MiB unless a topic says more, bounds it.
+TURN_BYTES: Final = 4 << 20
 FIRST_VERSION_WITH_IDS = 13
 
 
@@ -122,21 +127,27 @@ class Produced:
         self.failed: ApiError | LogError | None = None
 
     def topic(self, topic: TopicProduceData) -> TopicProduceResponse:
-        partitions = self.partitions
-        by_id = self.version >= FIRST_VERSION_WITH_IDS
         responses: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
-            try:
-                if self.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
-                    raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
-                if by_id:
-                    partition = partitions.find_by_id(topic.topic_id, data.index_)
-                else:
-                    partition = partitions.find(topic.name, data.index_)
-                responses.append(self.partition(partition, data, responses))
-            except (ApiError, LogError) as error:
-                responses.append(self.refuse(data.index_, error))
+            self.one(topic, data, responses)
         return TopicProduceResponse(topic.name, topic.topic_id, responses)
+
+    def one(
+        self,
+        topic: TopicProduceData,
+        data: PartitionProduceData,
+        responses: list[PartitionProduceResponse],
+    ) -> None:
+        try:
+            if self.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
+                raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
+            if self.version >= FIRST_VERSION_WITH_IDS:
+                partition = self.partitions.find_by_id(topic.topic_id, data.index_)
+            else:
+                partition = self.partitions.find(topic.name, data.index_)
+            responses.append(self.partition(partition, data, responses))
+        except (ApiError, LogError) as error:
+            responses.append(self.refuse(data.index_, error))
 
     def partition(
         self,
@@ -324,16 +335,50 @@ def _append(
     admission: Admission | None,
 ) -> Answer | Coroutine[None, None, Answer]:
     produced = Produced(context, request.acks, partitions, clock.wall_ms(), admission)
+    if _is_large(request):
+        return _append_slowly(produced, request, durability, workers)
     response = ProduceResponse([produced.topic(topic) for topic in request.topic_data])
     if produced.long:
         return _append_long(produced, response, durability, workers)
     return _answer(produced, response, durability)
 
 
+def _is_large(request: ProduceRequest) -> bool:
+    """Whether its batches take more than one turn of the loop. A single one cannot be divided."""
+    topics = request.topic_data
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return False
+    sizes = (len(data.records or b"") for topic in topics for data in topic.partition_data)
+    return sum(sizes) > TURN_BYTES
+
+
+async def _append_slowly(
+    produced: Produced, request: ProduceRequest, durability: Durability, workers: Workers
+) -> Answer:
+    """Append so much in a turn; what the connection sends meanwhile waits."""
+    topics: list[TopicProduceResponse] = []
+    left = TURN_BYTES
+    for topic in request.topic_data:
+        rows: list[PartitionProduceResponse] = []
+        topics.append(TopicProduceResponse(topic.name, topic.topic_id, rows))
+        for data in topic.partition_data:
+            size = len(data.records or b"")
+            if size > left < TURN_BYTES:
+                # A client that goes away leaves nothing behind that readers never see.
+                durability.enlist(produced.written, None)
+                await asyncio.sleep(0)
+                left = TURN_BYTES
+            left -= size
+            produced.one(topic, data, rows)
+    return await _append_long(produced, ProduceResponse(topics), durability, workers)
+
+
 async def _append_long(
     produced: Produced, response: ProduceResponse, durability: Durability, workers: Workers
 ) -> Answer:
-    await produced.look_into_long(workers)
+    if produced.long:
+        durability.enlist(produced.written, None)
+        await produced.look_into_long(workers)
     return _answer(produced, response, durability)
 
 
