@@ -108,14 +108,14 @@ class BoundOffsets(ABC):
         return drive(sql.delete(self._dialect, key), self._execute)
 
     def committed(self) -> list[CommitInfo]:
-        """To be called after the caller's commit: the saves are told to the hooks."""
+        """Call this after your commit: it runs the hooks."""
         infos, self._pending = self._pending, []
         if self._hooks is not None:
             self._hooks.run(infos)
         return infos
 
     def rolled_back(self) -> None:
-        """To be called after the caller's rollback, if the object is used again."""
+        """Call this after your rollback, if you use the object again."""
         self._pending.clear()
 
 
@@ -166,12 +166,12 @@ class AsyncBoundOffsets(ABC):
         return await adrive(sql.delete(self._dialect, key), self._execute)
 
     async def committed(self) -> list[CommitInfo]:
-        """To be called after the caller's commit: the saves are told to the hooks."""
+        """Call this after your commit: it runs the hooks."""
         infos, self._pending = self._pending, []
         if self._hooks is not None:
             await self._hooks.arun(infos)
         return infos
 
     def rolled_back(self) -> None:
-        """To be called after the caller's rollback, if the object is used again."""
+        """Call this after your rollback, if you use the object again."""
         self._pending.clear()

@@ -1,4 +1,4 @@
-"""Which directory of the lock-file store is whose.
+"""The directories of the lock-file store, one per consumer.
 
 A directory is named after its consumer. A name too long for that is shortened, and the directory
 then holds the whole name in a file of its own.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ottla.offsets.layouts import V1
 
 NAME_FILE: Final = "consumer.name"
-"""Holds the quoted name of a consumer whose directory could not be named so."""
+"""File with the full name of a consumer whose directory name was shortened."""
 
 
 class ConsumerDirectories:
@@ -65,7 +65,7 @@ class ConsumerDirectories:
 
 
 def names(directory: Path) -> list[str]:
-    """What is in it; nothing if it is not there."""
+    """The names in the directory; empty if it does not exist."""
     try:
         with os.scandir(directory) as entries:
             return [entry.name for entry in entries]

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 FIRST_WAIT_SECONDS: Final = 0.0005
 LONGEST_WAIT_SECONDS: Final = 0.005
-"""About as long as a save takes: whoever asks less often than others save is starved by them."""
+"""About the time of a save: longer pauses would let other processes starve this one."""
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
 
 
 class Durability(Enum):
-    """What a save survives."""
+    """Which failures a save survives: a power cut, or only the end of the process."""
 
     FSYNC = "fsync"
     """A power cut."""
@@ -41,7 +41,7 @@ class Durability(Enum):
 
 
 class Found(NamedTuple):
-    """A file: what is in it, and how many names it has."""
+    """The content of a file, and its number of names."""
 
     data: bytes
     inode: int
@@ -49,7 +49,7 @@ class Found(NamedTuple):
 
 
 def read(path: str, limit: int, directory: int | None = None) -> bytes | None:
-    """Up to one byte more than the limit, so that too much shows; None if there is no file."""
+    """Up to one byte more than the limit, to detect larger files; None if missing."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     except FileNotFoundError:
@@ -124,7 +124,7 @@ class OpenDirectory:
         return read(name, limit, self._descriptor)
 
     def read_many(self, names: Iterable[str], limit: int) -> list[Found | None]:
-        """What is under each name; what is one file under several names is read once."""
+        """The files of these names; a file with several names is read once."""
         found: list[Found | None] = []
         by_inode: dict[int, Found] = {}
         for name in names:
@@ -159,7 +159,7 @@ class OpenDirectory:
                 self._write(name, data)
 
     def add(self, name: str, data: bytes, end: int) -> None:
-        """Add to a file of that size, durably; if that fails it is what it was."""
+        """Append to a file of that size, durably; on failure it is unchanged."""
         descriptor = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._descriptor)
         try:
             if os.pwrite(descriptor, data, end) != len(data):

@@ -52,7 +52,7 @@ class _Hooked(Generic[Inner]):
             self.add_hook(hook)
 
     def add_hook(self, hook: PostCommitHook) -> None:
-        """Tell this hook, after the others, about saves from now on."""
+        """Add a hook; it is called after the others, for later saves."""
         if not callable(getattr(hook, "on_commit", None)):
             raise InvalidOffsetType(
                 f"hook is {hook!r} of type {type(hook).__name__}, it must have on_commit(info)"

@@ -62,7 +62,7 @@ class CollectingCommitHook:
             self._commits.append(info)
 
     def commits(self) -> list[CommitInfo]:
-        """A copy of what was saved, oldest first."""
+        """A copy of all saves, oldest first."""
         with self._lock:
             return self._commits.copy()
 
@@ -110,7 +110,7 @@ class HookRunner:
         self._hooks = (*self._hooks, hook)
 
     def run(self, infos: Iterable[CommitInfo]) -> None:
-        """For a synchronous saver; a coroutine gets an event loop of its own."""
+        """Run hooks for a blocking save; coroutines run in a new event loop."""
         failed = _Failures()
         for info in _changed(infos):
             for hook in self._hooks:

@@ -44,9 +44,9 @@ MAX_PART: Final = 180
 """File systems take names of 255 bytes; shard, process id and suffixes need room too."""
 KEPT_OF_LONG_PART: Final = 140
 LONG_MARK: Final = "~"
-"""Percent-encoding never leaves one, so a shortened part cannot be taken for a whole one."""
+"""Percent-encoding never produces it, so shortened names are recognizable."""
 MAX_GROUP: Final = 64
-"""Keys in one file: whoever loads one of them reads them all."""
+"""Most keys in one file; loading one key reads all of them."""
 MAX_LINE: Final = 3 * MAX_NAME_BYTES + MAX_EPOCH_CHARS + 100
 MAX_FILE_BYTES: Final = MAX_GROUP * MAX_LINE
 
@@ -70,7 +70,7 @@ _LANCE_MAX_POSITION: Final = 2**64 - 1
 
 
 class Malformed(ValueError):
-    """The bytes of a data file are not what the layout says; the text is the reason."""
+    """A malformed data file; the text is the reason."""
 
 
 # A consumer saves the same names again and again.
@@ -101,7 +101,7 @@ class Addition(NamedTuple):
 
 
 class _File(NamedTuple):
-    """What the bytes of a file say: for each stem its stream, its shard and what is stored."""
+    """A parsed file: stream, shard and position of each stem."""
 
     entries: dict[str, tuple[str, int, Stored]]
     has_grown: bool
@@ -198,7 +198,7 @@ def _v1_file(data: bytes) -> _File:
 
 
 def _check_rest(rest: bytes, start: int, keys: int) -> None:
-    """Is that what a crash leaves of a block that begins there? Zeros come in whole sectors."""
+    """Check that the rest is a torn block; zeros come in whole sectors."""
     *whole, last = rest.partition(b"\0")[0].split(b"\n")
     for line in whole:
         _v1_entry(ADDED + "v1", line)
@@ -244,7 +244,7 @@ class Lance:
 
     def __post_init__(self) -> None:
         if self.name in {"", ".", ".."} or "/" in self.name or "\0" in self.name:
-            raise InvalidOffsetArgument(f"{self.name!r} cannot be the name of a directory")
+            raise InvalidOffsetArgument(f"{self.name!r} is not a valid directory name")
 
     def directory(self, _consumer: str) -> str:
         """Internal: the directory of the store."""

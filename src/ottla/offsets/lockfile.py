@@ -73,7 +73,7 @@ class OnCorrupt(Enum):
 
 @dataclass(slots=True)
 class _Task:
-    """One key of a save: what is wanted, what was found, what is to be stored."""
+    """One key of a save: the request, the stored value, the new value."""
 
     key: OffsetKey
     wanted: Wish
@@ -257,7 +257,7 @@ class SyncLockFileOffsetStore:
             task.before = self._stored(task.key, task.name, directory, data)
 
     def _clean(self, directory: OpenDirectory, tasks: Iterable[_Task]) -> None:
-        """Remove what a process has left that was killed in a save of these files."""
+        """Delete temporary files that a killed process left."""
         stems = {task.stem for task in tasks}
         for leftover in directory.names():
             if self.layout.stem_of_temporary(leftover) in stems:
@@ -320,7 +320,7 @@ class SyncLockFileOffsetStore:
     def _locked_entry(
         self, consumer: str, name: str, directory: OpenDirectory, data: bytes | None
     ) -> tuple[OffsetKey, Stored] | None:
-        """What was read from a file whose lock is held."""
+        """Decode a file whose lock is held."""
         try:
             return self._decode(consumer, directory.path, name, data)
         except OffsetCorrupt as corrupt:
@@ -329,13 +329,13 @@ class SyncLockFileOffsetStore:
             evidence = f"{name}.corrupt-{SYSTEM.wall_ns()}"
             directory.replace(name, evidence)
             directory.sync()
-            _logger.warning("%s; kept as %s, the position is gone", corrupt, evidence)
+            _logger.warning("%s; renamed to %s, continuing without a position", corrupt, evidence)
             return None
 
     def _entry(
         self, consumer: str, directory: Path, name: str, data: bytes | None
     ) -> tuple[OffsetKey, Stored] | None:
-        """What was read without a lock."""
+        """Decode a file that was read without a lock."""
         try:
             return self._decode(consumer, directory, name, data)
         except OffsetCorrupt:

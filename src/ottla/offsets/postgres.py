@@ -294,7 +294,7 @@ def _has_raw_password(url: str) -> bool:
 
 @contextlib.contextmanager
 def _explained() -> Iterator[None]:
-    """The driver's errors, with what to do about them where that is known."""
+    """Raise a clearer error if the cause is known."""
     try:
         yield
     except Exception as error:

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 class Stored(NamedTuple):
-    """What a store holds for a key."""
+    """The stored position and epoch of a key."""
 
     position: int
     epoch: str | None = None
 
 
 class Wish(NamedTuple):
-    """What a caller wants saved; made by `wishes`, so checked."""
+    """A checked request to save; made by `wishes`."""
 
     position: int
     expected: Expected = UNSET
@@ -78,7 +78,7 @@ def wishes(
 
 
 def decide(key: OffsetKey, stored: Stored | None, wanted: Wish) -> Stored | None:
-    """What to write for the wish; None if it is stored already."""
+    """Decide what to write; None if it is stored already."""
     position = None if stored is None else stored.position
     if wanted.expected is not UNSET and wanted.expected != position:
         raise OffsetConflict(key, wanted.expected, position)
@@ -118,12 +118,12 @@ def current(key: OffsetKey, stored: Stored | None, epoch: str | None) -> int | N
 
 
 def wall_time() -> datetime:
-    """When something is saved, as hooks are told."""
+    """The time of a save, for hooks."""
     return datetime.fromtimestamp(SYSTEM.wall_ns() / 1e9, UTC)
 
 
 def saved(key: OffsetKey, stored: Stored | None, new: Stored | None) -> CommitInfo:
-    """What to tell about a decision that has been carried out."""
+    """The `CommitInfo` of a save."""
     previous = None if stored is None else stored.position
     position = previous if new is None else new.position
     assert position is not None

@@ -1,4 +1,4 @@
-"""The SQL of a store, without a driver: what to execute, and what the rows mean.
+"""The SQL of a store, without a driver: statements and the meaning of rows.
 
 An operation is a generator that yields statements, is sent their rows and returns its result, so
 that one text serves blocking and asynchronous connections. A save reads, decides (`rules`) and
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class LostRace(Exception):
-    """The database cannot go on with this transaction, because another one was faster."""
+    """The transaction must be repeated: another one changed the position first."""
 
 
 class Statement(NamedTuple):
@@ -61,11 +61,11 @@ class Dialect(Protocol):
 
 
 def check_table(table: str) -> str:
-    """Refuse what is not the name of a table, with or without its schema."""
+    """Raise unless this is a table name, with or without schema."""
     if not isinstance(table, str):
         raise InvalidOffsetType(f"table is {table!r} of type {type(table).__name__}, name a table")
     if not _TABLE.fullmatch(table):
-        raise InvalidOffsetArgument(f"{table!r} cannot be the name of a table")
+        raise InvalidOffsetArgument(f"{table!r} is not a valid table name")
     return table
 
 

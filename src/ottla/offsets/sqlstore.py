@@ -1,4 +1,4 @@
-"""What the SQL stores share: the operations on a connection of the store's own.
+"""Shared by SQL stores: operations on the store's own connection.
 
 That connection is for tools and for readers; exactly-once is made with `bind` or `transaction` on
 the connection that also writes the business data.
@@ -47,7 +47,7 @@ class SyncSqlOffsetStore(ABC):
 
     @abstractmethod
     def transaction(self, connection: Any, *, hooks: HookRunner | None = None) -> Any:
-        """Begin; commit at the end and tell the hooks, or roll back if anything is raised."""
+        """Begin a transaction; commit it at the end of the block, roll back after an exception."""
 
     @abstractmethod
     def _own_transaction(
@@ -66,7 +66,7 @@ class SyncSqlOffsetStore(ABC):
 
     @abstractmethod
     def _driver_errors(self) -> tuple[type[Exception], ...]:
-        """What the driver raises."""
+        """The exceptions of the driver."""
 
     def close(self) -> None:
         """Close the store's own connection."""

@@ -107,19 +107,19 @@ def check_expected(expected: Expected) -> None:
 
 
 def check_key(key: object, name: str = "key") -> None:
-    """Refuse what is no key."""
+    """Raise unless this is an `OffsetKey`."""
     if not isinstance(key, OffsetKey):
         raise _wrong_type(name, key, "an OffsetKey, such as OffsetKey('group', 'orders')")
 
 
 def check_consumer(consumer: str | None) -> None:
-    """Refuse what cannot be the name of a group; None stands for all."""
+    """Raise unless this is a group name; None: all groups."""
     if consumer is not None:
         _check_text("consumer", consumer)
 
 
 def check_mapping(name: str, given: object) -> None:
-    """Refuse what is not by key."""
+    """Raise unless this is a mapping by key."""
     if not isinstance(given, Mapping):
         raise _wrong_type(name, given, "a mapping by OffsetKey")
     for key in given:
@@ -127,13 +127,13 @@ def check_mapping(name: str, given: object) -> None:
 
 
 def check_flag(name: str, given: object) -> None:
-    """Refuse what is neither True nor False: 0 and "no" are mistakes more often than not."""
+    """Raise unless this is True or False."""
     if not isinstance(given, bool):
         raise _wrong_type(name, given, "True or False")
 
 
 def check_seconds(name: str, given: object) -> None:
-    """Refuse what cannot be waited for."""
+    """Raise unless this is a valid number of seconds."""
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise _wrong_type(name, given, "a number of seconds")
     if math.isnan(given) or given < 0:
@@ -155,7 +155,7 @@ def check_instance(name: str, given: object, kinds: tuple[type, ...], wanted: st
 
 
 def member(kind: type[M], name: str, given: M | str) -> M:
-    """A member of an enum, or the word for one."""
+    """A member of an enum, given as a member or a word."""
     try:
         return kind(given)
     except (ValueError, TypeError):  # what cannot be hashed is no word either

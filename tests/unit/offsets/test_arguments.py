@@ -154,8 +154,8 @@ def test_what_is_no_key_is_refused_by_every_call(kind: str, tmp_path: Path, wron
         (lambda: SyncLockFileOffsetStore("x", durability=[]), "durability is \\[\\], it must be"),  # type: ignore[arg-type]
         (lambda: SyncSqliteOffsetStore(7), "database is 7 of type int"),  # type: ignore[arg-type]
         (lambda: SyncSqliteOffsetStore("x", table=None), "table is None"),  # type: ignore[arg-type]
-        (lambda: SyncSqliteOffsetStore("x", table="a b"), "'a b' cannot be the name of a table"),
-        (lambda: Lance("a/b"), "cannot be the name of a directory"),
+        (lambda: SyncSqliteOffsetStore("x", table="a b"), "'a b' is not a valid table name"),
+        (lambda: Lance("a/b"), "is not a valid directory name"),
         (lambda: HookedOffsetStore(MemoryOffsetStore(), timeout="1"), "timeout is '1'"),  # type: ignore[arg-type]
         (lambda: HookedOffsetStore(MemoryOffsetStore(), print), "must have on_commit"),  # type: ignore[arg-type]
     ],
