@@ -24,16 +24,20 @@ from ottla.wire.spec import MAX_STRING_BYTES
 from ottla.wire.writers import UnwritableValue, compile_writer
 from tests.support.kio_twins import entities, every_message, kio_bytes, kio_class, twin
 
-EXAMPLES_PER_VERSION = 15
+# Examples of each version: few in `make test`, more in `make verify`.
+few_and_more = pytest.mark.parametrize("examples", [4, pytest.param(30, marks=pytest.mark.long)])
 
 
+@few_and_more
 @pytest.mark.parametrize(("api_key", "request_"), every_message(), ids=str)
-def test_bytes_are_those_of_kio_in_every_version(api_key: int, request_: bool) -> None:
+def test_bytes_are_those_of_kio_in_every_version(
+    api_key: int, request_: bool, examples: int
+) -> None:
     spec = message(api_key, request=request_)
     for version in range(spec.versions[0], spec.versions[1] + 1):
         write, read = compile_writer(spec, version), compile_reader(spec, version)
 
-        @settings(max_examples=EXAMPLES_PER_VERSION)
+        @settings(max_examples=examples)
         @given(entity=entities(kio_class(api_key, version, request=request_)))
         def check(entity: object) -> None:
             ours = twin(entity, api_key, request=request_)
@@ -48,25 +52,30 @@ def test_every_api_of_kio_has_a_schema() -> None:
     assert len(every_message()) == 2 * len(API_NAMES) == 178
 
 
+@few_and_more
 @pytest.mark.parametrize(("api_key", "request_"), every_message(), ids=str)
-@settings(max_examples=20)
-@given(data=st.data())
 def test_mutated_bytes_are_read_or_refused_but_nothing_else(
-    api_key: int, request_: bool, data: st.DataObject
+    api_key: int, request_: bool, examples: int
 ) -> None:
     spec = message(api_key, request=request_)
-    version = data.draw(st.integers(*spec.versions))
-    entity = data.draw(entities(kio_class(api_key, version, request=request_)))
-    raw = bytearray(kio_bytes(entity))
-    for _ in range(data.draw(st.integers(1, 4))):
-        if raw:
-            raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    del raw[data.draw(st.integers(0, len(raw))) :]
-    try:
-        _, end = compile_reader(spec, version)(memoryview(raw), 0)
-    except MalformedMessage:
-        return
-    assert end <= len(raw)
+
+    @settings(max_examples=2 * examples)
+    @given(data=st.data())
+    def check(data: st.DataObject) -> None:
+        version = data.draw(st.integers(*spec.versions))
+        entity = data.draw(entities(kio_class(api_key, version, request=request_)))
+        raw = bytearray(kio_bytes(entity))
+        for _ in range(data.draw(st.integers(1, 4))):
+            if raw:
+                raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+        del raw[data.draw(st.integers(0, len(raw))) :]
+        try:
+            _, end = compile_reader(spec, version)(memoryview(raw), 0)
+        except MalformedMessage:
+            return
+        assert end <= len(raw)
+
+    check()
 
 
 def test_records_are_parts_of_their_own_and_never_copied() -> None:
