@@ -389,7 +389,7 @@ def test_a_store_without_a_database_says_so(lite: sqlite3.Connection) -> None:
             store.load(KEY)
     with pytest.raises(OffsetError, match="SqliteOffsetStore"):
         HookedOffsetStore(MemoryOffsetStore()).bind(lite)
-    with pytest.raises(ValueError, match="name of a table"):
+    with pytest.raises(ValueError, match="valid table name"):
         SyncSqliteOffsetStore(table="x; DROP TABLE business")
 
 

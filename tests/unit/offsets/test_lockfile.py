@@ -91,7 +91,7 @@ def test_t65_lance_names() -> None:
     ):
         assert layout.key(wrong) is None
     for name in ("", ".", "..", "a/b"):
-        with pytest.raises(ValueError, match="name of a directory"):
+        with pytest.raises(ValueError, match="valid directory name"):
             Lance(name)
 
 
