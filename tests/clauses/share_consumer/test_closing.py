@@ -103,8 +103,10 @@ async def test_a_closed_consumer_says_so(queue: Queue) -> None:
             await consumer.poll()
 
 
-async def test_closing_without_a_broker_ends_in_time(tmp_path: Path) -> None:
-    """A final acknowledgement that cannot be sent does not keep `close` from ending."""
+async def test_closing_without_a_broker_ends_in_time_and_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A final acknowledgement that cannot be sent is logged, and does not keep `close` waiting."""
     broker = EmbeddedBroker(tmp_path, config=QUICK)
     await asyncio.to_thread(broker.start)
     broker.create_topic("orders")
@@ -115,6 +117,16 @@ async def test_closing_without_a_broker_ends_in_time(tmp_path: Path) -> None:
         await asyncio.to_thread(broker.stop)
         async with asyncio.timeout(PATIENCE):
             await consumer.close(timeout=0.3)
+    assert "share group 'workers': 1 record(s) were accepted or rejected" in caplog.text
+    assert "They are delivered again" in caplog.text
+
+
+async def test_a_clean_close_logs_nothing(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    """What was acknowledged is no reason for a warning."""
+    await queue.produce(1)
+    async with queue.consumer() as consumer:
+        await poll_until(consumer, 1)
+    assert [one for one in caplog.records if one.levelname == "WARNING"] == []
 
 
 async def test_a_consumer_that_is_not_closed_loses_nothing(queue: Queue) -> None:

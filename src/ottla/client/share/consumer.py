@@ -19,6 +19,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, Self
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
     from ottla.client.share.inbox import Inbox
     from ottla.client.share.types import AckKind, AckMode, Acknowledged, AcquireMode
+
+logger = logging.getLogger(__name__)
 
 KINDS: Final = {
     "accept": Kind.ACCEPT,
@@ -140,6 +143,7 @@ class ShareConsumer:
         self._ledger = Ledger()
         self._heads = self._ledger.heads if self._is_explicit else {}
         self._commits: list[dict[TopicPartition, ClientError | None]] = []
+        self._undone: list[Acknowledged] = []
         self._changed = asyncio.Event()
         self._is_polling = False
 
@@ -209,6 +213,15 @@ class ShareConsumer:
         finally:
             await self._client.close()
             self._report()
+            if self._undone:
+                logger.warning(
+                    "share group %r: %d record(s) were accepted or rejected when the consumer was "
+                    "closed, but the broker did not take that: %s. They are delivered again",
+                    self.group,
+                    sum(one.last_offset - one.first_offset + 1 for one in self._undone),
+                    self._undone[0].error,
+                )
+                self._undone.clear()
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Replace the subscription, from the next poll on; an empty list means `unsubscribe`.
@@ -439,6 +452,8 @@ class ShareConsumer:
             partition = TopicPartition(one.topic, one.partition)
             for outcome in self._commits:
                 outcome[partition] = outcome.get(partition) or one.error
+            if self._parts is None and one.error is not None and one.kind in ("accept", "reject"):
+                self._undone.append(one)
             if self.on_acknowledge is not None:
                 self.on_acknowledge(one)
 
