@@ -279,17 +279,20 @@ def timestamp(name: str, given: object) -> int:
 
 
 def are_plain_headers(given: object) -> TypeGuard[Sequence[tuple[str, bytes | None]]]:
-    """Whether these are headers as most callers give them, for which nothing has to be done."""
+    """Whether these are headers as most callers give them, for which nothing has to be done.
+
+    One line for each header: this is in the way of every record that has some.
+    """
     if type(given) is not list and type(given) is not tuple:
         return False
-    for pair in given:
-        if type(pair) is not tuple or len(pair) != 2:
-            return False
-        key, value = pair
-        if type(key) is not str or not key.isascii():
-            return False
-        if type(value) is not bytes and value is not None:
-            return False
+    try:
+        for key, value in given:
+            if type(key) is not str or (type(value) is not bytes and value is not None):
+                return False
+            if not key.isascii():
+                return False
+    except (TypeError, ValueError):  # no pair
+        return False
     return True
 
 

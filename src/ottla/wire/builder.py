@@ -34,6 +34,7 @@ NO_LEADER_EPOCH: Final = -1
 
 _CRC = struct.Struct(">I")
 _MAX_OFFSET_DELTA: Final = 0x7FFFFFFF
+_ONE_BYTE: Final = 64  # lengths below are one byte as a varint
 
 
 class BatchBuilder:
@@ -96,15 +97,18 @@ class BatchBuilder:
         if not self._count:
             self._base_timestamp = timestamp
         body = bytearray(1)  # attributes, of which none is assigned
-        _put_varint(body, timestamp - self._base_timestamp)
+        since = timestamp - self._base_timestamp
+        if 0 <= since < _ONE_BYTE:
+            body.append(since << 1)
+        else:
+            _put_varint(body, since)
         _put_varint(body, offset_delta)
         _put_bytes(body, key)
         _put_bytes(body, value)
-        headers = tuple(headers)
-        _put_varint(body, len(headers))
-        for name, content in headers:
-            _put_bytes(body, name.encode())
-            _put_bytes(body, content)
+        if headers:
+            _put_headers(body, tuple(headers))
+        else:
+            body.append(0)
         _put_varint(self._records, len(body))
         self._records += body
         self._count += 1
@@ -171,7 +175,25 @@ def _put_varint(out: bytearray, value: int) -> None:
 
 def _put_bytes(out: bytearray, data: bytes | None) -> None:
     if data is None:
-        _put_varint(out, -1)
-    else:
-        _put_varint(out, len(data))
+        out.append(1)  # -1
+    elif (length := len(data)) < _ONE_BYTE:
+        out.append(length << 1)
         out += data
+    else:
+        _put_varint(out, length)
+        out += data
+
+
+def _put_headers(out: bytearray, headers: tuple[tuple[str, bytes | None], ...]) -> None:
+    """Mostly short names and values, whose lengths are a byte each."""
+    _put_varint(out, len(headers))
+    for name, content in headers:
+        raw = name.encode()
+        if content is not None and len(raw) < _ONE_BYTE and len(content) < _ONE_BYTE:
+            out.append(len(raw) << 1)
+            out += raw
+            out.append(len(content) << 1)
+            out += content
+        else:
+            _put_bytes(out, raw)
+            _put_bytes(out, content)

@@ -232,6 +232,8 @@ class Consumer:
 
         `done`: whether the records delivered last count as done.
         """
+        arguments.seconds("timeout", timeout)
+        arguments.flag("done", done)
         pump, self._pump = self._pump, None
         group, self._group = self._group, None
         if self._committer is not None:

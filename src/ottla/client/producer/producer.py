@@ -179,6 +179,8 @@ class Producer:
         RecordMetadata(topic='orders', partition=0, offset=3, timestamp_ms=1000)
         """
         self._check_topic(topic)
+        if type(headers) is list:
+            headers = tuple(headers)
         record = checked(ProducerRecord(value, key, headers, timestamp_ms, partition))
         batch, index, timestamp = await self._accept(topic, record, self._size(topic, record))
         delivered = await self._sender.waiter(batch)

@@ -143,7 +143,7 @@ def checked(record: ProducerRecord, at: int | None = None) -> Outgoing:
         and (timestamp_ms is None or (type(timestamp_ms) is int and 0 <= timestamp_ms <= INT64))
         and (partition is None or (type(partition) is int and 0 <= partition <= INT32))
     ):
-        if headers == ():
+        if headers == () or (type(headers) is tuple and arguments.are_plain_headers(headers)):
             return cast("Outgoing", record)
         if arguments.are_plain_headers(headers):
             return Outgoing(value, key, tuple(headers), timestamp_ms, partition)
@@ -164,7 +164,9 @@ def record_bound(key: bytes | None, value: bytes | None, headers: Headers) -> in
     """The most bytes the record can take up in a batch."""
     size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
     for name, content in headers:
-        size += HEADER_OVERHEAD + len(name.encode()) + len(content or b"")
+        size += HEADER_OVERHEAD + len(name if name.isascii() else name.encode())
+        if content is not None:
+            size += len(content)
     return size
 
 
