@@ -123,6 +123,20 @@ def test_all_hooks_run_in_their_order() -> None:
     assert order == ["a", "b", "c"]
 
 
+def test_hooks_are_added_to_a_store() -> None:
+    """`add_hook` adds a hook, `with_hooks` several.
+
+    Differs: the constructor takes any number of them; `add_hook` adds one to a store that is in
+    use, and returns nothing.
+    """
+    first, second, third = (CollectingCommitHook() for _ in range(3))
+    store = SyncHookedOffsetStore(SyncMemoryOffsetStore(), first, second)
+    store.save(KEY, 1)
+    store.add_hook(third)
+    store.save(KEY, 2)
+    assert [len(hook.commits()) for hook in (first, second, third)] == [2, 2, 1]
+
+
 def test_the_first_commit_has_no_previous_offset() -> None:
     """`previous_offset` is `None` at the first commit, then the offset before."""
     hook = CollectingCommitHook()
