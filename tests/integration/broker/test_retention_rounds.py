@@ -46,8 +46,9 @@ class StoppedClock(Clock):
         return self.at
 
 
-async def started(path: Path, clock: Clock) -> Node:
-    config = load_broker_config(sets=["listeners=PLAINTEXT://127.0.0.1:0"])
+async def started(path: Path, clock: Clock, mode: str = "group") -> Node:
+    sets = ["listeners=PLAINTEXT://127.0.0.1:0", f"ottla.flush.mode={mode}"]
+    config = load_broker_config(sets=sets)
     return await Node.start(config, path, clock=clock)
 
 
@@ -105,10 +106,13 @@ async def test_an_altered_setting_counts_for_closed_logs(tmp_path: Path) -> None
     await node.stop()
 
 
-async def test_the_last_segment_of_a_closed_log_goes_and_offsets_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["group", "journal"])
+async def test_the_last_segment_of_a_closed_log_goes_and_offsets_go_on(
+    tmp_path: Path, mode: str
+) -> None:
     clock = StoppedClock()
     name = TopicPartition("orders", 0)
-    node = await started(tmp_path, clock)
+    node = await started(tmp_path, clock, mode)
     await create_topic(node.cluster, "orders", configs={"retention.ms": str(HOUR)})
     hosted = await node.partitions.open(*name, write=True)
     for age in (5, 2, 2):
@@ -116,7 +120,8 @@ async def test_the_last_segment_of_a_closed_log_goes_and_offsets_go_on(tmp_path:
         hosted.log.append(batch_of(b"v", timestamps=[at]), leader_epoch=age, now_ms=at)
     hosted.advance(hosted.log.flush())
     await node.stop()
-    node = await started(tmp_path, clock)
+    (tmp_path / "recovery-point-offset-checkpoint").unlink()  # older than the log, or lost
+    node = await started(tmp_path, clock, mode)
     retention = node.jobs._retention()
     await retention.run()
     assert not list(node.partitions)

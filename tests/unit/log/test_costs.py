@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Of one open log that was written once, without its tail: 10,000 of them take 40 MB.
 MAX_BYTES_OF_AN_IDLE_LOG = 4000
+# Of a segment that does not grow any more and that nobody reads: a million of them take 600 MB.
+MAX_BYTES_OF_A_SEALED_SEGMENT = 600
 
 
 class CountingStorage(OsStorage):
@@ -116,3 +118,26 @@ def test_an_idle_log_is_small(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert used / len(logs) < MAX_BYTES_OF_AN_IDLE_LOG
     assert len(warm) == len(logs)
+
+
+def test_a_sealed_segment_is_small(tmp_path: Path) -> None:
+    config = LogConfig(segment_bytes=1000, index_interval_bytes=1)
+    log = PartitionLog.open(tmp_path, config, now_ms=0, tail=TailCache(0))
+    while len(log.segments) <= 200:
+        append(log, b"x" * 100)
+    end = log.flush()
+    assert log.close()
+    del log
+    gc.collect()
+    tracemalloc.start()
+    try:
+        log = PartitionLog.open(
+            tmp_path, config, now_ms=0, clean=True, recovery_point=end, tail=TailCache(0)
+        )
+        gc.collect()
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    sealed = len(log.segments) - 1
+    assert sum(len(one.offset_index) for one in log.segments[:-1]) > 2 * sealed
+    assert (used - MAX_BYTES_OF_AN_IDLE_LOG) / sealed < MAX_BYTES_OF_A_SEALED_SEGMENT

@@ -416,14 +416,21 @@ class Data:
 
         Blocks. Each fails alone, and is looked at again with the next round.
         """
+        found = [self._drop_expired(request, now_ms) for request in requests]
+        unclear = sum(one is None for one in found)
+        share_sync = unclear >= LOGS_TO_SHARE_A_SYNC
         try:
-            with self._directory.together():
-                return [self._shrink(request, now_ms) for request in requests]
+            with self._directory.together() if share_sync else nullcontext():
+                return [
+                    self._shrink_open(request, now_ms) if one is None else one
+                    for request, one in zip(requests, found, strict=True)
+                ]
         except OSError as error:
             return [Shrunk(_failed(request.name, error)) for request in requests]
 
-    def _shrink(self, request: LogRequest, now_ms: int) -> Shrunk:
-        from ottla.log.closed import drop_expired, look_at, look_into
+    def _drop_expired(self, request: LogRequest, now_ms: int) -> Shrunk | None:
+        """By the files alone; None if more may go, which only an open log can tell."""
+        from ottla.log.closed import drop_expired, look_at
 
         path, config, start = self.path_of(request.name), request.config, request.log_start_offset
         try:
@@ -431,17 +438,25 @@ class Data:
                 return Shrunk(Opened(stray=True))
             drop_expired(self.storage, path, config, log_start=start, now_ms=now_ms)
             left = look_at(path, request.first_dirty)
-            if not left.may_shrink(config, log_start=start, now_ms=now_ms):
-                return Shrunk(Opened(), left, is_trusted=True)
         except (OSError, CorruptCheckpoint, ValueError) as error:
             return Shrunk(_failed(request.name, error), is_trusted=True)
+        if left.may_shrink(config, log_start=start, now_ms=now_ms):
+            return None
+        return Shrunk(Opened(), left, is_trusted=True)
+
+    def _shrink_open(self, request: LogRequest, now_ms: int) -> Shrunk:
+        """Open the log for this, and close it again."""
+        from ottla.log.closed import look_into
+
         opened = self._open_log(request)
         log = opened.log
         if log is None:
             return Shrunk(opened)
+        left = None
         try:
+            log.synced(log.log_end_offset)  # it is trusted
             log.apply_retention(now_ms)
-            log.purge(now_ms + config.file_delete_delay_ms)
+            log.purge(now_ms + request.config.file_delete_delay_ms)
             left = look_into(log, request.first_dirty)
         except LogError as error:
             opened = _failed(request.name, error)
