@@ -101,7 +101,7 @@ async def test_reject_gives_a_record_up(queue: Queue) -> None:
 
 async def test_renew_locks_for_another_while(queue: Queue) -> None:
     """RENEW (KIP-1222): the record stays locked for a further lock duration."""
-    await queue.set(share_record_lock_duration_ms="1000")
+    await queue.set(share_record_lock_duration_ms="2000")
     await queue.produce(2)
     async with queue.explicit() as consumer, queue.explicit() as other:
         renewed, not_renewed = await poll_until(consumer, 2)
@@ -205,7 +205,7 @@ async def test_a_lock_that_ends_gives_the_record_back(queue: Queue) -> None:
 
 async def test_locks_can_be_kept_by_the_consumer(queue: Queue) -> None:
     """`auto_renew` keeps records locked while the caller works, however long that takes."""
-    await queue.set(share_record_lock_duration_ms="1000")
+    await queue.set(share_record_lock_duration_ms="2000")
     await queue.produce(2)
     one = {"max_poll_records": 1, "acquire_mode": "record_limit"}
     async with queue.explicit(auto_renew=True, **one) as consumer, queue.explicit() as slow:
