@@ -288,3 +288,29 @@ def test_batches_too_large_to_be_cached_keep_their_place(tmp_path: Path, tail_by
         batch.assign(offset, 3)
         assert found.data == batch.data
     assert log.size_bytes == sum(batch.size for batch in batches)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_empty_indexes_that_a_tool_left_beside_the_active_segment_do_no_harm(
+    tmp_path: Path, stopped: bool
+) -> None:
+    """As `kafka-dump-log --files X.index` leaves them: it opens for writing what is not there."""
+    directory = tmp_path / "t-0"
+    log = open_log(directory)
+    append(log, b"a" * 100)
+    if stopped:
+        log.close()
+    for kind in (INDEX, TIME_INDEX):
+        segment_path(directory, 0, kind).touch()
+    if stopped:
+        log = open_log(directory)
+    for number in range(30):  # rolls several times
+        append(log, b"%d" % number * 50, now_ms=number)
+    assert len(list(directory.glob(f"*{LOG}"))) > 3
+    log.close()
+    # A sealed segment has its index, in which what is looked for is found.
+    assert segment_path(directory, 0, INDEX).stat().st_size > 0
+    log = open_log(directory)
+    log.advance_high_watermark(log.log_end_offset)
+    assert [read(log, offset)[0].base_offset for offset in range(31)] == list(range(31))
+    log.close()
