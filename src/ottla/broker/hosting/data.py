@@ -454,7 +454,6 @@ class Data:
             return Shrunk(opened)
         left = None
         try:
-            log.synced(log.log_end_offset)  # it is trusted
             log.apply_retention(now_ms)
             log.purge(now_ms + request.config.file_delete_delay_ms)
             left = look_into(log, request.first_dirty)
