@@ -6,11 +6,18 @@ from collections import Counter
 
 import pytest
 
+from scripts import docs_clauses
 from scripts.docs_clauses import DIFFERS, System, clauses_page, read_systems
 
 AT_LEAST = 25
 
 SYSTEMS = read_systems()
+
+
+def test_all_five_systems_are_there() -> None:
+    folders = {path.name for path in docs_clauses.CLAUSES.iterdir() if path.is_dir()}
+    assert tuple(system.name for system in SYSTEMS) == docs_clauses.SYSTEMS
+    assert {*docs_clauses.SYSTEMS} == folders - {"__pycache__"}
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
