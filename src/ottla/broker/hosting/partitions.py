@@ -65,6 +65,7 @@ REPAIRS_AT_ONCE: Final = 128  # nobody waits for these, and each batch costs a s
 OPENERS: Final = 2  # of the worker threads; the others are left for syncs
 # A log that could not be opened is not tried again by lookers before that: each try costs a walk.
 RETRY_SECONDS: Final = 1.0
+NOTED_AT_ONCE: Final = 500  # logs that were closed, in one turn of the loop
 FILE_DELETE_DELAY: Final = "file.delete.delay.ms"
 RECOVERY_PAUSE: Final = 1.0  # of the time a batch of repairs took, left to those who are served
 
@@ -600,10 +601,12 @@ class Partitions:
     async def _close(self, closing: Sequence[HostedPartition], *, clean: bool = True) -> None:
         logs = [hosted.log for hosted in closing]
         closed = await self._workers.run(partial(self._data.close_logs, logs, clean=clean))
-        for hosted, trusted in zip(closing, closed, strict=True):
+        for number, (hosted, trusted) in enumerate(zip(closing, closed, strict=True), 1):
             if trusted:  # else nobody knows what of its offsets is durable
                 self._data.checkpoints.note(hosted)
             self._data.was_closed(hosted.name, trusted=trusted)
+            if number % NOTED_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def _delete(self, topics: Sequence[Topic], before: MetadataImage) -> None:
         """Out of sight at once; files are closed and renamed by a worker, and removed later."""

@@ -7,6 +7,7 @@
   costs one system call each way.
 - While a request holds those behind it, handlers are told of what is to come (`_look_ahead`), so
   that thousands of first writes on one connection do not wait for one new log after the other.
+- Requests of all connections together get a part of each turn of the loop (`turns`).
 - Answers that add up leave before the next request is looked at, and a long backlog is served a
   part at a time, so that one client costs neither much memory nor the others' time.
 - Reading and serving stop while answers wait to leave (`answer_memory`). Reading stops, too, while
@@ -57,6 +58,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = 0.0
         self.leaves = False  # it closes when it has its answers
         self._dispatcher = dispatcher
+        self._turn = dispatcher.turn
         self._loop = asyncio.get_running_loop()
         self._frames = FrameParser(max_frame_bytes)
         self._waiting: deque[memoryview] = deque()
@@ -184,10 +186,14 @@ class Connection(asyncio.BufferedProtocol):
     def _serve(self) -> None:
         """Serve requests until one must wait, then send the ready answers."""
         left = 0 if self._turn_comes else MAX_REQUESTS_AT_ONCE
+        self._turn.begin(self._loop.time())
         self._in_turn = True
         while left and self._may_go_on():
             if self._transport is None or self._transport.is_closing():
                 return
+            if self._turn.is_over():
+                left = 0
+                break
             left -= 1
             if self._foreseen:
                 self._foreseen -= 1

@@ -23,6 +23,7 @@ from ottla.broker.serving.apis import SERVED, foresight_of, handler_of, load, se
 from ottla.broker.serving.connections import Connections
 from ottla.broker.serving.context import Ack, RequestContext
 from ottla.broker.serving.request_memory import RequestMemory
+from ottla.broker.serving.turns import Turn
 from ottla.wire.errors import MalformedMessage, UnknownApiKey, UnsupportedVersion, WireError
 from ottla.wire.messages import (
     API_VERSIONS,
@@ -71,6 +72,7 @@ class Dispatcher:
         self.answers = services.answers
         self.memory = RequestMemory(services.settings.queued_max_request_bytes)
         self.requests = requests
+        self.turn = Turn()
 
     def closed(self, connection: Connection) -> None:
         self.connections.closed(connection)
