@@ -403,7 +403,8 @@ async def test_topics_by_pattern_and_another_subscription(own: str) -> None:
             await fill(own, f"{prefix}-a", range(2), 1)
             assert {record.topic for record in await take(consumer, 2)} == {f"{prefix}-a"}
             consumer.unsubscribe()
-            assert await consumer.poll(0.3) == []
+            with pytest.raises(NotSubscribed):
+                await consumer.poll(0.3)
             assert consumer.assignment == frozenset()
 
 
@@ -419,7 +420,8 @@ async def test_what_was_read_is_committed_before_an_unsubscribed_member_leaves(
             consumer.unsubscribe()
             if polls:
                 await asyncio.sleep(0)  # the member's task has heard of it
-                assert await consumer.poll(0.3) == []
+                with pytest.raises(NotSubscribed):
+                    await consumer.poll(0.3)
         found = await admin.list_group_offsets(topic)
         assert [(one.partition, one.offset) for one in found] == [(0, 3)]
         [group] = await admin.describe_groups([topic])
@@ -526,3 +528,18 @@ async def test_reading_without_topics_is_an_error(
         consumer.unsubscribe()
         with pytest.raises(NotSubscribed):
             await consumer.poll()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_topic_that_does_not_exist_is_named_in_the_log_and_read_once_it_does(
+    ottla_broker: ottla.EmbeddedBroker, protocol: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It used to be a consumer that got nothing, and no word why."""
+    name = f"not-yet-{protocol}"
+    async with (
+        asyncio.timeout(PATIENCE),
+        Consumer(ottla_broker.bootstrap, group=name, topics=[name], protocol=protocol) as consumer,
+    ):
+        while f"'{name}': no such topic" not in caplog.text:
+            await consumer.poll(0.1)
+    assert caplog.text.count("no such topic") == 1

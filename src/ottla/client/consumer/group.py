@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.client.cluster.cluster import Client
+    from ottla.client.cluster.view import ClusterView
     from ottla.client.consumer.machine import Command, Member
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ class Group:
         """Whether the caller has to act; looked at for each record, so it is kept."""
         self._poked = asyncio.Event()
         self._attempts = 0
+        self._looked_for: set[tuple[str, ...]] = set()
+        self._named_missing: set[str] = set()
         self._unheard: ClientError | None = None
         """Why the coordinator does not answer; raised once for each `api_timeout` of that."""
         self._unheard_since = self._now()
@@ -126,6 +129,7 @@ class Group:
                 async with self._client.within_api_timeout("ask for metadata"):
                     view = await self._client.refresh(command.topics)
                 member.learned(view.topics, self._now())
+                self._name_missing(view)
             else:
                 async with self._client.within_api_timeout("reach the group", command.patience):
                     answer = await self._client.send(
@@ -138,12 +142,33 @@ class Group:
                 if answer.error_code:
                     raise member.failure_of(answer)
                 member.answered(command.request, answer, self._now(), random.random())
+                if member.is_steady and not member.owned and member.wish() is None:
+                    await self._look_for_topics()
             self._attempts = 0
         except ClientError as error:
             self._failed(error, began)
         except Exception as error:
             logger.exception("group %s: continuing after an error", member.group)
             self._failed(ClientFault.of("take part in the group", error), began)
+
+    async def _look_for_topics(self) -> None:
+        """This member has nothing to read: perhaps because a topic does not exist."""
+        if self.member.topics in self._looked_for:
+            return
+        async with self._client.within_api_timeout("ask for metadata"):
+            view = await self._client.refresh(self.member.topics)
+        self._looked_for.add(self.member.topics)
+        self._name_missing(view)
+
+    def _name_missing(self, view: ClusterView) -> None:
+        missing = {name for name in self.member.topics if name in view.missing}
+        if new := sorted(missing - self._named_missing):
+            logger.warning(
+                "group %s: %s: no such topic; its records come once it is created",
+                self.member.group,
+                ", ".join(map(repr, new)),
+            )
+        self._named_missing |= missing
 
     def _failed(self, error: ClientError, began: float) -> None:
         self._attempts += 1
