@@ -8,8 +8,6 @@ in a way it did not foresee, which the broker would log as "request failed".
 
 from __future__ import annotations
 
-import os
-import random
 import selectors
 import socket
 import threading
@@ -37,6 +35,7 @@ from ottla.wire.schema.produce import (
 from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess, soak
 from tests.support.faults_client import ConnectionLost, PlainClient
 from tests.support.faults_hostile import TOPICS, Hostile, Request
+from tests.support.seeds import run_seed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -196,8 +195,7 @@ class Flood:
 
 
 def test_hostile_bytes(tmp_path: Path) -> None:
-    seed = int(os.environ.get("OTTLA_SEED", "0")) or random.randrange(1, 2**32)
-    print(f"OTTLA_SEED={seed}")
+    seed = run_seed()
     with BrokerProcess(tmp_path, ephemeral=True) as broker:
         with PlainClient(broker.port) as client:
             checked = {"events": "all", "compacted": "none"}

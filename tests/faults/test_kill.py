@@ -7,7 +7,6 @@ the system what it wrote; what a power cut takes is the subject of the tests of 
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from typing import TYPE_CHECKING, Final
@@ -25,6 +24,7 @@ from tests.support.faults_workers import (
     Worker,
     at_work,
 )
+from tests.support.seeds import run_seed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,8 +107,7 @@ def kill_again_and_again(
 
 
 def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
-    seed = int(os.environ.get("OTTLA_SEED", "0")) or random.randrange(1, 2**32)
-    print(f"OTTLA_SEED={seed}")
+    seed = run_seed()
     with BrokerProcess(tmp_path, config=CONFIG) as broker:
         with PlainClient(broker.port) as client:
             request = CreateTopicsRequest((CreatableTopic(TOPIC, PARTITIONS, -1),))

@@ -7,7 +7,6 @@ delivered after the restart. Between the two is what was accepted without an ans
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from typing import TYPE_CHECKING, Final
@@ -17,6 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess, soak
 from tests.support.raw_client import RawClient
+from tests.support.seeds import run_seed
 from tests.support.share_member import SHARE_CONFIG, described_offsets
 from tests.support.share_workers import Accepting, Ledger, produce_numbers, set_group
 
@@ -41,8 +41,7 @@ def wait_for(done: Callable[[], bool], members: list[Accepting], what: str) -> N
 
 
 def test_46_67_kill_9_keeps_what_was_accepted_and_returns_the_rest(tmp_path: Path) -> None:
-    seed = int(os.environ.get("OTTLA_SEED", "0")) or random.randrange(1, 2**32)
-    print(f"OTTLA_SEED={seed}")
+    seed = run_seed()
     chance = random.Random(seed)
     ledger = Ledger()
     with BrokerProcess(tmp_path, config=SHARE_CONFIG) as broker:

@@ -10,7 +10,6 @@ here that sends whatever was not answered again, until it is.
 
 from __future__ import annotations
 
-import os
 import random
 import select
 import subprocess
@@ -29,6 +28,7 @@ from ottla.wire.schema.end_txn import EndTxnRequest
 from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess, soak
 from tests.support.raw_client import LATEST, RawClient
 from tests.support.raw_transactions import RawProducer, producers_of
+from tests.support.seeds import run_seed
 from tests.support.topics import create_topic, read_all
 
 if TYPE_CHECKING:
@@ -153,8 +153,7 @@ def check(bootstrap: str, ends: list[int]) -> None:
 
 
 def test_read_process_write_survives_kill_9(tmp_path: Path) -> None:
-    seed = int(os.environ.get("OTTLA_SEED", "0")) or random.randrange(1, 2**31)
-    print(f"OTTLA_SEED={seed}")
+    seed = run_seed()
     chance = random.Random(seed)
     with BrokerProcess(tmp_path, config=CONFIG) as broker:
         for topic in (SOURCE, SINK):
@@ -234,8 +233,7 @@ class StubbornProducer(RawProducer):
 
 
 def test_t54_the_second_version_survives_kill_9(tmp_path: Path) -> None:
-    seed = int(os.environ.get("OTTLA_SEED", "0")) or random.randrange(1, 2**31)
-    print(f"OTTLA_SEED={seed}")
+    seed = run_seed()
     chance = random.Random(seed)
     with BrokerProcess(tmp_path, config=CONFIG) as broker:
         create_topic(broker.bootstrap, SINK, partitions=2)

@@ -6,13 +6,13 @@ a batch by its number, as a sink that can be repeated does.
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from typing import TYPE_CHECKING, Final
 
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.faults_broker import soak
+from tests.support.seeds import run_seed
 from tests.support.spark_chaos import KINDS, ChaosDriver
 from tests.support.spark_share import BROKER_CONFIG, lags, new_group
 from tests.support.spark_source import fill, new_topic
@@ -31,8 +31,7 @@ PATIENCE: Final = 300.0  # for a driver that has to start on a busy machine
 
 
 def test_19_30_31_each_offset_is_in_one_batch_whatever_is_killed(tmp_path: Path) -> None:
-    seed = int(os.environ.get("OTTLA_SEED", "0")) or random.randrange(1, 2**32)
-    print(f"OTTLA_SEED={seed}")
+    seed = run_seed()
     chance = random.Random(seed)
     # Each kind once, then whatever comes.
     victims = [*VICTIMS, *(chance.choice(VICTIMS) for _ in range(KILLS - len(VICTIMS)))]
