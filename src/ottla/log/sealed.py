@@ -95,6 +95,8 @@ class Budget(Generic[V]):
 
     def drop(self, key: Hashable) -> None:
         """The key is gone for good."""
+        if key not in self._values:
+            return  # as with most segments of a log that is closed
         with self._lock:
             dropped = self._values.pop(key, None)
             if dropped is not None:

@@ -72,6 +72,7 @@ _DERIVED: Final = (  # what `reset` forgets and the headers tell again
     "max_timestamp_offset",
     "_last_indexed",
 )
+NO_SUMS: Final = IndexSums(0, 0, 0)
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 
@@ -141,7 +142,7 @@ class Segment:
         self._own: File | None = File(self.storage, self.path(LOG), create=True)
         self._identity = -1
         self._interval = config.index_interval_bytes
-        self._sums = IndexSums(0, 0, 0)
+        self._sums = NO_SUMS
         self._aborted: AbortedIndex | None = AbortedIndex()
         self.last_abort = -1
         """Offset of the last marker that aborts a transaction, -1 if there is none."""
@@ -541,7 +542,7 @@ class Segment:
         self._aborted = AbortedIndex()
         self.last_abort = -1
         found = crc32c(data)
-        self._sums = self._sums._replace(aborted=found)
+        self._sums = IndexSums(0, 0, found)
         if sums is not None and found != sums.aborted:
             return False
         try:
@@ -554,7 +555,7 @@ class Segment:
     def _read_indexes(self, size: int, sums: IndexSums | None) -> None:
         offsets = self.storage.read_file(self.path(INDEX))
         times = self.storage.read_file(self.path(TIME_INDEX))
-        found = self._sums._replace(offsets=crc32c(offsets), times=crc32c(times))
+        found = IndexSums(crc32c(offsets), crc32c(times), self._sums.aborted)
         if sums is not None and found[:2] != sums[:2]:
             raise CorruptIndex("these are not the indexes that were written")
         self._sums = found
