@@ -382,6 +382,21 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "then reading waits for that consumer; also at "
             "{ottla.streams.dispatch:MAX_QUEUED_BYTES bytes} of payloads",
         ),
+        Limit(
+            "streams: entries asked of Redis at once",
+            "ottla.streams.backends.redis_source:BATCH",
+            "count",
+            "the server serves nobody else while it collects them; a member of a balanced group "
+            "asks for {ottla.streams.backends.redis_source:BATCH_BALANCED count}, to leave some "
+            "for others",
+            "RedisOptions(batch=)",
+        ),
+        Limit(
+            "streams: memory kept for the frames of a `.ss` file that is written",
+            "ottla.streams.ss.frames:KEPT",
+            "bytes",
+            "it is used again for every batch; fresh memory costs more than the work",
+        ),
     ),
     "Offset stores": (
         Limit(
