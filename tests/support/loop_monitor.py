@@ -149,6 +149,8 @@ class LoopMonitor:
         late = self._limit
         while not self._answered.wait(late) and not self._stopping.is_set():
             late = SAMPLE_SECONDS
+            if not self._loop.is_running():
+                return  # it has ended, and its thread does something else
             frame = sys._current_frames().get(ident)
             if frame is not None and stall.stacks.total() < MAX_SAMPLES:
                 stall.stacks[_stack(frame)] += 1

@@ -82,3 +82,19 @@ async def test_other_threads_are_not_blamed(work: Callable[[], None]) -> None:
 )
 def test_what_counts(spent: Usage, blamed: float) -> None:
     assert blame(Usage(0, 0, 0, 0, 0), spent) == pytest.approx(blamed)
+
+
+def test_what_comes_after_the_loop_is_nobodys_stall() -> None:
+    """A broker that has stopped removes its temporary directory in the same thread."""
+    loop = asyncio.new_event_loop()
+    monitor = LoopMonitor(loop)
+
+    async def start() -> None:
+        monitor.start()
+        await asyncio.sleep(0.02)
+
+    loop.run_until_complete(start())
+    a_planted_sleep()
+    monitor.stop()
+    loop.close()
+    monitor.check()

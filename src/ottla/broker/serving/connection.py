@@ -188,7 +188,13 @@ class Connection(asyncio.BufferedProtocol):
         left = 0 if self._turn_comes else MAX_REQUESTS_AT_ONCE
         self._turn.begin(self._loop.time())
         self._in_turn = True
-        while left and self._may_go_on():
+        while (
+            left
+            and self._waiting
+            and self._gate is None
+            and self._writable
+            and len(self._pending) < MAX_PIPELINED
+        ):
             if self._transport is None or self._transport.is_closing():
                 return
             if self._turn.is_over():
@@ -210,14 +216,10 @@ class Connection(asyncio.BufferedProtocol):
                 logger.exception("request failed; closing the connection of %s", self.peer.host)
                 self.close()
                 return
-            if isinstance(answer, Ack):
-                answer.connection = self
-                self._pending.append(answer)
-            elif answer is None or isinstance(answer, list):
-                self._pending.append(answer or [])
-                self._collect()
+            if isinstance(answer, list) and not self._pending:
+                self._take(answer)
             else:
-                self._park(answer, frame)
+                self._queue(answer, frame)
         self._in_turn = False
         if self._gate is not None and self._waiting:
             self._look_ahead()
@@ -237,14 +239,6 @@ class Connection(asyncio.BufferedProtocol):
                 logger.info("closing the connection of %s: %s", self.peer.host, self._error)
             self.close()
 
-    def _may_go_on(self) -> bool:
-        return (
-            bool(self._waiting)
-            and self._gate is None
-            and self._writable
-            and len(self._pending) < MAX_PIPELINED
-        )
-
     def _look_ahead(self) -> None:
         for frame in islice(self._waiting, self._foreseen, MAX_FORESEEN):
             if not self._dispatcher.foresee(frame, self.peer):
@@ -254,6 +248,16 @@ class Connection(asyncio.BufferedProtocol):
     def _next_turn(self) -> None:
         self._turn_comes = False
         self._serve()
+
+    def _queue(self, answer: Parts | Awaitable[Parked] | Ack | None, frame: memoryview) -> None:
+        """What cannot leave yet, or has others before it."""
+        if isinstance(answer, Ack):
+            answer.connection = self
+            self._pending.append(answer)
+        elif answer is not None and not isinstance(answer, list):
+            self._park(answer, frame)
+        elif answer and self._pending:
+            self._pending.append(answer)
 
     def _park(self, answer: Awaitable[Parked], frame: memoryview) -> None:
         parked = self._gate = asyncio.ensure_future(answer)
@@ -308,10 +312,14 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 return
             self._pending.popleft()
-            self._answers += answer
-            self._answer_bytes += sum(map(len, answer))
-            if self._answer_bytes > MAX_ANSWER_BYTES:
-                self._send()
+            self._take(answer)
+
+    def _take(self, answer: Parts) -> None:
+        """The next one to leave."""
+        self._answers += answer
+        self._answer_bytes += len(answer[0]) if len(answer) == 1 else sum(map(len, answer))
+        if self._answer_bytes > MAX_ANSWER_BYTES:
+            self._send()
 
     def _send(self) -> None:
         answers, self._answers = self._answers, []
