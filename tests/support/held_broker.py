@@ -123,6 +123,7 @@ class Place:
 
     def __init__(self, path: Path, *sets: str) -> None:
         self.path = path
+        self._sets = sets
         self._config = load_broker_config(
             sets=[
                 "listeners=PLAINTEXT://127.0.0.1:0",
@@ -245,7 +246,7 @@ class Place:
             batches: list[RecordBatch] = []
             offset, end = first.offset, -1
             while offset != end:
-                data = await self.fetch(topic.name, offset)
+                data = await self._fetch_when_ready(topic.name, offset)
                 assert data.error_code == 0, ErrorCode(data.error_code)
                 found = batches_of(data)
                 batches += found
@@ -254,10 +255,22 @@ class Place:
                 offset = found[-1].next_offset if found else end
             topic.check(first.offset, batches)
 
+    async def _fetch_when_ready(self, name: str, offset: int) -> PartitionData:
+        """After a start the catalogue of the remote tier has to be read first."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                data = await self.fetch(name, offset)
+                if data.error_code != ErrorCode.REPLICA_NOT_AVAILABLE:
+                    return data
+                await asyncio.sleep(0.01)
+
     async def check_everything(self) -> None:
         """Now, after a kill in this moment, and after a clean stop."""
         await self.check()
-        killed = Place(self.path.with_name(self.path.name + "-killed"))
+        async with asyncio.timeout(PATIENCE):
+            while self.node.partitions._busy:  # noqa: ASYNC110 - workers are deleting
+                await asyncio.sleep(0)
+        killed = Place(self.path.with_name(self.path.name + "-killed"), *self._sets)
         copy_as_killed(self.path, killed.path)
         killed.topics = self.topics
         for place in (killed, self):

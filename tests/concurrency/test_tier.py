@@ -1,23 +1,25 @@
-"""A topic is deleted while a worker reads one of its segments for the remote tier."""
+"""A topic is deleted, or the broker stops, while a worker reads for the remote tier or from it."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+import pytest
 from crc32c import crc32c
 
 from ottla.log.storage import Entry
+from ottla.objects import local
 from ottla.tier.store import storage_manager
 from tests.support.gates import Gate
 from tests.support.held_broker import PATIENCE, held_broker, open_files
-from tests.support.raw_client import now_ms
+from tests.support.raw_client import batches_of, now_ms
 
 if TYPE_CHECKING:
     from io import FileIO
     from pathlib import Path
 
-    import pytest
+    from tests.support.held_broker import Place, Topic
 
 TIERED: Final = {
     "remote.storage.enable": "true",
@@ -105,3 +107,49 @@ async def test_stop_while_a_tier_copy_opens_its_file(
             while not directory._is_closed or segment_files():  # noqa: ASYNC110 - a worker's doing
                 await asyncio.sleep(0.01)
         await place.start()
+
+
+async def cold_topic(place: Place) -> Topic:
+    """One whose first two segments are in the store alone."""
+    topic = await place.create("orders", TIERED | {"local.retention.bytes": "1"})
+    begin = now_ms()
+    for number in range(3):
+        assert await place.produce(topic, timestamp=begin + number * 2000) == [0]
+    log = place.node.partitions.find("orders", 0).log
+    async with asyncio.timeout(PATIENCE):
+        while log.local_start_offset < 2:
+            await place.node.jobs._retain()
+            await asyncio.sleep(0.01)
+    return topic
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_delete_while_a_cold_read_waits_for_the_store(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    again: bool,
+) -> None:
+    """The reader gets what it asked for or an error; what was read is never the new topic's."""
+    gate = Gate()
+    read = local._read
+
+    def held(path: Path, start: int, end: int | None, etag: str | None) -> memoryview:
+        if path.suffix == ".log":
+            gate.stop()
+        return read(path, start, end, etag)
+
+    async with held_broker(tmp_path, monkeypatch, caplog, *settings(tmp_path / "store")) as place:
+        monkeypatch.setattr(local, "_read", held)
+        old = await cold_topic(place)
+        cold = asyncio.create_task(place.fetch("orders", 0, max_wait_ms=0))
+        await gate.wait()
+        await place.delete("orders")
+        if again:
+            await cold_topic(place)
+        gate.open()
+        told = await cold
+        if told.error_code == 0:
+            assert {bytes(one.data[16:]) for one in batches_of(told)} <= set(old.sent)
+        await place.check()
