@@ -148,6 +148,7 @@ async def test_delete_while_a_cold_read_waits_for_the_store(
         await place.delete("orders")
         if again:
             await cold_topic(place)
+            await place.check()  # its own cold reads, of the same offsets
         gate.open()
         told = await cold
         if told.error_code == 0:

@@ -161,6 +161,7 @@ class Place:
         self._clients.clear()
         if self._node is not None:
             node, self._node = self._node, None
+            await _connected(node)
             await node.stop()
 
     async def turn(self) -> None:
@@ -281,6 +282,18 @@ class Place:
             finally:
                 await place.stop()
         shutil.rmtree(killed.path)
+
+
+async def _connected(node: Node) -> None:
+    """Until the tier has connected to its own node, if there is one.
+
+    A listener that is closed while it accepts loses the connection's socket: asyncio before 3.12
+    (python/cpython#109564).
+    """
+    tiering = node.services.tiering.made
+    async with asyncio.timeout(PATIENCE):
+        while tiering is not None and tiering.manager is None:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.01)
 
 
 def copy_as_killed(path: Path, target: Path) -> None:
