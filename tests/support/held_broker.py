@@ -287,8 +287,7 @@ class Place:
 async def _connected(node: Node) -> None:
     """Until the tier has connected to its own node, if there is one.
 
-    A listener that is closed while it accepts loses the connection's socket: asyncio before 3.12
-    (python/cpython#109564).
+    A server of asyncio that is closed while it accepts leaks the socket (python/cpython#109564).
     """
     tiering = node.services.tiering.made
     async with asyncio.timeout(PATIENCE):
