@@ -70,6 +70,7 @@ def test_a_position_that_is_no_int_does_not_wedge_its_key() -> None:
         with pytest.raises(TypeError, match=r"position is 2.5 of type float, it must be an int"):
             bound.save(KEY, wrong, expected=expected)
     assert bound.load(KEY) == 1
+    connection.close()
 
 
 @pytest.mark.parametrize(
