@@ -77,6 +77,7 @@ class PausableWorkers(Workers):
     executor: PausableExecutor
 
     def __init__(self) -> None:
+        super().__init__()
         self.executor = PausableExecutor()
 
     @contextmanager

@@ -17,14 +17,28 @@ POOL_THREADS: Final = 2 * BLOCKING_THREADS
 T = TypeVar("T")
 
 
+# Reads that wait for the disk at the same time. They have threads of their own, because who reads a
+# whole topic from the disk must not hold up syncs, for which producers wait.
+READER_THREADS: Final = 8
+
+
 class Workers:
     """A few threads; `run` awaits what one of them returns."""
 
     def __init__(self) -> None:
         self.executor = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="ottla")
+        self._readers: ThreadPoolExecutor | None = None
 
     async def run(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.executor, function)
 
+    async def read(self, function: Callable[[], T]) -> T:
+        """The same for reads from the disk."""
+        if self._readers is None:
+            self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="ottla-read")
+        return await asyncio.get_running_loop().run_in_executor(self._readers, function)
+
     def close(self) -> None:
         self.executor.shutdown()
+        if self._readers is not None:
+            self._readers.shutdown()

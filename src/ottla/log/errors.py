@@ -58,6 +58,12 @@ class OffsetMovedToTieredStorage(LogError):
     code = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
 
 
+class NotAtHand(LogError):
+    """To read it would wait for the disk; the caller asked not to wait."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
 class OutOfOrderSequence(LogError):
     """The batch does not follow the producer's last one."""
 

@@ -34,6 +34,7 @@ from ottla.log import reading
 from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
 from ottla.log.errors import (
     LogError,
+    NotAtHand,
     OffsetMovedToTieredStorage,
     OffsetOutOfRange,
     PolicyViolation,
@@ -442,11 +443,13 @@ class PartitionLog:
         *,
         upper_bound_offset: int,
         min_one_message: bool,
+        wait: bool = True,
     ) -> ReadResult:
         """Whole batches from the one that holds `offset`, all below `upper_bound_offset`.
 
         They fit in `max_bytes`, except that with `min_one_message` the first one comes whole
-        whatever its size. Blocks on a file read when the tail cache does not hold the offset.
+        whatever its size. If neither the tail cache nor the page cache has them it waits for the
+        disk, or raises NotAtHand without `wait`: then let a worker call `read_files` first.
         """
         self._require_usable()
         if not self.log_start_offset <= offset <= self.log_end_offset:
@@ -463,6 +466,8 @@ class PartitionLog:
             offset, max_bytes, upper_bound_offset, at_least_one=min_one_message
         )
         if chunks is None:
+            if not wait and not reading.is_at_hand(self.segments, offset, max_bytes):
+                raise NotAtHand(f"offset {offset} is on disk alone")
             return self.read_files(
                 offset,
                 max_bytes,

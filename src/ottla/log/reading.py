@@ -26,6 +26,8 @@ _by_base = attrgetter("base_offset")
 _by_first = attrgetter("first_offset")
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT: Final = 8
+# Where the system does not tell what it has in memory, older records are taken to be on disk.
+RECENT_BYTES: Final = 256 << 20
 
 
 class ReadResult(NamedTuple):
@@ -69,6 +71,15 @@ def read_segments(
         if not ended or left <= 0:
             break
     return chunks
+
+
+def is_at_hand(segments: tuple[Segment, ...], offset: int, max_bytes: int) -> bool:
+    """Whether `read_segments` would not wait for a disk. Does not block."""
+    place = bisect_right(segments, offset, key=_by_base) - 1
+    known = segments[place].is_at_hand(offset, max_bytes)
+    if known is not None:
+        return known
+    return sum(segment.size for segment in segments[place:]) <= RECENT_BYTES
 
 
 def aborted_transactions(

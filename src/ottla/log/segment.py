@@ -484,6 +484,20 @@ class Segment:
         whole = data if size == len(data) else memoryview(data)[:size]
         return whole, start + size == end
 
+    def is_at_hand(self, offset: int, max_bytes: int) -> bool | None:
+        """Whether `read` would not wait for a disk; None if nobody can say. Does not block."""
+        file = self._own or self.shared.files.get(self)
+        index = self._offsets
+        if index is None:
+            kept = self.shared.indexes.get((self, INDEX))
+            index = kept if isinstance(kept, OffsetIndex) else None
+        if file is None or index is None:
+            return False
+        entry = index.last_at_or_below(offset - self.base_offset)
+        start = index.positions[entry] if entry >= 0 else 0
+        size = min(max_bytes, self.size - start)
+        return size <= 0 or self.storage.is_cached(file.fd, start, size)
+
     def _whole_batches(self, data: bytes, start: int, end: int, upper_bound: int) -> int:
         """How many bytes of `data` are batches that end in it and start below the bound."""
         if start + len(data) == end and upper_bound >= self.next_offset:

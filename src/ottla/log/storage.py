@@ -30,6 +30,9 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MAX_IOVECS: Final = 1024  # IOV_MAX on Linux and macOS: more buffers in one call give EINVAL
 TMP_SUFFIX: Final = ".tmp"
+_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
+# A disk is read ahead in stretches of about this size: one byte of each tells of the others.
+CACHE_SAMPLE: Final = 128 * 1024
 _DSYNC: Final = getattr(os, "RWF_DSYNC", 0)  # only Linux has it
 GROWTH_CHUNK: Final = 1 << 16  # of a file that grows while it is read
 
@@ -212,6 +215,10 @@ class Storage(ABC):
     @abstractmethod
     def mtime_ms(self, path: Path | Entry) -> int: ...
 
+    def is_cached(self, fd: int, start: int, size: int) -> bool | None:
+        """Whether a read of this stretch does not wait for the disk; None if nobody can say."""
+        return True
+
     def write_all(self, fd: int, chunks: Sequence[Buffer], position: int) -> None:
         """Write every chunk from `position` on; short writes are continued."""
         total = sum(map(len, chunks))
@@ -341,6 +348,22 @@ class OsStorage(Storage):
 
     def pread(self, fd: int, size: int, position: int) -> bytes:
         return os.pread(fd, size, position)
+
+    def is_cached(self, fd: int, start: int, size: int) -> bool | None:
+        if not _NOWAIT:
+            return None
+        byte = bytearray(1)
+        last = start + max(size, 1) - 1
+        for position in (*range(start, last, CACHE_SAMPLE), last):
+            try:
+                os.preadv(fd, [byte], position, _NOWAIT)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                if error.errno == errno.EOPNOTSUPP:
+                    return None
+                raise
+        return True
 
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size

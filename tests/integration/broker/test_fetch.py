@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -14,13 +15,16 @@ from ottla.broker.serving.answer_memory import MAX_READ_BYTES
 from ottla.broker.serving.context import Peer, RequestContext
 from ottla.broker.topics import create_topic
 from ottla.log.producer_state import Origin
+from ottla.log.storage import OsStorage
 from ottla.metadata.config.broker import load_broker_config
+from ottla.wire.error_codes import ErrorCode
 from ottla.wire.records import ControlType
 from ottla.wire.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.support.log_batches import batch_of, marker
+from tests.support.raw_client import values_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
+    from collections.abc import AsyncIterator, Awaitable, Sequence
     from pathlib import Path
 
     from ottla.broker.hosting.partitions import HostedPartition
@@ -52,6 +56,7 @@ def ask(node: Node, request: FetchRequest) -> FetchResponse | Awaitable[FetchRes
         node.settings,
         node.clock,
         node.services.answers,
+        node.workers,
     )
 
 
@@ -164,5 +169,87 @@ async def test_a_full_answer_lists_what_was_open_and_what_had_to_be_opened(tmp_p
         listed = {data.partition_index: data for data in found.responses[0].partitions}
         assert {index: data.high_watermark for index, data in listed.items()} == {0: 1, 1: 1}
         assert not any(data.error_code for data in listed.values())
+    finally:
+        await node.stop()
+
+
+class ColdDisk(OsStorage):
+    """The page cache has nothing of a log until somebody has read it; who reads is noted."""
+
+    def __init__(self) -> None:
+        self.readers: list[str] = []
+        self.warm = False
+
+    def is_cached(self, fd: int, start: int, size: int) -> bool | None:
+        return self.warm
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        self.readers.append(threading.current_thread().name)
+        return super().pread(fd, size, position)
+
+
+async def _values(answer: FetchResponse | Awaitable[FetchResponse]) -> Sequence[bytes | None]:
+    response = answer if isinstance(answer, FetchResponse) else await answer
+    return _values_in(response.responses[0].partitions[0])
+
+
+def _values_in(data: PartitionData) -> Sequence[bytes | None]:
+    """The parts of an answer that was not sent are not joined yet."""
+    assert isinstance(data.records, list)
+    return values_of(data._replace(records=b"".join(data.records)))
+
+
+async def test_records_in_no_cache_are_read_by_a_worker_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = ColdDisk()
+    monkeypatch.setattr("ottla.broker.hosting.data.OsStorage", lambda: disk)
+    sets = ["listeners=PLAINTEXT://127.0.0.1:0", "ottla.tail.cache.bytes=0"]
+    node = await Node.start(load_broker_config(sets=sets), tmp_path)
+    try:
+        await create_topic(node.cluster, "orders", partitions=1)
+        partition = await node.partitions.open("orders", 0, write=True)
+        write(partition, b"cold")
+        await node.durability.sync([partition])
+        topic = FetchTopic("orders", partitions=[FetchPartition(partition_max_bytes=1000)])
+        wanted = FetchRequest(max_wait_ms=LONG_MS, min_bytes=1, max_bytes=10_000, topics=[topic])
+        disk.readers.clear()
+        assert await _values(ask(node, wanted)) == [b"cold"]
+        assert disk.readers[0].startswith("ottla-read")
+        disk.readers.clear()
+        disk.warm = True
+        assert await _values(ask(node, wanted)) == [b"cold"]
+        assert {name.startswith("ottla-read") for name in disk.readers} == {False}
+    finally:
+        await node.stop()
+
+
+async def test_an_offset_that_is_wrong_is_told_though_others_are_cold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.broker.hosting.data.OsStorage", ColdDisk)
+    sets = ["listeners=PLAINTEXT://127.0.0.1:0", "ottla.tail.cache.bytes=0"]
+    node = await Node.start(load_broker_config(sets=sets), tmp_path)
+    try:
+        await create_topic(node.cluster, "orders", partitions=2)
+        for index in range(2):
+            partition = await node.partitions.open("orders", index, write=True)
+            write(partition, b"cold")
+            await node.durability.sync([partition])
+        wanted = [
+            FetchPartition(0, fetch_offset=0, partition_max_bytes=1000),
+            FetchPartition(1, fetch_offset=99, partition_max_bytes=1000),
+        ]
+        asked = FetchRequest(
+            max_wait_ms=LONG_MS,
+            min_bytes=1,
+            max_bytes=10_000,
+            topics=[FetchTopic("orders", partitions=wanted)],
+        )
+        answer = ask(node, asked)
+        response = answer if isinstance(answer, FetchResponse) else await answer
+        first, second = response.responses[0].partitions
+        assert _values_in(first) == [b"cold"]
+        assert second.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     finally:
         await node.stop()

@@ -220,6 +220,7 @@ async def test_a_fetch_of_an_unwritten_partition_wakes_with_its_first_record(
             node.settings,
             node.clock,
             node.services.answers,
+            node.workers,
         )
         assert not isinstance(answer, FetchResponse)
         waiting = asyncio.ensure_future(answer)

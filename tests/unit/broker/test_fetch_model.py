@@ -56,7 +56,13 @@ class ListLog:
         self.offline = False
 
     def read(
-        self, offset: int, max_bytes: int, *, upper_bound_offset: int, min_one_message: bool
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        upper_bound_offset: int,
+        min_one_message: bool,
+        wait: bool,
     ) -> ReadResult:
         if self.offline:
             raise StorageFailure("offline")
@@ -238,6 +244,7 @@ class Fetches(RuleBasedStateMachine):
             SimpleNamespace(fetch_max_bytes=ENOUGH),  # type: ignore[arg-type]
             SimpleNamespace(monotonic_ms=lambda: self.now),  # type: ignore[arg-type]
             SimpleNamespace(room=ENOUGH),  # type: ignore[arg-type]
+            None,  # type: ignore[arg-type]
         )
 
     def heard(self, answer: FetchResponse) -> dict[int, PartitionData]:

@@ -7,6 +7,8 @@
   transactions were aborted.
 - What a tiered log has in the remote tier alone is read there. Such an answer waits for the store,
   as long as remote.fetch.max.wait.ms; a read that takes longer gives nothing yet, and no error.
+- Records that are in no cache are read from the disk by a worker first; the answer waits for that,
+  and the event loop serves others.
 - The answer waits until min_bytes are there, an error has to be told, or max_wait_ms is over.
   While it waits it looks at the partitions that have news, not at all of them.
 - An answer holds no more than there is memory for answers, and no more than one turn of the event
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.errors import ApiError
@@ -25,7 +28,7 @@ from ottla.broker.hosting.partitions import NotOpen
 from ottla.broker.hosting.waiting import woken
 from ottla.broker.serving.answer_memory import MAX_READ_BYTES
 from ottla.broker.serving.fetch_sessions import NO_SESSION, Session
-from ottla.log.errors import LogError, OffsetMovedToTieredStorage
+from ottla.log.errors import LogError, NotAtHand, OffsetMovedToTieredStorage
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.fetch import (
     AbortedTransaction,
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from ottla.broker.serving.fetch_sessions import FetchPlan, FetchSessions, Key, Wanted
     from ottla.broker.tiering.reads import RemoteRead
     from ottla.broker.tiering.tiering import Tiering
+    from ottla.broker.workers import Workers
     from ottla.clock import Clock
     from ottla.log.checkpoints import TopicPartition
 
@@ -62,6 +66,15 @@ class Logs(NamedTuple):
     partitions: Partitions
     tiering: Lazy[Tiering]
     answers: AnswerMemory
+    workers: Workers
+    max_bytes: int
+
+
+class Cold(NamedTuple):
+    """Records that have to be read from the disk."""
+
+    partition: HostedPartition
+    offset: int
     max_bytes: int
 
 
@@ -84,6 +97,7 @@ class Answer(NamedTuple):
     behind: list[Key]  # of those looked at, the ones with more to read or an error
     remote: list[tuple[Wanted, RemoteRead]]
     closed: list[TopicPartition]  # partitions whose logs have to be opened first
+    cold: list[Cold]
 
 
 def fetch(
@@ -96,6 +110,7 @@ def fetch(
     settings: Settings,
     clock: Clock,
     answers: AnswerMemory,
+    workers: Workers,
 ) -> FetchResponse | Awaitable[FetchResponse]:
     by_id = context.version >= FIRST_VERSION_WITH_IDS
     view = (cluster.image.version, request.isolation_level)
@@ -103,21 +118,47 @@ def fetch(
         plan = fetch_sessions.begin(request, by_id=by_id, view=view, now_ms=clock.monotonic_ms())
     except ApiError as error:
         return FetchResponse(error_code=error.code)
-    logs = Logs(partitions, tiering, answers, min(request.max_bytes, settings.fetch_max_bytes))
+    max_bytes = min(request.max_bytes, settings.fetch_max_bytes)
+    logs = Logs(partitions, tiering, answers, workers, max_bytes)
     answer = _look(logs, request, plan, _first(plan), {})
     opening = partitions.opening(answer.closed) if answer.closed else None
-    if opening is not None:
-        return _when_open(logs, request, plan, answer, opening)
+    if opening is not None or answer.cold:
+        return _when_ready(logs, request, plan, answer, opening)
     return _answer(logs, request, plan, answer)
 
 
-async def _when_open(
-    logs: Logs, request: FetchRequest, plan: FetchPlan, first: Answer, opening: Awaitable[None]
+async def _when_ready(
+    logs: Logs,
+    request: FetchRequest,
+    plan: FetchPlan,
+    first: Answer,
+    opening: Awaitable[None] | None,
 ) -> FetchResponse:
-    await opening
-    looked = _look(logs, request, plan, _first(plan), _known(plan, first))
+    if opening is not None:
+        await opening
+        first = _look(logs, request, plan, _first(plan), _known(plan, first))
+    looked = first
+    if first.cold:
+        await _read_from_disk(logs, first.cold)
+        looked = _look(logs, request, plan, _first(plan), _known(plan, first), wait=True)
     answer = _answer(logs, request, plan, looked)
     return answer if isinstance(answer, FetchResponse) else await answer
+
+
+async def _read_from_disk(logs: Logs, cold: Sequence[Cold]) -> None:
+    """Have the page cache filled by workers. What goes wrong is found by the next look."""
+    await asyncio.gather(*(logs.workers.read(partial(_touch, one)) for one in cold))
+
+
+def _touch(cold: Cold) -> None:
+    log = cold.partition.log
+    with suppress(LogError):
+        log.read_files(
+            cold.offset,
+            cold.max_bytes,
+            upper_bound_offset=log.high_watermark,
+            min_one_message=True,
+        )
 
 
 def _known(plan: FetchPlan, answer: Answer) -> dict[Key, PartitionData]:
@@ -172,7 +213,11 @@ async def _wait(
         # Others are served between the look that came before and the first line here.
         if not session.fresh:
             await woken((session.waiters,), deadline)
-        answer = _look(logs, request, plan, session.begin_look(), _known(plan, answer))
+        wanted = session.begin_look()
+        answer = _look(logs, request, plan, wanted, _known(plan, answer))
+        if answer.cold:
+            await _read_from_disk(logs, answer.cold)
+            answer = _look(logs, request, plan, wanted, _known(plan, answer), wait=True)
         if answer.remote:
             return await _wait_for_store(logs, plan, answer)
         if (
@@ -208,10 +253,13 @@ def _look(
     plan: FetchPlan,
     wanted: Sequence[Wanted],
     data: dict[Key, PartitionData],
+    *,
+    wait: bool = False,
 ) -> Answer:
     """Read `wanted`, and put the batches into `data`.
 
-    What is not looked at has nothing to read, so sizes count from zero.
+    What is not looked at has nothing to read, so sizes count from zero. `wait` says that workers
+    have just read it all, so that nothing more is left to them.
     """
     left = min(logs.max_bytes, logs.answers.room)
     size = used = 0
@@ -219,10 +267,17 @@ def _look(
     behind: list[Key] = []
     remote = []
     closed: list[TopicPartition] = []
+    cold: list[Cold] = []
     session = plan.session
     for want in wanted:
         try:
-            found = _look_at(logs, request, want, min(left, want.max_bytes), first=used == 0)
+            room = min(left, want.max_bytes)
+            found = _look_at(logs, request, want, room, first=used == 0, wait=wait)
+        except NotAtHand:
+            partition = _find(logs, want)
+            cold.append(Cold(partition, want.fetch_offset, room))
+            committed = request.isolation_level == READ_COMMITTED
+            found = Found(_empty(partition, want, committed=committed), room, partition)
         except (ApiError, LogError) as error:
             found = Found(_refused(logs, want, error), 0)
             complete = True
@@ -243,17 +298,17 @@ def _look(
             session.looked(
                 want.key, found.data, caught_up=found.caught_up, tells_all=not plan.incremental
             )
-    return Answer(data, size, complete, behind, remote, closed)
+    return Answer(data, size, complete, behind, remote, closed, cold)
 
 
 def _look_at(
-    logs: Logs, request: FetchRequest, want: Wanted, max_bytes: int, *, first: bool
+    logs: Logs, request: FetchRequest, want: Wanted, max_bytes: int, *, first: bool, wait: bool
 ) -> Found:
     partition = _find(logs, want)
     partition.check_epoch(want.leader_epoch)
     committed = request.isolation_level == READ_COMMITTED
     try:
-        return _read(partition, want, max_bytes, committed=committed, first=first)
+        return _read(partition, want, max_bytes, committed=committed, first=first, wait=wait)
     except OffsetMovedToTieredStorage:
         if _is_follower(request):
             raise
@@ -285,13 +340,19 @@ def _empty(partition: HostedPartition, want: Wanted, *, committed: bool) -> Part
 
 
 def _read(
-    partition: HostedPartition, want: Wanted, max_bytes: int, *, committed: bool, first: bool
+    partition: HostedPartition,
+    want: Wanted,
+    max_bytes: int,
+    *,
+    committed: bool,
+    first: bool,
+    wait: bool,
 ) -> Found:
     log = partition.log
     high, stable = log.high_watermark, log.last_stable_offset
     bound = stable if committed else high
     chunks, size = log.read(
-        want.fetch_offset, max_bytes, upper_bound_offset=bound, min_one_message=first
+        want.fetch_offset, max_bytes, upper_bound_offset=bound, min_one_message=first, wait=wait
     )
     aborted = None
     if committed:

@@ -35,7 +35,13 @@ class UnwrittenLog:
         return LeaderEpochs()
 
     def read(
-        self, offset: int, max_bytes: int, *, upper_bound_offset: int, min_one_message: bool
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        upper_bound_offset: int,
+        min_one_message: bool,
+        wait: bool = True,
     ) -> ReadResult:
         if offset != 0:
             raise OffsetOutOfRange(f"offset {offset} is not in 0..0")
