@@ -107,6 +107,8 @@ class SimulatedNode:
         self._patches.enter_context(patch("ottla.log.partition.threading", locks))
 
     def _make_executor(self, *args: object, **options: object) -> PausableExecutor:
+        if options.get("thread_name_prefix") == "ottla-read":
+            return self.executor  # one order for all jobs of a node, whatever threads they have
         self.executor = PausableExecutor()
         return self.executor
 
