@@ -34,12 +34,10 @@ from ottla.client.cluster.cluster import API_TIMEOUT, METADATA_MAX_AGE, Client
 from ottla.client.cluster.connection import REQUEST_TIMEOUT
 from ottla.client.cluster.view import TopicPartition
 from ottla.client.consumer import commits
-from ottla.client.consumer.assignors import ASSIGNORS
-from ottla.client.consumer.classic import ClassicMember
 from ottla.client.consumer.fetching import Owned
 from ottla.client.consumer.group import Group
 from ottla.client.consumer.machine import Lost
-from ottla.client.consumer.modern import ModernMember
+from ottla.client.consumer.members import member_of
 from ottla.client.consumer.types import NoOffset, OffsetReset, Protocol
 from ottla.client.errors import BadArgument, ClientClosed, ClientError, MissingExtra, NotSubscribed
 from ottla.client.reader.buffer import Buffer
@@ -56,7 +54,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ottla.client.consumer.machine import Member
     from ottla.client.reader.buffer import Rows
     from ottla.client.reader.types import Position, Record
 
@@ -162,7 +159,7 @@ class Consumer:
             api_timeout=api_timeout,
             max_versions=max_versions,
         )
-        self._member = _member_of(
+        self._member = member_of(
             protocol,
             group,
             topics,
@@ -613,47 +610,3 @@ class Consumer:
         self._running()
         assert self._group is not None
         return self._group
-
-
-def _member_of(
-    protocol: Protocol,
-    group: str,
-    topics: Sequence[str],
-    *,
-    pattern: str | None,
-    assignor: str | None,
-    instance_id: str | None,
-    rack: str | None,
-    session_timeout: float,
-    rebalance_timeout: float,
-) -> Member:
-    names = arguments.texts("topics", topics)
-    arguments.optional_text("pattern", pattern, "a regular expression")
-    arguments.optional_text("instance_id", instance_id)
-    arguments.optional_text("rack", rack)
-    arguments.optional_text("assignor", assignor)
-    timeout_ms = int(rebalance_timeout * 1000)
-    if protocol == "consumer":
-        if pattern is not None and names:
-            raise BadArgument("give topics or pattern, not both")
-        return ModernMember(
-            group,
-            names,
-            pattern=pattern,
-            instance_id=instance_id,
-            rack=rack,
-            assignor=assignor,
-            rebalance_timeout_ms=timeout_ms,
-        )
-    if pattern is not None:
-        raise BadArgument('pattern needs protocol="consumer": brokers match the names')
-    if assignor is not None:
-        arguments.choice("assignor", assignor, tuple(ASSIGNORS))
-    return ClassicMember(
-        group,
-        names,
-        assignors=(assignor or "cooperative-sticky",),
-        instance_id=instance_id,
-        session_timeout_ms=int(session_timeout * 1000),
-        rebalance_timeout_ms=timeout_ms,
-    )

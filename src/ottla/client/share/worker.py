@@ -27,12 +27,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import queue
 import signal
 import threading
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ottla.client import arguments
@@ -43,6 +41,7 @@ from ottla.client.errors import (
     UnknownTopic,
     WrongProtocol,
 )
+from ottla.client.share.calls import Threads, awaited
 from ottla.client.share.consumer import ShareConsumer
 from ottla.client.share.types import (
     RecordNotHeld,
@@ -52,7 +51,7 @@ from ottla.client.share.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ottla.client.share.types import AckKind, Acknowledged
 
@@ -169,7 +168,7 @@ class ShareWorker:
         self._busy_at = 0.0
         self._stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
-        self._threads = _Threads(concurrency)
+        self._threads = Threads(concurrency)
 
     def stop(self) -> None:
         """End gracefully; the second time, without waiting for calls that run."""
@@ -295,11 +294,11 @@ class ShareWorker:
 
     async def _call(self, record: ShareRecord) -> Decision:
         if inspect.iscoroutinefunction(self._fn):
-            said = await _awaited(self._fn(record))
+            said = await awaited(self._fn(record))
         else:
             said = await self._threads.call(self._fn, record)
             if inspect.isawaitable(said):
-                said = await _awaited(said)
+                said = await awaited(said)
         if said is None:
             return "accept"
         if isinstance(said, str) and said in _DECISIONS:
@@ -360,80 +359,6 @@ def retry_after(first: float, deliveries: int) -> float:
 
 def _place(record: ShareRecord) -> str:
     return f"{record.topic}-{record.partition} offset {record.offset}"
-
-
-class _Threads:
-    """Daemon threads, unlike a ThreadPoolExecutor's: a stuck call does not hold up the exit."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._calls: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
-        self._started = 0
-        self._busy = 0
-
-    async def call(self, fn: Handler, record: ShareRecord) -> object:
-        """What the function returns, in one of the threads."""
-        loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[object] = loop.create_future()
-        self._busy += 1
-        if self._started < min(self._busy, self._most):
-            self._started += 1
-            name = f"ottla-share-worker-{self._started}"
-            threading.Thread(target=self._serve, name=name, daemon=True).start()
-        self._calls.put((fn, record, outcome, loop))
-        try:
-            return await outcome
-        finally:
-            self._busy -= 1
-
-    def stop(self) -> None:
-        """Let threads that are idle end, and the others after their call."""
-        for _ in range(self._started):
-            self._calls.put(None)
-
-    def _serve(self) -> None:
-        while (call := self._calls.get()) is not None:
-            fn, record, outcome, loop = call
-            try:
-                settle = partial(_set_result, outcome, fn(record))
-            except BaseException as error:  # noqa: BLE001  # raised where it is waited for
-                settle = partial(_set_error, outcome, error)
-            with suppress(RuntimeError):  # the event loop has ended without it
-                loop.call_soon_threadsafe(settle)
-
-
-def _set_result(outcome: asyncio.Future[object], result: object) -> None:
-    if not outcome.done():
-        outcome.set_result(result)
-
-
-def _set_error(outcome: asyncio.Future[object], error: BaseException) -> None:
-    if outcome.done():
-        return
-    # A future refuses a StopIteration, as of a bare next().
-    if not isinstance(error, Exception) or isinstance(error, StopIteration):
-        error = _failed_call(error)
-    outcome.set_exception(error)
-
-
-async def _awaited(call: Awaitable[object]) -> object:
-    """What an async handler returns."""
-    try:
-        return await call
-    except Exception:
-        raise
-    except BaseException as error:
-        task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-            raise  # the worker has given this call up
-        raise _failed_call(error) from error
-
-
-def _failed_call(error: BaseException) -> RuntimeError:
-    """SystemExit and the like, or a CancelledError of its own, do not end the worker."""
-    failed = RuntimeError(f"the handler raised {error!r}")
-    failed.__cause__ = error
-    return failed
 
 
 def share_worker(
