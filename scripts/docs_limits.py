@@ -94,6 +94,24 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "the event loop never waits for a disk; more threads only contend for it",
         ),
         Limit(
+            "threads that read records from the disk for consumers",
+            "ottla.broker.workers:READER_THREADS",
+            "",
+            "further consumers of old records wait for one; syncs have other threads",
+        ),
+        Limit(
+            "the journal on disk (`ottla.flush.mode=journal`)",
+            "ottla.journal.bytes",
+            "bytes",
+            "when it is full each log is synced by itself until a part of it is free again",
+        ),
+        Limit(
+            "new batches of a partition in one write to the journal",
+            "ottla.journal.extent.max.bytes",
+            "bytes",
+            "more is synced in the log itself, so that it is not written twice",
+        ),
+        Limit(
             "indexes of segments that do not grow any more, all logs",
             "ottla.log.sealed:INDEX_BYTES",
             "bytes",
