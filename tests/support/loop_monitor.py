@@ -9,8 +9,10 @@ is not to blame for the time in which
 - other threads of the process computed, or could have, while it waited: they may have held the
   interpreter's lock.
 
-So a stall is never blamed on a busy machine; at worst one goes unseen on one. Without schedstat
-(not on Linux) nothing is watched.
+So a stall is never blamed on a busy machine; at worst one goes unseen on one. The loop notes itself
+when it gave the sign: the watching thread may get a processor only later. Garbage collections are
+counted, because no other thread can look at the stack during one. Without schedstat (not on Linux)
+nothing is watched.
 
 A loop is watched by the fixture `watch_loop`, and every node that a test starts is watched by
 `OTTLA_TEST_LOOP_MONITOR=1`, which `make soak` sets; brokers in processes of their own then end with
@@ -19,6 +21,7 @@ A loop is watched by the fixture `watch_loop`, and every node that a test starts
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -28,7 +31,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import asyncio
@@ -89,12 +92,17 @@ class Stall:
     """One time in which the loop did not come round."""
 
     seconds: float
+    collecting: float = 0.0
+    """Seconds of garbage collections in the meantime, in any thread."""
     stacks: Counter[tuple[str, ...]] = field(default_factory=Counter)
 
     def __str__(self) -> str:
         found = self.stacks.most_common(1)
         stack = "".join(found[0][0]) if found else "  (over before anybody could look)\n"
-        return f"the event loop stood still for {self.seconds * 1000:.0f} ms in\n{stack}"
+        told = f"the event loop stood still for {self.seconds * 1000:.0f} ms"
+        if self.collecting:
+            told += f" ({self.collecting * 1000:.0f} ms of garbage collections)"
+        return f"{told} in\n{stack}"
 
 
 class LoopStalled(AssertionError):
@@ -110,6 +118,9 @@ class LoopMonitor:
         self._answered = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._answered_at = 0.0
+        self._collection_began = 0.0
+        self._collecting = 0.0
         self.stalls: list[Stall] = []
 
     def start(self) -> None:
@@ -135,16 +146,33 @@ class LoopMonitor:
             raise LoopStalled("\n".join(map(str, self.stalls)))
 
     def _watch(self, ident: int, thread: int) -> None:
-        while not self._stopping.wait(BEAT_SECONDS):
-            try:
+        gc.callbacks.append(self._collects)
+        try:
+            while not self._stopping.wait(BEAT_SECONDS):
                 self._beat(ident, thread)
-            except (OSError, RuntimeError):
-                return  # the thread has ended, or the loop is closed
+        except (OSError, RuntimeError):
+            return  # the thread has ended, or the loop is closed
+        finally:
+            gc.callbacks.remove(self._collects)
+
+    def _answer(self) -> None:
+        """The loop's sign."""
+        self._answered_at = time.monotonic()
+        self._answered.set()
+
+    def _collects(self, phase: str, info: dict[str, Any]) -> None:
+        now = time.monotonic()
+        if phase == "start":
+            self._collection_began = now
+        else:
+            self._collecting += now - self._collection_began
 
     def _beat(self, ident: int, thread: int) -> None:
         before = Usage.now(thread)
         self._answered.clear()
-        self._loop.call_soon_threadsafe(self._answered.set)
+        collecting = self._collecting
+        asked_at = time.monotonic()
+        self._loop.call_soon_threadsafe(self._answer)
         stall = Stall(0.0)
         late = self._limit
         while not self._answered.wait(late) and not self._stopping.is_set():
@@ -155,9 +183,9 @@ class LoopMonitor:
             if frame is not None and stall.stacks.total() < MAX_SAMPLES:
                 stall.stacks[_stack(frame)] += 1
         after = Usage.now(thread)
-        if after.wall - before.wall <= self._limit:
-            return
-        stall.seconds = blame(before, after)
+        ended_at = self._answered_at if self._answered.is_set() else after.wall
+        stall.seconds = min(ended_at - asked_at, blame(before, after))
+        stall.collecting = self._collecting - collecting
         if not stall.stacks and after.own - before.own <= self._limit:
             return  # whatever kept this thread from looking kept the loop waiting, too
         if stall.seconds > self._limit and len(self.stalls) < MAX_STALLS:

@@ -113,7 +113,9 @@ async def test_a_topic_that_many_ask_for_is_created_once(node: Node) -> None:
     async def ask() -> MetadataResponse:
         request = MetadataRequest([MetadataRequestTopic(name="t")], True)
         answer = metadata(context(12), request, node.cluster, node.settings, node.partitions)
-        return answer if isinstance(answer, MetadataResponse) else await answer
+        told = answer if isinstance(answer, MetadataResponse) else await answer
+        assert isinstance(told, MetadataResponse)
+        return told
 
     answers = await asyncio.gather(*(ask() for _ in range(20)))
     (topic,) = {(one.topics[0].error_code, one.topics[0].topic_id) for one in answers}

@@ -194,7 +194,7 @@ async def test_looking_at_partitions_that_were_never_written_makes_nothing(tmp_p
         answer = await describe_log_dirs(
             CONTEXT, DescribeLogDirsRequest(None), node.cluster, node.data, partitions, node.workers
         )
-        (found,) = answer.results[0].topics
+        (found,) = answer.response.results[0].topics
         assert {row.partition_size for row in found.partitions} == {0}
         await node.jobs._retention().run()
         assert not await node.services.cleaner().compact_dirtiest()
@@ -245,7 +245,7 @@ async def test_a_closed_log_stays_closed_until_it_is_asked_for(tmp_path: Path) -
             node.partitions,
             node.workers,
         )
-        assert answer.results[0].topics[0].partitions[0].partition_size == size
+        assert answer.response.results[0].topics[0].partitions[0].partition_size == size
         assert not list(node.partitions)
         with pytest.raises(NotOpen):
             node.partitions.find(*ORDERS)
@@ -286,7 +286,7 @@ async def test_offsets_of_thousands_of_partitions_are_listed_in_turns(
             seen.append(looks)
         assert looks == count
         assert max(after - before for before, after in pairwise(seen)) <= LOOKED_AT_ONCE
-        rows = [row for topic in listing.result().topics for row in topic.partitions]
+        rows = [row for topic in listing.result().response.topics for row in topic.partitions]
         assert [row.partition_index for row in rows] == [*range(count)]
         assert [row.offset for row in rows] == [0] * (count - 1) + [1]
 

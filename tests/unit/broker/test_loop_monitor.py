@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -98,3 +99,34 @@ def test_what_comes_after_the_loop_is_nobodys_stall() -> None:
     monitor.stop()
     loop.close()
     monitor.check()
+
+
+async def test_a_late_look_at_a_busy_loop_is_not_a_stall() -> None:
+    """Fault: many short turns counted as one if the watching thread got no processor meanwhile."""
+
+    class Late(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            found = super().wait(timeout)
+            time.sleep(LONG)
+            return found
+
+    monitor = LoopMonitor(asyncio.get_running_loop())
+    monitor._answered = Late()
+    monitor.start()
+    end = time.thread_time() + 3 * LONG
+    while time.thread_time() < end:
+        turn = time.thread_time() + LIMIT_SECONDS / 20
+        while time.thread_time() < turn:
+            pass
+        await asyncio.sleep(0)
+    monitor.stop()
+    monitor.check()
+
+
+async def test_garbage_collections_are_told() -> None:
+    def collect() -> None:
+        gc.collect()
+        a_planted_computation()
+
+    with pytest.raises(LoopStalled, match=r"\(\d+ ms of garbage collections\)"):
+        (await watched(collect)).check()

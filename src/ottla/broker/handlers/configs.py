@@ -5,15 +5,17 @@ all brokers. AlterConfigs replaces the whole set of overrides; IncrementalAlterC
 deletes (1), appends to (2) or subtracts from (3) single keys. Either changes a resource wholly or
 not at all, and every resource is answered. Sensitive values are never sent. Listed are all topics
 and brokers, and those groups that have overrides; of loggers and client metrics there are none.
-Before v1 only client metrics could be asked for.
+Before v1 only client metrics could be asked for. Many resources are described in several turns of
+the event loop, all as they were when the first turn began.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.broker.errors import ApiError
+from ottla.broker.serving.context import Large
 from ottla.broker.topics import decided, existing
 from ottla.metadata.changes.configs import SetConfigs
 from ottla.metadata.config.broker import warn_without_effect
@@ -60,7 +62,7 @@ from ottla.wire.schema.list_config_resources import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from ottla.broker.cluster import Cluster
     from ottla.broker.serving.context import RequestContext
@@ -82,22 +84,40 @@ DEFINITIONS = {
 }
 BROKER_LOGGER = 8
 CLIENT_METRICS = 16
+DESCRIBED_AT_ONCE: Final = 50  # resources in one turn of the loop: some milliseconds
 
 
 def describe_configs(
     context: RequestContext, request: DescribeConfigsRequest, cluster: Cluster
-) -> DescribeConfigsResponse:
+) -> DescribeConfigsResponse | Awaitable[Large[DescribeConfigsResponse]]:
+    image = cluster.image
+    if len(request.resources) > DESCRIBED_AT_ONCE:
+        return _describe_in_turns(cluster, image, request)
     return DescribeConfigsResponse(
-        results=[_describe(cluster, resource, request) for resource in request.resources]
+        results=[_describe(cluster, image, resource, request) for resource in request.resources]
     )
 
 
+async def _describe_in_turns(
+    cluster: Cluster, image: MetadataImage, request: DescribeConfigsRequest
+) -> Large[DescribeConfigsResponse]:
+    results = []
+    for number, resource in enumerate(request.resources, 1):
+        results.append(_describe(cluster, image, resource, request))
+        if number % DESCRIBED_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return Large(DescribeConfigsResponse(results=results))
+
+
 def _describe(
-    cluster: Cluster, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+    cluster: Cluster,
+    image: MetadataImage,
+    resource: DescribeConfigsResource,
+    request: DescribeConfigsRequest,
 ) -> DescribeConfigsResult:
     kind, name = resource.resource_type, resource.resource_name
     try:
-        entries = _effective(cluster, cluster.image, _resource_type(kind), name)
+        entries = _effective(cluster, image, _resource_type(kind), name)
     except ApiError as error:
         return DescribeConfigsResult(error.code, str(error), kind, name)
     wanted = resource.configuration_keys

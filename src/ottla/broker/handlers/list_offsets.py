@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeGuard
 
 from ottla.broker.errors import ApiError
+from ottla.broker.serving.context import Large
 from ottla.log.errors import LogError
 from ottla.tier.reading.answers import EARLIEST_LOCAL, OLDEST_VERSION, Offsets, special_offset
 from ottla.wire.error_codes import ErrorCode
@@ -71,7 +72,7 @@ def list_offsets(
     partitions: Partitions,
     tiering: Lazy[Tiering],
     workers: Workers,
-) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse | Large[ListOffsetsResponse]]:
     look = partial(_partition, context, request, partitions, tiering, workers)
     if sum(len(topic.partitions) for topic in request.topics) > LOOKED_AT_ONCE:
         return _in_turns(request, partitions, look)
@@ -92,7 +93,7 @@ def _rows(topics: Iterable[ListOffsetsTopic], look: Look) -> list[list[Answered]
 
 async def _in_turns(
     request: ListOffsetsRequest, partitions: Partitions, look: Look
-) -> ListOffsetsResponse:
+) -> Large[ListOffsetsResponse]:
     """Many partitions: others are served between one part of them and the next."""
     found: list[list[ListOffsetsPartitionResponse]] = []
     left = LOOKED_AT_ONCE
@@ -111,7 +112,7 @@ async def _in_turns(
                 left = LOOKED_AT_ONCE
                 await asyncio.sleep(0)
         found.append(rows)
-    return _response(request, found)
+    return Large(_response(request, found))
 
 
 async def _when_open(

@@ -10,6 +10,8 @@
   not be opened is shown so for a second after each try, so that clients come back and it is tried
   again. Nothing is opened for this.
 - Brokers are shown with the address of the listener the request came in on.
+- Thousands of partitions are looked at in several turns of the event loop. The answer shows the
+  topics and brokers as they were when the first turn began.
 - DescribeTopicPartitions pages through topics in order of name; a page ends at the asked limit and
   the cursor names the first partition that did not fit.
 """
@@ -17,11 +19,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
 from ottla.broker.errors import ApiError
+from ottla.broker.serving.context import Large
 from ottla.broker.topics import ensure_topic
+from ottla.metadata.image import Topic
 from ottla.metadata.names import is_legal
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.describe_topic_partitions import (
@@ -42,16 +46,21 @@ from ottla.wire.schema.metadata import (
 from ottla.wire.spec import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 
     from ottla.broker.cluster import Cluster
     from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.context import RequestContext
-    from ottla.metadata.image import MetadataImage, Partition, Topic
+    from ottla.metadata.image import MetadataImage, Partition
 
 FIRST_VERSION_BY_ID: Final = 12
 NO_LEADER: Final = -1
+SHOWN_AT_ONCE: Final = 4_000  # partitions in one turn of the loop: some milliseconds
+
+Answer: TypeAlias = "MetadataResponse | Awaitable[MetadataResponse | Large[MetadataResponse]]"
+# A topic of the image, or the answer to one that is not there.
+Asked: TypeAlias = "Topic | MetadataResponseTopic"
 
 
 def metadata(
@@ -60,20 +69,16 @@ def metadata(
     cluster: Cluster,
     settings: Settings,
     partitions: Partitions,
-) -> MetadataResponse | Awaitable[MetadataResponse]:
+) -> Answer:
     wants_all = request.topics is None or (context.version == 0 and not request.topics)
     if wants_all:
-        topics = [_found(topic, partitions) for topic in cluster.image.topics_by_name.values()]
-    else:
-        allow = request.allow_auto_topic_creation and settings.auto_create_topics
-        missing = _to_create(request, cluster) if allow else []
-        if missing:
-            return _after_creating(context, request, cluster, partitions, missing)
-        topics = [
-            _asked(context.version, asked, cluster.image, partitions)
-            for asked in request.topics or ()
-        ]
-    return _answer(context, cluster, topics)
+        return _shown(context, cluster, cluster.image.topics_by_name.values(), partitions)
+    allow = request.allow_auto_topic_creation and settings.auto_create_topics
+    missing = _to_create(request, cluster) if allow else []
+    if missing:
+        return _after_creating(context, request, cluster, partitions, missing)
+    topics = [_asked(context.version, asked, cluster.image) for asked in request.topics or ()]
+    return _shown(context, cluster, topics, partitions)
 
 
 def _to_create(request: MetadataRequest, cluster: Cluster) -> list[str]:
@@ -90,15 +95,15 @@ async def _after_creating(
     cluster: Cluster,
     partitions: Partitions,
     missing: list[str],
-) -> MetadataResponse:
+) -> MetadataResponse | Large[MetadataResponse]:
     """A topic that was deleted right after its creation is unknown again."""
     codes = await asyncio.gather(*(_create(cluster, name) for name in missing))
     failed = dict(zip(missing, codes, strict=True))
     topics = [
-        _asked(context.version, asked, cluster.image, partitions, failed)
-        for asked in request.topics or ()
+        _asked(context.version, asked, cluster.image, failed) for asked in request.topics or ()
     ]
-    return _answer(context, cluster, topics)
+    answer = _shown(context, cluster, topics, partitions)
+    return answer if isinstance(answer, MetadataResponse) else await answer
 
 
 async def _create(cluster: Cluster, name: str) -> ErrorCode:
@@ -111,27 +116,57 @@ async def _create(cluster: Cluster, name: str) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _answer(
-    context: RequestContext, cluster: Cluster, topics: list[MetadataResponseTopic]
-) -> MetadataResponse:
-    return MetadataResponse(
+def _shown(
+    context: RequestContext, cluster: Cluster, topics: Collection[Asked], partitions: Partitions
+) -> Answer:
+    answer = MetadataResponse(
         brokers=[
             MetadataResponseBroker(broker.node_id, endpoint.host, endpoint.port, broker.rack)
             for broker, endpoint in cluster.endpoints(context.peer.listener)
         ],
         cluster_id=cluster.image.cluster_id,
         controller_id=cluster.node_id,
-        topics=topics,
     )
+    if sum(len(topic.partitions) for topic in topics) > SHOWN_AT_ONCE:
+        return _in_turns(answer, topics, partitions)
+    return answer._replace(
+        topics=[
+            _found(topic, _rows(topic, range(len(topic.partitions)), partitions))
+            if isinstance(topic, Topic)
+            else topic
+            for topic in topics
+        ]
+    )
+
+
+async def _in_turns(
+    answer: MetadataResponse, topics: Iterable[Asked], partitions: Partitions
+) -> Large[MetadataResponse]:
+    """Many partitions: other requests are served between one part of them and the next."""
+    found: list[MetadataResponseTopic] = []
+    left = SHOWN_AT_ONCE
+    for topic in topics:
+        if not isinstance(topic, Topic):
+            found.append(topic)
+            continue
+        rows: list[MetadataResponsePartition] = []
+        while len(rows) < len(topic.partitions):
+            shown = range(len(rows), min(len(topic.partitions), len(rows) + left))
+            rows += _rows(topic, shown, partitions)
+            left -= len(shown)
+            if not left:
+                left = SHOWN_AT_ONCE
+                await asyncio.sleep(0)
+        found.append(_found(topic, rows))
+    return Large(answer._replace(topics=found))
 
 
 def _asked(
     version: int,
     asked: MetadataRequestTopic,
     image: MetadataImage,
-    partitions: Partitions,
     failed: Mapping[str, ErrorCode] | None = None,
-) -> MetadataResponseTopic:
+) -> Asked:
     """`failed` has the codes of the topics that should have been created."""
     if asked.topic_id != ZERO_UUID:
         if version < FIRST_VERSION_BY_ID:
@@ -143,7 +178,7 @@ def _asked(
             return MetadataResponseTopic(
                 ErrorCode.UNKNOWN_TOPIC_ID, asked.name or None, asked.topic_id
             )
-        return _found(topic, partitions)
+        return topic
     name = asked.name or ""
     topic = image.topic(name)
     if topic is None:
@@ -151,31 +186,35 @@ def _asked(
             return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
         code = (failed or {}).get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return MetadataResponseTopic(code, name)
-    return _found(topic, partitions)
+    return topic
 
 
-def _found(topic: Topic, partitions: Partitions) -> MetadataResponseTopic:
+def _found(topic: Topic, rows: Sequence[MetadataResponsePartition]) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id.bytes,
         is_internal=topic.internal,
-        partitions=[
-            MetadataResponsePartition(
-                ErrorCode.NONE, index, p.leader, p.leader_epoch, p.replicas, p.isr
-            )
-            if p.leader >= 0 and not partitions.is_offline(topic.name, index)
-            else MetadataResponsePartition(
-                ErrorCode.LEADER_NOT_AVAILABLE,
-                index,
-                NO_LEADER,
-                p.leader_epoch,
-                p.replicas,
-                p.isr,
-                _offline(p),
-            )
-            for index, p in enumerate(topic.partitions)
-        ],
+        partitions=rows,
     )
+
+
+def _rows(topic: Topic, shown: range, partitions: Partitions) -> list[MetadataResponsePartition]:
+    return [
+        MetadataResponsePartition(
+            ErrorCode.NONE, index, p.leader, p.leader_epoch, p.replicas, p.isr
+        )
+        if p.leader >= 0 and not partitions.is_offline(topic.name, index)
+        else MetadataResponsePartition(
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            index,
+            NO_LEADER,
+            p.leader_epoch,
+            p.replicas,
+            p.isr,
+            _offline(p),
+        )
+        for index, p in zip(shown, topic.partitions[shown.start : shown.stop], strict=True)
+    ]
 
 
 def _offline(partition: Partition) -> Sequence[int]:

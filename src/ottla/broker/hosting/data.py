@@ -237,8 +237,8 @@ class Data:
     def partitions_on_disk(self, topic: str) -> list[int]:
         return sorted(name.partition for name in self._on_disk if name.topic == topic)
 
-    def all_on_disk(self) -> list[TopicPartition]:
-        return sorted(self._on_disk)
+    def all_on_disk(self) -> frozenset[TopicPartition]:
+        return frozenset(self._on_disk)
 
     def path_of(self, name: TopicPartition) -> Path:
         return self._directory.path_of(name)

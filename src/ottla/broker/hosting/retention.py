@@ -122,7 +122,7 @@ class Retention:
     async def _visit_closed(self, now_ms: int) -> None:
         names = [
             name
-            for name in self._data.all_on_disk()
+            for name in sorted(self._data.all_on_disk())
             if name not in self._partitions.open_names and self._data.is_trusted(name)
         ]
         closed = set(names)

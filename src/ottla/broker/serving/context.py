@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from ottla.log.scrutiny import Scrutiny
 
@@ -61,6 +61,16 @@ class Ack:
                 self.parts = self._codec.response(self._correlation_id, self.response)
                 break
         return self.connection
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Large(Generic[T]):
+    """A response with thousands of rows, which a worker thread encodes, not the event loop."""
+
+    response: T
 
 
 Parked: TypeAlias = "Parts | Ack | None"

@@ -3,10 +3,10 @@
 A handler is a plain function of context, request and the services it uses, which it names as its
 further parameters (`running.services`); they are looked up once for each API, after a thread has
 imported what the API takes. It returns the response; an `Ack` when that leaves with the next sync
-of its logs; an awaitable of either when it has to wait; or None when the client wants no answer
-(Produce with acks=0). Unknown keys and versions outside the served range raise, and the connection
-closes, as Kafka does; only ApiVersions answers every version, so that clients can find common
-ground.
+of its logs; an awaitable of either when it has to wait, or of a `Large` response, which a worker
+thread encodes; or None when the client wants no answer (Produce with acks=0). Unknown keys and
+versions outside the served range raise, and the connection closes, as Kafka does; only ApiVersions
+answers every version, so that clients can find common ground.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.broker.running.services import Lazy
 from ottla.broker.serving.apis import SERVED, foresight_of, handler_of, load, services_of
 from ottla.broker.serving.connections import Connections
-from ottla.broker.serving.context import Ack, RequestContext
+from ottla.broker.serving.context import Ack, Large, RequestContext
 from ottla.broker.serving.request_memory import RequestMemory
 from ottla.broker.serving.turns import Turn
 from ottla.wire.errors import MalformedMessage, UnknownApiKey, UnsupportedVersion, WireError
@@ -171,6 +171,9 @@ class Dispatcher:
         if isinstance(body, Ack):
             body.seal(coded, correlation_id)
             return body
+        if isinstance(body, Large):
+            encode = partial(coded.response, correlation_id, body.response)
+            return await self._services.workers.run(encode)
         return coded.response(correlation_id, body)
 
     def _unsupported_api_versions(self, correlation_id: int) -> Parts:
