@@ -194,7 +194,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
         try:
             decision = step(self._clock.now())
         except Exception:
-            logger.exception("coordinator partition %d failed to decide", self.index)
+            logger.exception("coordinator partition %d failed to handle a request", self.index)
             self._on_lost(self.index)
         else:
             self._take(_Decided(decision, transaction))
@@ -223,7 +223,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
                 self._answer(replies, effects)
         except Exception as error:
             if self._closed:
-                # Nobody waits for it: the partition moved, or its topic was deleted.
+                # No request waits for it: the partition moved, or its topic was deleted.
                 logger.info("coordinator partition %d was given up: %r", self.index, error)
             else:
                 logger.exception("append to coordinator partition %d failed", self.index)

@@ -216,8 +216,8 @@ class _Play:
     def _crashed(self, child: Child) -> None:
         self._scene.figures.crashes = self._crew.crashes()
         meant = {
-            "worker": "its orders shipped and not acknowledged: they come again",
-            "ledger": "in the middle of a transaction: it goes on at the stored offsets",
+            "worker": "after shipping orders, before acknowledging them: they are delivered again",
+            "ledger": "in the middle of a transaction: it continues at the stored offsets",
         }
         self._say(f"{child.name} crashed on purpose, {meant[child.role]}")
 

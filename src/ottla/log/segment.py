@@ -241,7 +241,7 @@ class Segment:
                 file = File(self.storage, name)
                 if self.storage.identity(file.fd) == self._identity:
                     return file
-        raise self._corrupt("the file is gone, or another one has its name")
+        raise self._corrupt("the file was removed or replaced")
 
     def _written(self, kind: str, crc: int) -> bytes | None:
         """The content of an index file; None if it is not what was written."""
@@ -276,7 +276,7 @@ class Segment:
         data = self._written(TXN_INDEX, self._sums.aborted)
         if not data:
             raise self._corrupt(
-                f"its {TXN_INDEX} is not what was written; it is made anew when the log is opened"
+                f"its {TXN_INDEX} does not match its checksum; opening the log rebuilds it"
             )
         index = AbortedIndex(decode_aborted(data))
         self.shared.keep_index((self, TXN_INDEX), index)
@@ -571,7 +571,7 @@ class Segment:
         times = self.storage.read_file(self.path(TIME_INDEX))
         found = IndexSums(crc32c(offsets), crc32c(times), self._sums.aborted)
         if sums is not None and found[:2] != sums[:2]:
-            raise CorruptIndex("these are not the indexes that were written")
+            raise CorruptIndex("the indexes do not match their checksums")
         self._sums = found
         self.reset()
         self._offsets = index = OffsetIndex.decode(offsets, size)

@@ -185,7 +185,7 @@ def _v1_file(data: bytes) -> _File:
         _check_rest(rest, len(data) - len(rest), keys)
     version = ADDED + "v1" if blocks else "v1"
     if data.count(b"\n+v1 ", len(first) - 1, len(data) - len(rest)) != whole:
-        raise Malformed("a line between the first and the last ones is none")
+        raise Malformed("a line in the middle of the file is invalid")
     # Other than that older blocks are history: whatever happens to them changes no position.
     lines = blocks[-keys:] or first[:-1].split(b"\n")
     found = [_v1_entry(version, line) for line in lines]

@@ -292,7 +292,7 @@ class _Copy:
                 self._told_of_time = True
                 self._warn(
                     f"the output does not keep the time 0 of {_place(message)}: librdkafka writes "
-                    "the time of the copy instead (told once)"
+                    "the time of the copy instead (reported only once)"
                 )
             return None
         return message.timestamp_ns

@@ -171,7 +171,9 @@ def test_aborted_transactions_that_were_lost_meanwhile_are_never_read_as_none(
         path.unlink()
     else:
         path.write_bytes(damaged)
-    with pytest.raises(StorageFailure, match=r"0{20}\.log: its \.txnindex is not what was written"):
+    with pytest.raises(
+        StorageFailure, match=r"0{20}\.log: its \.txnindex does not match its checksum"
+    ):
         log.aborted_transactions(0, 1)
     assert not log.online
     log.close()

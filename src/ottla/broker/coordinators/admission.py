@@ -97,7 +97,8 @@ class Admission:
                 self._opening[partition.topic, partition.index] = partition, batch
         if len(producers) > 1:
             raise ApiError(
-                ErrorCode.INVALID_PRODUCER_ID_MAPPING, "A request is of one transactional producer."
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                "A request may have batches of only one transactional producer.",
             )
         if self._opening:
             ((producer_id, epoch),) = producers
@@ -180,7 +181,7 @@ class Admission:
             partition.verifications.get(batch.producer_id) is not verification
         ):
             raise InvalidTxnState(
-                f"the transaction of producer {batch.producer_id} ended before this batch came"
+                f"the transaction of producer {batch.producer_id} ended before this batch arrived"
             )
         _check_order(partition, batch, verification)
         del partition.verifications[batch.producer_id]

@@ -119,14 +119,14 @@ class GroupService:
             task.add_done_callback(self._forgetting.discard)
 
     async def _forget(self, names: frozenset[str], topic_ids: frozenset[UUID]) -> None:
-        """Offsets, share groups and share state of topics that are no more."""
+        """Drop offsets, share groups and share state of deleted topics."""
         try:
             await self._service.ask_all(ForgetOffsets(names), ForgetOffsetsResponse)
             await self._service.ask_all(ForgetTopics(topic_ids), Noted)
             if self._persister.made is not None:
                 await self._persister.made.drop_topics(topic_ids)
         except ApiError as error:
-            logger.warning("what groups know of deleted topics stays: %s", error)
+            logger.warning("could not drop group state of deleted topics: %s", error)
 
     async def coordinator_of(self, group_id: str) -> int:
         """The node that coordinates the group; makes the internal topic if need be."""

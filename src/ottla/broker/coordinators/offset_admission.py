@@ -83,6 +83,6 @@ class OffsetAdmission:
         if self._partition.verifications.get(producer_id) is not self._verification:
             raise RefusedByLog(
                 ErrorCode.INVALID_TXN_STATE,
-                f"the transaction of producer {producer_id} ended before its offsets came",
+                f"the transaction of producer {producer_id} ended before its offsets arrived",
             )
         del self._partition.verifications[producer_id]

@@ -204,7 +204,7 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
             logger.info("%s-%d is not loaded any more: %r", self.topic_name, index, error)
         else:
             logger.error(
-                "%s-%d cannot be read; its keys have no coordinator until it can",
+                "%s-%d cannot be read; until then its groups or transactions have no coordinator",
                 self.topic_name,
                 index,
                 exc_info=error,

@@ -210,7 +210,7 @@ class TransactionService:
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             await self.ask(name, m.MarkersWritten(effect), m.Noted)
         except ApiError as error:
-            logger.info("transaction %s is no longer ended by this node: %s", name, error)
+            logger.info("this node stops ending transaction %s: %s", name, error)
 
     async def _try_to_mark(
         self, effect: m.WriteMarkers, partitions: Collection[m.Partition]

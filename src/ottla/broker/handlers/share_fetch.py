@@ -128,7 +128,7 @@ async def share_fetch(
     if not turn.is_final and not turn.is_current:
         return ShareFetchResponse(
             error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH,
-            error_message="another request of the session overtook this one",
+            error_message="a newer request of the session was handled first",
         )
     lock_ms = share_configs().of(group).settings.lock_duration_ms
     return _response(room, turn, got, acknowledged, lock_ms)

@@ -118,7 +118,7 @@ def adoption(directory: Path, found: Collection[TopicPartition], node_id: int) -
     if not (directory / KRAFT_LOG).is_dir():
         raise WrongDirectory(
             f"data directory {directory} has logs, but neither Ottla's metadata nor Kafka's "
-            f"({KRAFT_LOG}): what their topics are is not known"
+            f"({KRAFT_LOG}), so the topics of these logs are unknown"
         )
     metadata = KraftMetadata()
     try:

@@ -187,13 +187,13 @@ class Data:
             )
             return
         if meta is None or meta.version == PLAIN:
-            # The version is raised before the first slot and lowered after the last: somebody made
-            # a broker that does not know journals write to these logs.
+            # The version is raised before the first slot and lowered after the last: a broker that
+            # does not support journals has written to these logs.
             self.leftover = None
             set_aside(self._directory)
             logger.warning(
-                "%s says that a broker without journal has been here: the journal is set aside as"
-                " *%s and not replayed",
+                "%s shows that a broker without a journal has used this directory: the journal is"
+                " renamed to *%s and not replayed",
                 META_PROPERTIES,
                 STALE_SUFFIX,
             )
@@ -264,8 +264,8 @@ class Data:
             if isinstance(target, OSError):
                 raise target
             logger.warning(
-                "%s-%d is of no topic here, set aside as %s: a crash interrupted the deletion of "
-                "its topic, or it was copied here; remove the directory if nobody needs it",
+                "%s-%d belongs to no topic of this cluster, renamed to %s: a crash interrupted the "
+                "deletion of its topic, or it was copied here; remove it if it is not needed",
                 *name,
                 target.name,
             )
@@ -306,7 +306,7 @@ class Data:
         return [settled.get(request.name) or self._open_log(request) for request in requests]
 
     def _is_stray(self, request: LogRequest) -> bool:
-        """Whether the directory was another topic's; then it is set aside."""
+        """Return whether the directory belongs to another topic; if so, rename it."""
         name = request.name
         if self._directory.topic_id(name) in (None, request.topic_id):
             return False
@@ -314,8 +314,8 @@ class Data:
             if isinstance(target, OSError):
                 raise target
             logger.warning(
-                "%s-%d is of an older topic of that name, set aside as %s: a crash interrupted its "
-                "deletion; remove the directory if nobody needs it",
+                "%s-%d belongs to a deleted topic of that name, renamed to %s: a crash interrupted "
+                "the deletion; remove the directory if it is not needed",
                 *name,
                 target.name,
             )
@@ -479,15 +479,16 @@ class Data:
             self.leftover.settle((topic_id, partition))
 
     def retire(self, names: Sequence[TopicPartition]) -> dict[TopicPartition, str | None]:
-        """Take directories out of sight; their new names, None if still in the way. Blocks.
+        """Rename directories of deleted topics. Blocks.
 
-        The files go with a later `purge`.
+        Returns the new names, None for a directory that could not be renamed. `purge` removes the
+        files later.
         """
         try:
             answer = self._directory.retire(names)
         except OSError:
-            logger.exception("directories of deleted topics are not taken out of sight durably")
-            return {}  # renamed they are; a crash may bring them back as strays
+            logger.exception("the renaming of directories of deleted topics is not durable")
+            return {}  # They are renamed, but after a crash they may be back as strays.
         retired: dict[TopicPartition, str | None] = {}
         for name, target in answer.items():
             if isinstance(target, OSError):

@@ -242,8 +242,8 @@ class JournalDurability:
     def _fail(self, seq: int, error: BaseException, acks: Sequence[Ack]) -> None:
         """Nothing of the slot is acknowledged before the logs themselves are synced."""
         logger.error(
-            "the journal cannot be written and is off until the broker is restarted; each log is"
-            " synced by itself: %s",
+            "writing the journal failed; it is off until the broker restarts, and each log is"
+            " synced separately: %s",
             error,
         )
         self._sync_directly(self._writer.failed(seq, str(error)), acks)
@@ -282,7 +282,7 @@ class JournalDurability:
         if error is None:
             self._writer.made(number)
             return
-        logger.warning("no room in the journal, each log is synced by itself: %s", error)
+        logger.warning("no space left for the journal; each log is synced separately: %s", error)
         self._loop.call_later(RETRY_SECONDS, self._writer.not_made)
 
     def _checkpoint(self, file: int, covers: Mapping[HostedPartition, int]) -> None:
@@ -380,7 +380,7 @@ def _lacks(partition: HostedPartition, end: int) -> bool:
 
 def _tell(job: asyncio.Future[None]) -> None:
     if (error := job.exception()) is not None:
-        logger.error("the journal that is off could not be removed: %s", error)
+        logger.error("could not remove the files of the disabled journal: %s", error)
 
 
 class _Thread:

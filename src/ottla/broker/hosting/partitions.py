@@ -681,7 +681,7 @@ class Partitions:
             try:
                 await work()
             except Exception:
-                logger.exception("logs could not be closed, deleted or repaired in good order")
+                logger.exception("could not close, delete or recover logs")
 
         task = asyncio.create_task(run())
         for name in names:

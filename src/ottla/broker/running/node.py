@@ -283,7 +283,7 @@ class Node:
         try:
             await self.metadata.change(SetBrokerFenced(self.node_id, epoch, fenced=True))
         except (StoreError, ChangeRefused):
-            logger.exception("the other nodes are not told that this one stops")
+            logger.exception("could not tell the other nodes that this node stops")
 
     async def _close_data(self) -> None:
         # The directory is deleted next; no need for a clean stop.

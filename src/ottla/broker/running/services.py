@@ -166,7 +166,7 @@ class Services:
                 try:
                     service.image_changed(before, after)
                 except Exception:
-                    logger.exception("%s did not follow a change of the cluster", _name(service))
+                    logger.exception("%s failed to apply a change of the cluster", _name(service))
 
     def connection_closed(self, connection_id: int) -> None:
         """Release what belonged to a closed connection."""

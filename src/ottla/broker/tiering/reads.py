@@ -186,7 +186,7 @@ class RemoteReads:
         tiering = self._tiering
         tiered = tiering.find(hosted)
         if not tiered.is_whole:
-            raise NotReady(f"{tiered.tip} is not compared with the store yet; try again")
+            raise NotReady(f"{tiered.tip} has not been compared with the store yet; try again")
         # A segment may hold more of an epoch than this log kept of it.
         of_epoch = log.end_offset_for_epoch(log.epochs.epoch_at(key.offset))
         bound = log.last_stable_offset if key.committed else log.high_watermark

@@ -168,15 +168,15 @@ class Tiering:
         await self.reads.close()
 
     async def _run(self) -> None:
-        """Read the metadata topic as long as the node runs, whatever happens to it."""
+        """Read the metadata topic as long as the node runs; retry after any error."""
         while True:
             try:
                 await self._read_catalogue()
-                self.alarm = f"{REMOTE_LOG_METADATA_TOPIC} is not the topic it was; starting anew"
+                self.alarm = f"{REMOTE_LOG_METADATA_TOPIC} was recreated; reading it from the start"
                 logger.error("%s", self.alarm)
             except Exception as error:
-                self.alarm = f"the catalogue of remote segments is lost for now: {error}"
-                logger.exception("the catalogue of remote segments is read again")
+                self.alarm = f"the catalogue of remote segments is not available: {error}"
+                logger.exception("reading the catalogue of remote segments failed; retrying")
                 await asyncio.sleep(MAX_BACKOFF_SECONDS)
             for one in self.partitions.values():
                 one.forget()
@@ -210,7 +210,7 @@ class Tiering:
             try:
                 await self._reconcile(event_log, manager)
             except Exception:
-                logger.exception("tiered storage does not follow the cluster's changes")
+                logger.exception("tiered storage failed to apply a change of the cluster")
 
     async def _load_catalogue(
         self, stack: AsyncExitStack
@@ -357,7 +357,7 @@ class Tiering:
         """The tiered side of a partition, or `NotReady`."""
         found = self.partitions.get((topic_uuid(hosted.topic_id), hosted.index))
         if found is None:
-            raise NotReady(f"{hosted!r} is not known as a tiered partition yet; try again")
+            raise NotReady(f"{hosted!r} is not registered as a tiered partition yet; try again")
         return found
 
     def read_ended(self, hosted: HostedPartition, error: Exception | None) -> None:

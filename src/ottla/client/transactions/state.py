@@ -207,7 +207,7 @@ class TransactionState:
     def _refuse_guest(self) -> None:
         if self.is_guest:
             raise WrongTransactionState(
-                "the transaction belongs to whoever gave its identity; begin and end it there"
+                "this producer joined the transaction of another one; begin and end it there"
             )
 
     def _refuse_if_over(self) -> None:

@@ -47,8 +47,8 @@ _FENCED_HINT: Final = (
     "transaction_timeout_ms; make a new producer, and give each process an id of its own"
 )
 _STALE_MEMBER_HINT: Final = (
-    "the consumer has left its group or was taken for dead; do the work again from what the group "
-    "has committed"
+    "the consumer has left its group or its session timed out; repeat the work from the offsets "
+    "that the group has committed"
 )
 _HINTS: Final[dict[int, str]] = {
     ErrorCode.INVALID_PRODUCER_EPOCH: _FENCED_HINT,

@@ -93,7 +93,7 @@ class Leftover:
                 continue
             if batch.base_offset != end:
                 raise StorageFailure(
-                    f"log {log.directory.name} ends at {end}, and the journal goes on at"
+                    f"log {log.directory.name} ends at {end}, but the journal continues at"
                     f" {batch.base_offset}: files of this partition are missing or older than the"
                     f" journal; restore them, or delete the topic"
                 )
@@ -140,9 +140,9 @@ def scan(directory: DataDirectory) -> Leftover | None:
             data = memoryview(storage.read_file(path))
         except FileNotFoundError:
             raise JournalMissing(
-                f"{directory.path / STATE_FILE} names a journal, and {path} is"
-                f" not there; mount or restore it, or accept that the newest acknowledged records"
-                f" are lost with ottla.journal.lost=accept"
+                f"{directory.path / STATE_FILE} names a journal, but {path} is missing; mount or"
+                f" restore it, or set ottla.journal.lost=accept to start without it and lose the"
+                f" newest acknowledged records"
             ) from None
         found += [
             _Found(header, path, position)
@@ -164,9 +164,9 @@ def _stretches(storage: Storage, found: Sequence[_Found]) -> dict[Key, list[Stre
         header, path, start = one
         if header.seq != expected:
             raise CorruptJournal(
-                f"slot {expected} of the journal is damaged or missing, and later ones up to"
-                f" {newest.seq} are there; restore {path.parent}, or accept that acknowledged"
-                f" records are lost with ottla.journal.lost=accept"
+                f"slot {expected} of the journal is damaged or missing, but later ones up to"
+                f" {newest.seq} exist; restore {path.parent}, or set ottla.journal.lost=accept to"
+                f" start without the journal and lose acknowledged records"
             )
         fd = storage.open(path, create=False)
         try:

@@ -168,7 +168,7 @@ def _loops_through_topics(definition: Definition) -> Iterator[str]:
         edges_of[f"source {source.name}"] = [f"topic {name}" for name in topics_of(source)]
     circle = _find_circle(edges_of)
     if circle:
-        yield f"records would go round for ever: {' <- '.join(circle)}; write to another topic"
+        yield f"records would cycle endlessly: {' <- '.join(circle)}; write to another topic"
 
 
 def _find_circle(edges_of: Mapping[str, list[str] | tuple[str, ...]]) -> list[str]:

@@ -211,8 +211,8 @@ class ShareBackend(Backend):
                 level = logging.INFO if self._is_first_settle else logging.WARNING
                 LOG.log(
                     level,
-                    "%d records of a batch were not locked any more when it was done; they are "
-                    "accepted when they come again, unless another member has them",
+                    "the locks of %d records expired before their batch was done; they are "
+                    "accepted when they are delivered again, unless another member gets them",
                     size(refused),
                 )
             machine.settled(start, refused, overdue=overdue)

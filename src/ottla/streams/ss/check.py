@@ -80,7 +80,7 @@ class _Walk:
                     self.notes.append(
                         f"the beacon at byte {at} has running checksum {marker.running:04X} for "
                         f"{marker.key.decode()}, the frames give {seen.running:04X} "
-                        "(a writer that reopened the file counted anew)"
+                        "(a writer that reopened the file restarted the checksum)"
                     )
 
 

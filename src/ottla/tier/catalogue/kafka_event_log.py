@@ -339,6 +339,6 @@ class _Follower:
             topic = (await self._client.topics([self._at.topic]))[self._at.topic]
             if bytes(topic.id) != self._log.topic_id.bytes:
                 self._log.end(
-                    f"{self._at.topic} was deleted and made again; rebuild the catalogue from the "
+                    f"{self._at.topic} was recreated; rebuild the catalogue from the "
                     "store's listing"
                 )

@@ -45,7 +45,7 @@ def check_event(event: MetadataEvent) -> None:
 def refuse(verdict: Verdict, event: MetadataEvent) -> None:
     """Raise the error for a verdict other than APPLIED."""
     if verdict is Verdict.UNKNOWN_SEGMENT:
-        raise RemoteNotFound(f"the catalogue does not know what {event} is about")
+        raise RemoteNotFound(f"the catalogue has no segment or partition for {event}")
     if verdict is Verdict.ILLEGAL_TRANSITION:
         raise StaleSegmentState(f"{event} is not valid in the current state of the catalogue")
 

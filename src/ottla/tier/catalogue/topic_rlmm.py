@@ -315,7 +315,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         if one is None:
             return
         if isinstance(record, PartitionReset):
-            one.give_up("the metadata partition starts anew")
+            one.give_up("the metadata partition is read again from its start")
             one.catalogue = Catalogue()
             one.position = record.earliest
             return
