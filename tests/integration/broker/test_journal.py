@@ -272,7 +272,7 @@ def test_a_journal_that_is_not_there_ends_the_start(shop: Shop) -> None:
     (shop.data / f"{STATE_FILE}.0").unlink()
     status, told = _start(shop)
     assert status == 3
-    assert "is not there" in told
+    assert "is missing" in told
     shop.restart(**{"ottla.journal.lost": "accept"})
     shop.check()
 
