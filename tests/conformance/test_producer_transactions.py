@@ -233,7 +233,7 @@ async def test_only_members_commit_for_their_group(place: Place) -> None:
                 member._replace(member_id="somebody"),
             ]
             for one in stale:
-                with pytest.raises(AbortableTransactionError, match="do the work again"):
+                with pytest.raises(AbortableTransactionError, match="repeat the work"):
                     async with producer.transaction() as transaction:
                         await transaction.send_offsets(one, offsets)
             async with producer.transaction() as transaction:

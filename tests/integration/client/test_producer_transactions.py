@@ -575,7 +575,7 @@ async def test_guests_use_the_identity_they_were_given(cluster: Cluster) -> None
     async with cluster.producer(identity=Identity(40, 2)) as guest:
         await guest.send("one", b"a")
         await guest.send_arrow("one", pa.table({"value": [b"b"]}))
-        with pytest.raises(WrongTransactionState, match="whoever gave its identity"):
+        with pytest.raises(WrongTransactionState, match="joined the transaction of another"):
             async with guest.transaction():
                 pass
     assert cluster.story() == ["A", "P", "P"]

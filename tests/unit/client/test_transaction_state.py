@@ -231,7 +231,7 @@ def test_two_at_a_time_are_refused() -> None:
 def test_a_guest_sends_and_neither_begins_nor_loses_its_identity() -> None:
     state = TransactionState(Identity(9, 3))
     assert state.ticket() == 0
-    with pytest.raises(WrongTransactionState, match="whoever gave its identity"):
+    with pytest.raises(WrongTransactionState, match="joined the transaction of another"):
         state.refuse_to_begin()
     state.failed(LOST)
     with pytest.raises(TransactionAborted):

@@ -208,7 +208,7 @@ def test_a_file_that_was_put_in_the_place_of_a_sealed_one_is_not_read(tmp_path: 
     path.rename(tmp_path / "aside")
     path.write_bytes(content)
     sealed.files.clear()
-    with pytest.raises(StorageFailure, match=f"{tmp_path.name}/0{{20}}.log: the file is gone, or"):
+    with pytest.raises(StorageFailure, match=f"{tmp_path.name}/0{{20}}.log: the file was removed"):
         log.read(0, 100, upper_bound_offset=1, min_one_message=True)
 
 
