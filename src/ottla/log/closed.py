@@ -1,12 +1,12 @@
 """What may leave a closed log, found out from its files and taken without opening it.
 
-A log that nobody uses must not be opened to find that it has nothing to give, nor to let go of
-segments whose time has come: their names say which offsets they have, their index and its sums when
-their newest record was written. What cannot be told so is left to an open log: the last segment
-(another one has to begin where it ends), and files that are not what was written.
+Retention must not open an idle log to find that nothing is due, nor to delete expired segments. The
+names of the files give the offsets of a segment; its index, with its checksums, gives the time of
+its newest record. Two things need an open log: deleting the last segment (another one has to begin
+where it ends), and damaged files.
 
-All of it is for logs that were closed cleanly, so everything in them is committed; while it runs
-nobody may open the log. Every call blocks.
+Only for logs that were closed cleanly, so everything in them is committed. The log must not be
+opened while a call runs. Every call blocks.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ In three steps, so that appends never wait:
 
 All three under one lease of the log.
 
-Offsets never change. The last batch of a group and the last batch of a live producer stay, empty
-if need be, so that a group ends where it ended and sequences go on. Tombstones and transaction
-markers get a delete horizon when they are first met and go once it has passed; a marker never goes
-before the data it decides about. A `.swap` file is always complete, and once it is there the old
-segments do not count: a crash leaves the old or the new, never both.
+Offsets never change. The last batch of a group and the last batch of a live producer stay, empty if
+need be, so that a group ends where it ended and sequences go on. Tombstones and transaction markers
+get a delete horizon at their first compaction and are removed once it has passed; a marker is never
+removed before the data of its transaction. A `.swap` file is always complete, and once it exists
+the old segments are ignored: a crash leaves the old or the new ones, never both.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ class _Cleaner:
         )
         records = _records(batch)
         if records is None:
-            return batch.data  # a client's records that nobody can read are not ours to drop
+            return batch.data  # unreadable records of a client are kept, not dropped
         aborted = self._is_aborted(batch)
         horizon = batch.delete_horizon_ms
         keep = [not aborted and self._stays(record, horizon) for record in records]
@@ -284,7 +284,7 @@ class _Cleaner:
         return record.value is not None or horizon is None or self._plan.now_ms < horizon
 
     def _cleaned_marker(self, batch: RecordBatch, *, must_stay: bool) -> memoryview:
-        """A marker outlives its data by delete.retention.ms, and its producer's last word stays."""
+        """Keep a marker for delete.retention.ms after its data, and a producer's last one."""
         decides = batch.producer_id in self._open
         self._open.discard(batch.producer_id)
         ends_at = self._plan.producer_ends.get(batch.producer_id)

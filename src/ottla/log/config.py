@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 DAY_MS: Final = 86_400_000
 LONG_MAX: Final = (1 << 63) - 1  # Kafka's value for "never"
-LIKE_RETENTION: Final = -2  # local.retention.*: whatever retention.* says
+LIKE_RETENTION: Final = -2  # local.retention.*: the same as retention.*
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class LogConfig:
     # What produce asks of every batch, worked out once.
     compacts: bool = field(init=False, repr=False, compare=False)
     log_append_time: bool = field(init=False, repr=False, compare=False)
-    # Whether batches may be stored without a look at their records, whatever their codec.
+    # Whether batches of any codec may be stored without a check of their records.
     leaves_records: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """A data directory: one lock, one identity, one subdirectory for each partition.
 
 Names: `<topic>-<partition>` is a log, `<topic>-<partition>.<32 hex digits>-delete` one that is
-being deleted, the same with `-stray` one whose topic nobody knows; anything else is left alone.
+being deleted, the same with `-stray` one of an unknown topic; anything else is ignored.
 Every call blocks.
 """
 
@@ -159,8 +159,8 @@ class DataDirectory:
     ) -> dict[TopicPartition, Path | OSError]:
         """Rename partition directories so that no start will load them; the new paths, or why not.
 
-        With DELETE_SUFFIX the next `purge` removes them, with STRAY_SUFFIX they stay for a person.
-        One that is not there is not in the answer; one sync serves all.
+        With DELETE_SUFFIX the next `purge` removes them, with STRAY_SUFFIX they stay until an
+        operator removes them. Missing directories are not in the result; one sync serves all.
         """
         retired: dict[TopicPartition, Path | OSError] = {}
         for name in names:

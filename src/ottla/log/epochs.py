@@ -55,7 +55,7 @@ class LeaderEpochs:
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
         """(epoch, end offset) of the largest known epoch not above `epoch`, None if unknown.
 
-        An epoch below the first one is answered with the start of the first: what it wrote is gone.
+        For an epoch below the first one it is the start of the first: older records were deleted.
         """
         if not self.entries or epoch < 0 or epoch > self.latest:
             return None

@@ -1,14 +1,15 @@
-"""The life of an open log, and the leases of those who work on it in other threads.
+"""The life of an open log, and the leases of other threads that work on it.
 
     OPEN  --begin_close-->  CLOSING  --last lease released-->  CLOSED
 
-- A lease keeps the files of a log open. Compaction, tier copies, replays, look-ups by time, syncs:
-  whoever works on a log outside its own thread holds one. It does not keep the log from closing.
-- From CLOSING on nobody gets a new lease, and whoever asks is told `LogClosed`.
-- Descriptors are closed by the last one to leave, whichever thread that is. A descriptor that was
-  closed under a reader could be another topic's file a moment later.
-- Opening, and a log that is gone from disk, are states of the hosting side: here a log exists
-  once it is open.
+- A lease keeps the files of a log open. All work on a log outside its own thread needs one:
+  compaction, tier copies, replays, look-ups by time, syncs. A lease does not stop the log from
+  closing.
+- From CLOSING on, asking for a new lease raises `LogClosed`.
+- The thread that releases the last lease closes the descriptors. If a descriptor were closed under
+  a reader, its number could belong to a file of another topic a moment later.
+- Opening a log and deleting it from disk are states of the hosting side: here a log exists once it
+  is open.
 
 Every call is safe in any thread.
 """
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-THE_LOG: Final = 0  # the number of the log itself among those who are inside it
+THE_LOG: Final = 0  # the lease number of the log itself
 
 
 class Life(enum.Enum):
@@ -64,10 +65,10 @@ class Lease:
 
 
 class Leases:
-    """Counts who is inside one log; the log itself is the first. `give_back` runs when all left.
+    """Counts the leases of one log, its own included. The last release calls `give_back`.
 
-    Leases are numbered in the order in which they were given, so that it can be told whether
-    anybody is left who was inside at some time.
+    Leases are numbered in the order in which they were given, so that one can ask whether any lease
+    from before a certain moment is still held.
     """
 
     __slots__ = ("_give_back", "_inside", "_lock", "_name", "last_given", "life")
@@ -81,7 +82,7 @@ class Leases:
         self.life = Life.OPEN
 
     def closed(self) -> LogClosed:
-        """What a caller is told from CLOSING on."""
+        """The error for calls from CLOSING on."""
         return LogClosed(
             f"log {self._name} is {self.life.name.lower()}: its topic was deleted, moved or is "
             "being shut down; look the partition up again"
@@ -96,7 +97,7 @@ class Leases:
             return Lease(self, self.last_given)
 
     def begin_close(self) -> bool:
-        """Let nobody in any more; False if that was so already."""
+        """Refuse new leases; False if they were refused already."""
         with self._lock:
             if self.life is not Life.OPEN:
                 return False

@@ -1,9 +1,9 @@
 """One partition's log: append, read, flush, and the offsets that describe it.
 
 The offsets, from left to right: log start, local start, last stable, high watermark, log end; the
-recovery point lies somewhere up to the end and says what a crash of the machine cannot take any
-more. Log start and local start are the same unless the log is tiered: what lies between them is in
-the remote tier alone.
+recovery point lies at or before the end; records below it survive a crash of the machine. Log start
+and local start are the same unless the log is tiered: the records between them are only in the
+remote tier.
 
 Threads: `append`, `append_many`, `read`, `advance_high_watermark`, `apply_retention`, `install`,
 `delete_records_before`, `drop_local_segments`, `roll`, `begin_close` and the plain attributes
@@ -11,15 +11,15 @@ belong to one thread, the broker's event loop. `flush`, `purge`, `read_files` an
 block and may run in a worker thread meanwhile, each under a lease of its own. `open` and `close`
 block too.
 
-Life: whoever reads or writes files of a log outside its thread holds a `lease`. `close` refuses
-new calls at once (`LogClosed`), and the files are closed when the last lease is released; see
-`ottla.log.life`. Each open log has its own `incarnation`, so what a worker found out about one log
-is never taken for another that has the same directory now.
+Life: reading or writing files of a log outside its thread needs a `lease`. `close` refuses new
+calls at once (`LogClosed`), and the files are closed when the last lease is released; see
+`ottla.log.life`. Each open log has its own `incarnation`, so a worker's result about one log is
+never applied to a later log in the same directory.
 
 Durability: `append` returns when the operating system has the bytes. `flush` makes them durable
 and says up to which offset; the caller then advances the high watermark and answers. An I/O error
 takes the log offline: from then on every call raises StorageFailure, and nothing is retried,
-because after a failed sync nobody knows what the disk holds.
+because after a failed sync the content of the disk is unknown.
 """
 
 from __future__ import annotations
@@ -70,10 +70,11 @@ if TYPE_CHECKING:
 _PATCHED = struct.Struct(">qii")  # base offset, length, leader epoch: what precedes the magic
 _PATCHED_BYTES: Final = _PATCHED.size
 DELETE_TO_HIGH_WATERMARK: Final = -1
-# Up to this size a last segment of which no producer is known is closed as it is: opening it scans
-# its batches for indexes and leader epochs, which takes less than reading the files. A broker with
-# thousands of small logs stops and starts without making four files for each. Where producers are
-# known everything is written: Kafka, which may open the directory next, does not scan for them.
+# Up to this size, a last segment without producer state is closed without writing its indexes:
+# opening it scans its batches for indexes and leader epochs, which takes less time than reading the
+# files. So a broker with thousands of small logs stops and starts without creating four files for
+# each. If there is producer state, all files are written: Kafka, which may open the directory next,
+# does not scan.
 SCANNED_BYTES: Final = 64 * 1024
 _incarnations = count(1)
 
@@ -126,7 +127,7 @@ class PartitionLog:
     ) -> None:
         self.storage = directory.storage
         self.directory = directory.path
-        self.files = directory  # for those who hold a lease; the path may be another log's by now
+        self.files = directory  # for holders of a lease; the path may belong to a newer log
         self.config = config
         self._segments = Segments(directory, loaded.segments, sealed)
         self._producers = loaded.producers
@@ -138,14 +139,14 @@ class PartitionLog:
         self.log_start_offset = min(max(log_start_offset, first), self.log_end_offset)
         self.epochs.truncate_start(self.log_start_offset)  # segments may have gone while closed
         self.recovery_point = min(recovery_point, self.log_end_offset)
-        self._journalled = 0  # up to where a journal has what the files may lose
+        self._journalled = 0  # the journal has all batches below this offset that are not synced
         self.fresh: FreshBatches | None = None  # for a journal, which takes them
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
         self._tail = Tail(tail)
         self.incarnation = next(_incarnations)
         self._leases = Leases(directory.path.name, self._give_back)
         self._failure: BaseException | None = None
-        self._usable = True  # open and online: one look for those who are called most
+        self._usable = True  # open and online: one check for the hottest calls
         self._left = self._closed_cleanly = False
         self._closed_as: tuple[int, int] | None = None  # by the clean close before this opening
         self._flushing = threading.Lock()
@@ -168,8 +169,8 @@ class PartitionLog:
         """Load or make the log in `directory`. Blocks.
 
         `clean` says that every file was closed by `close(clean=True)`; the three offsets come from
-        the data directory's checkpoints. Logs of one node share a `tail`, those of one process
-        what they keep of `sealed` segments.
+        the data directory's checkpoints. Logs of one node share a `tail`; logs of one process share
+        the cache of `sealed` segments.
         """
         storage = storage or OsStorage()
         sealed = sealed or shared()
@@ -221,7 +222,7 @@ class PartitionLog:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody is inside, all is durable, and no file waits to be unlinked."""
+        """Whether no lease is held, all is durable, and no file waits to be unlinked."""
         return self._segments.is_purged and not (self._leases.others or self.unflushed)
 
     @property
@@ -245,7 +246,7 @@ class PartitionLog:
 
     @property
     def durable_offset(self) -> int:
-        """Up to where the log's files or the journal have what a crash cannot take."""
+        """The offset below which the log's files or the journal are durable."""
         return max(self.recovery_point, self._journalled)
 
     @property
@@ -266,7 +267,7 @@ class PartitionLog:
         return list(self._producers)
 
     def producer(self, producer_id: int) -> Producer | None:
-        """What is known of one producer; the log's own entry, to be read at once."""
+        """The state of one producer: the log's own object, so read it at once."""
         return self._producers.get(producer_id)
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
@@ -304,7 +305,7 @@ class PartitionLog:
     ) -> list[AppendResult | LogError]:
         """Append batches of independent requests with one system call.
 
-        A refused batch does not affect the others; its error stands in its place.
+        A refused batch does not affect the others; the result has its error in its place.
         """
         self._require_usable()
         if leader_epoch > self.epochs.latest:
@@ -416,11 +417,11 @@ class PartitionLog:
         self.log_end_offset = last + 1
 
     def keep_fresh(self) -> None:
-        """From now on keep what is appended for a journal."""
+        """From now on keep appended batches for a journal."""
         self.fresh = FreshBatches(self.log_end_offset)
 
     def take_fresh(self) -> FreshBatches:
-        """What was appended since the last call."""
+        """The batches appended since the last call."""
         fresh = self.fresh
         assert fresh is not None
         self.fresh = FreshBatches(self.log_end_offset)
@@ -447,9 +448,9 @@ class PartitionLog:
     ) -> ReadResult:
         """Whole batches from the one that holds `offset`, all below `upper_bound_offset`.
 
-        They fit in `max_bytes`, except that with `min_one_message` the first one comes whole
-        whatever its size. If neither the tail cache nor the page cache has them it waits for the
-        disk, or raises NotAtHand without `wait`: then let a worker call `read_files` first.
+        They fit in `max_bytes`, except that with `min_one_message` the first one is returned whole
+        even if it is larger. If neither the tail cache nor the page cache has them, the call waits
+        for the disk; without `wait` it raises NotAtHand: then let a worker call `read_files` first.
         """
         self._require_usable()
         if not self.log_start_offset <= offset <= self.log_end_offset:
@@ -612,7 +613,7 @@ class PartitionLog:
 
     @property
     def _may_leave(self) -> int:
-        """Up to where segments may go: what a journal would bring back must stay until synced."""
+        """The offset up to which segments may be deleted; journalled batches stay until synced."""
         if self.fresh is None:
             return self.high_watermark
         return min(self.high_watermark, self.recovery_point)
@@ -644,7 +645,8 @@ class PartitionLog:
     def purge(self, now_ms: int) -> int:
         """Unlink segments that went file.delete.delay.ms ago; how many. Blocks, any thread.
 
-        Whoever is inside since before a segment went may still read it, so its files wait for him.
+        Holders of a lease from before a segment was deleted may still read it, so its files stay
+        until they are done.
         """
         with self.lease():
             try:
@@ -680,7 +682,7 @@ class PartitionLog:
         epochs = self.epochs
         exchanged = False
         try:
-            # After a crash the active segment is walked, and tells its epochs by itself.
+            # After a crash recovery walks the active segment, which gives its epochs.
             active = self._segments.active
             if epochs.dirty and (closing or epochs.began_before(active.base_offset)):
                 epochs.dirty = False
@@ -720,7 +722,7 @@ class PartitionLog:
             self._left = True
             if clean and self.online:
                 with suppress(StorageFailure), self._flushing:
-                    with suppress(OSError):  # once for all files; then each tries by itself
+                    with suppress(OSError):  # once for all files; then each file separately
                         self.files.hold()
                     self._finish()
                     self._closed_cleanly = True
@@ -728,7 +730,7 @@ class PartitionLog:
         return self._closed_cleanly
 
     def _give_back(self) -> None:
-        """Nobody is left inside."""
+        """The last lease was released."""
         self._segments.close()
 
     @property
@@ -759,13 +761,13 @@ class PartitionLog:
             raise StorageFailure(f"log {self.directory.name} is offline: {self._failure}")
 
     def take_offline(self, error: Exception) -> None:
-        """Something failed outside the log, and nobody knows what the disk holds of it."""
+        """Take the log offline after a failure elsewhere that may have lost writes."""
         self._fail(error)
 
     def _unreadable(self, error: OSError | CorruptSegment) -> LogError:
-        """What a reader is told whose files could not be read."""
+        """The error for a reader whose files could not be read."""
         if self._leases.life is not Life.OPEN:
-            return self._leases.closed()  # and its files may be gone: nobody waits for readers then
+            return self._leases.closed()  # its files may be deleted: closing does not wait for us
         if isinstance(error, OSError) and error.errno in NO_DESCRIPTOR:
             # That says nothing about the log: it stays online.
             return StorageFailure(

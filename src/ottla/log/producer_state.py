@@ -1,4 +1,4 @@
-"""What a partition remembers of its idempotent and transactional producers.
+"""The state that a partition keeps of its idempotent and transactional producers.
 
 The rules, for batches with a producer id:
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 REMEMBERED_BATCHES: Final = 5  # max.in.flight.requests.per.connection of an idempotent producer
-MAX_PRODUCERS: Final = 100_000  # per partition; a hostile client can invent ids for ever
+MAX_PRODUCERS: Final = 100_000  # per partition; a hostile client can invent ids without end
 NO_OFFSET: Final = -1
 
 _SNAPSHOT_VERSION: Final = 1
@@ -334,7 +334,7 @@ class ProducerStates:
 
 
 def snapshot_sums(data: bytes) -> IndexSums | None:
-    """What a snapshot says of the segment before it; CorruptSnapshot if it cannot be read."""
+    """The segment's checksums in a snapshot; CorruptSnapshot if it cannot be read."""
     return IndexSums.decode(_split_snapshot(data)[1])
 
 

@@ -26,7 +26,7 @@ _by_base = attrgetter("base_offset")
 _by_first = attrgetter("first_offset")
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT: Final = 8
-# Where the system does not tell what it has in memory, older records are taken to be on disk.
+# If the system cannot tell what is in the page cache, older records are assumed to be on disk.
 RECENT_BYTES: Final = 256 << 20
 
 
@@ -92,14 +92,14 @@ def aborted_transactions(
         for aborted in segment.aborted.starting_at(first):
             if aborted.first_offset < end:
                 found.append(aborted)
-            # Whatever was still open then began at its last stable offset or later.
+            # Transactions that were still open then began at its last stable offset or later.
             if aborted.last_stable_offset >= end:
                 return sorted(found, key=_by_first)
     return sorted(found, key=_by_first)
 
 
 def next_offset(chunks: Sequence[bytes | memoryview]) -> int:
-    """The offset after the last batch of what a read gave."""
+    """The offset after the last batch that a read returned."""
     view = memoryview(chunks[-1])
     last = 0
     position = 0

@@ -2,11 +2,11 @@
 
 After a clean shutdown indexes and the newest producer snapshot are taken as they are; since Kafka's
 snapshot has only the last batch of each producer, the ones before it are looked up in the tail of
-the log, so that a batch in flight during a restart is known when it is sent again. After a
-crash every segment that ends at or past the recovery point is walked batch by batch; the log is
-cut after the last good batch, everything behind it is deleted, and indexes, producer state and
-leader epochs are rebuilt from what is left. Damage below the recovery point is no crash's doing:
-it raises CorruptSegment and nothing is touched. Leftovers of interrupted deletes and compactions go
+the log, so that a batch in flight during a restart is known when it is sent again. After a crash
+every segment that ends at or past the recovery point is walked batch by batch; the log is cut after
+the last good batch, everything behind it is deleted, and indexes, producer state and leader epochs
+are rebuilt from the rest. A crash cannot cause damage below the recovery point: such damage raises
+CorruptSegment and nothing is changed. Leftovers of interrupted deletes and compactions are removed
 first. Every call here blocks.
 """
 
@@ -51,7 +51,7 @@ _LEFTOVERS: Final = (DELETED, CLEANED, TMP_SUFFIX)
 
 
 class LoadedLog(NamedTuple):
-    """What a directory holds, ready to be served."""
+    """The loaded state of a log directory."""
 
     segments: tuple[Segment, ...]
     producers: ProducerStates
@@ -164,7 +164,7 @@ class LogLoader:
                 segment.cut()
                 break
             if next_base is not None:
-                segment.settle(keep=False)  # nobody has asked for it yet
+                segment.settle(keep=False)  # no reader needs it yet
         return segments
 
     def _cut_after(self, last: int, bases: list[int]) -> None:
@@ -200,7 +200,7 @@ class LogLoader:
         return True
 
     def _load_trusted(self, segment: Segment, next_base: int | None) -> None:
-        """What the snapshot at its end says of a segment decides what of its indexes is taken."""
+        """Use those indexes of a segment that match the snapshot at its end."""
         end = next_base
         if end is None:
             end = max(self._bases(SNAPSHOT), default=segment.base_offset)
@@ -210,7 +210,7 @@ class LogLoader:
             self._unknown.add(segment.base_offset)
 
     def _sums_at(self, offset: int) -> tuple[IndexSums | None, bool]:
-        """What the snapshot at an offset says of the segment before it; whether there is one."""
+        """The checksums of the segment before an offset, and whether there is a snapshot."""
         try:
             return snapshot_sums(self._storage.read_file(self._entry(offset, SNAPSHOT))), True
         except (FileNotFoundError, CorruptSnapshot):

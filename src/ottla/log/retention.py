@@ -4,9 +4,9 @@ The oldest segments go while one of these holds: the log start has passed them, 
 is older than retention.ms, or the log without them still has retention.bytes. Nothing at or past
 the high watermark goes, and an empty active segment has nothing to give.
 
-A segment leaves in two steps: its files are renamed to `.<number>.deleted` and it is gone from the
-log; after file.delete.delay.ms they are unlinked. A reader that still holds it reads on, and until
-it is done the files stay. The number keeps apart what compaction has replaced twice.
+A segment is deleted in two steps: its files are renamed to `.<number>.deleted`, which takes it out
+of the log; after file.delete.delay.ms they are unlinked, but not while a reader holds the segment.
+The number distinguishes segments of one name that compaction has replaced twice.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ class SegmentBin:
         self._discarded.append(_Discarded(segment, self._last_ms, last_lease))
 
     def clear(self) -> None:
-        """Let go of the files; what is left on disk goes when the log is opened again."""
+        """Forget the files; opening the log again removes them from the disk."""
         for discarded in self._discarded:
             discarded.segment.close()
         self._discarded.clear()
 
     def purge(self, now_ms: int, oldest_lease: int) -> int:
-        """Unlink what has waited long enough; how many segments that was. Blocks."""
+        """Unlink segments whose delay has passed; return how many. Blocks."""
         purged = 0
         while self._discarded:
             segment, purge_at_ms, last_lease = self._discarded[0]

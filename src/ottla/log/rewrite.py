@@ -1,8 +1,8 @@
-"""A batch made anew: with some of its records taken out (compaction), or in another codec.
+"""Rewrites a batch: without some of its records (compaction), or in another codec.
 
 Base offset, last offset delta, producer and sequence stay as they are, so that offsets and
-idempotence survive; count, largest timestamp and CRC are made anew. Records are moved as raw bytes:
-what a client wrote is not decoded and encoded again.
+idempotence survive; count, largest timestamp and CRC are recomputed. Records are copied as raw
+bytes, not decoded and encoded again.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Scrutiny:
         return True
 
     def took(self, nanoseconds: int, size: int) -> None:
-        """What a look into a batch of `size` bytes cost."""
+        """Note the cost of checking a batch of `size` bytes."""
         if self._trusted:
             credit = BATCH_CREDIT_NS + size // BYTES_PER_CREDIT_NS
             self._skip = min(max(nanoseconds // credit, MIN_SKIPPED), MAX_SKIPPED)

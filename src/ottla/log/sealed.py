@@ -2,18 +2,18 @@
 
 A log may have thousands of segments, a node thousands of logs, and a process some thousand
 descriptors. So only segments that grow keep their own. A sealed one opens its file and loads its
-indexes when somebody reads it, and both are kept here until there is no room for more and they have
-not been used for long.
+indexes when it is read. Both are cached here until the space is needed; the least recently used are
+evicted first.
 
-Whoever uses a value holds a reference to it, and that is the lease: what goes from here lives on
-until its last user lets go. A descriptor is closed by the last reference to its `File`, never by
-the budget, so it cannot be closed under a reader.
+A user of a value holds a reference to it, which serves as a lease: an evicted value lives until the
+last reference is dropped. Dropping the last reference to a `File` closes its descriptor; eviction
+does not, so a descriptor cannot be closed under a reader.
 
 Keys are the segments themselves, not their paths. A segment that compaction has put in the place
 of others is another key, and `Segment.reopen` makes sure that the file it finds is its own.
 
-Every call is safe in any thread. Values are loaded outside the lock: nobody waits for a disk
-because somebody else does.
+Every call is safe in any thread. Values are loaded outside the lock, so a load from disk delays no
+other thread.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
     from ottla.log.storage import File
 
-# Of what the process may open: connections and growing segments need the rest.
+# Share of the process's descriptors: connections and growing segments need the rest.
 DESCRIPTOR_SHARE: Final = 8
 MIN_DESCRIPTORS: Final = 16  # a handful of threads can read at once, and each needs one
 # More are not worth it: to open a file again costs some 15 us, a read from it ten times that.
 MAX_DESCRIPTORS: Final = 1024
 # The offset indexes of 16 GiB that are being read (8 bytes for each 4 KiB).
 INDEX_BYTES: Final = 32 << 20
-# What an index costs beside its entries: two arrays, an object, a key and its place in the order.
+# Memory of an index beside its entries: two arrays, an object, a key and its place in the order.
 INDEX_OVERHEAD: Final = 512
 NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 
@@ -57,8 +57,8 @@ class _Kept(Generic[V]):
 class Budget(Generic[V]):
     """Values by key, those dropped that were not used for long when their weights pass a limit.
 
-    Who is found is only marked: reading must not cost more than that. When room is needed the
-    oldest goes, unless it is marked; then it is the youngest again, without its mark.
+    A hit only marks the entry, to keep reads cheap. When space is needed the oldest entry is
+    evicted, unless it is marked; then it loses its mark and becomes the youngest.
     """
 
     __slots__ = ("_lock", "_values", "limit", "used")
@@ -94,7 +94,7 @@ class Budget(Generic[V]):
         return value
 
     def drop(self, key: Hashable) -> None:
-        """The key is gone for good."""
+        """Drop the key; it will not be used again."""
         if key not in self._values:
             return  # as with most segments of a log that is closed
         with self._lock:

@@ -4,10 +4,10 @@ A segment is named by its base offset, padded to 20 digits. Only the last segmen
 `size` and `next_offset` describe the bytes that were written without error; readers, also those in
 other threads, never look past them.
 
-A segment that grows, or is being loaded, has its descriptor and its indexes for itself. Once it is
-sealed it settles: from then on it keeps a few numbers, and the rest comes from `ottla.log.sealed`
-for as long as somebody uses it. What is loaded again is compared with the sums of what was written,
-and the file with the one that was sealed: another one may have its name by then.
+A segment that grows, or is being loaded, holds its own descriptor and indexes. Once it is sealed it
+settles: from then on it keeps a few numbers, and the rest is loaded through `ottla.log.sealed`
+while it is used. Reloaded indexes are compared with their checksums, and the file with the one that
+was sealed, because another file may have its name by then.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 
 class CorruptSegment(Exception):
-    """The file of a segment does not hold what was written; the message names it."""
+    """The file of a segment is damaged; the message names it."""
 
 
 def newest_time(header: RecordBatch) -> int:
@@ -174,7 +174,7 @@ class Segment:
 
     @property
     def file(self) -> File:
-        """Open for as long as somebody holds a reference to it."""
+        """The file; it stays open while a reference to it is held."""
         own = self._own
         return own if own is not None else self.shared.file(self, self._reopen)
 
@@ -218,11 +218,11 @@ class Segment:
             ):
                 if index:
                     self.shared.keep_index(key, index)
-        # Readers in other threads look here first, so what they find next must be there already.
+        # Readers in other threads check this first, so it is set last.
         self._own = self._offsets = self._times = self._aborted = None
 
     def close(self) -> None:
-        """Give the descriptor back; nobody uses the segment any more."""
+        """Close the descriptor; the segment is not used any more."""
         if self._own is not None:
             self._own.close()
         else:
@@ -244,7 +244,7 @@ class Segment:
         raise self._corrupt("the file was removed or replaced")
 
     def _written(self, kind: str, crc: int) -> bytes | None:
-        """The content of an index file; None if it is not what was written."""
+        """The content of an index file; None if its checksum does not match."""
         if not crc:
             return b""  # without entries there need not be a file
         for name in self._names(kind):
@@ -359,7 +359,7 @@ class Segment:
         return self._sums
 
     def _write_aborted(self, aborted: AbortedIndex) -> int:
-        """The sum of what was written."""
+        """The checksum of the written index."""
         data = encode_aborted(aborted)
         if data:
             self.directory.put(self.path(TXN_INDEX), data)
@@ -388,8 +388,8 @@ class Segment:
         self.storage.fdatasync(file.fd)
 
     def cut(self) -> None:
-        """Cut the file after the last counted batch, durably: what is written there next must
-        never be mixed with the old bytes. Blocks."""
+        """Cut the file after the last counted batch, durably: the next batch written there must
+        never mix with the old bytes. Blocks."""
         file = self.file
         self.storage.truncate(file.fd, self.size)
         self.storage.fdatasync(file.fd)
@@ -453,7 +453,7 @@ class Segment:
         return index.positions[entry] if entry >= 0 else 0
 
     def _entry_holds(self, index: OffsetIndex, entry: int, file: File) -> bool:
-        """Whether the batch that an entry names is there: bit rot must not mislead a reader."""
+        """Whether the batch of an index entry exists: bit rot must not mislead a reader."""
         position = index.positions[entry]
         try:
             _, header = next(self.headers(position, chunk_size=HEADER_SIZE, file=file))
@@ -485,7 +485,7 @@ class Segment:
         return whole, start + size == end
 
     def is_at_hand(self, offset: int, max_bytes: int) -> bool | None:
-        """Whether `read` would not wait for a disk; None if nobody can say. Does not block."""
+        """Whether `read` would not wait for a disk; None if unknown. Does not block."""
         file = self._own or self.shared.files.get(self)
         index = self._offsets
         if index is None:

@@ -4,8 +4,8 @@ Beside them are the snapshots of producers, one where each segment begins, which
 indexes of the segment before. Nothing here decides: the log says what rolls, goes or is replaced,
 and takes itself offline when a call raises OSError.
 
-Threads: as in `ottla.log.partition`. The tuple `all` never changes, it is replaced; whoever took it
-reads on while segments come and go.
+Threads: as in `ottla.log.partition`. The tuple `all` is replaced, never changed; a thread that
+holds the old tuple can go on reading while segments are added and removed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Segments:
         self.active = loaded[-1]
         self.size_bytes = sum(segment.size for segment in loaded)
         self.changes = (
-            1  # grows with every file made or renamed: what a sync of the directory is for
+            1  # grows with every file created or renamed, which needs a sync of the directory
         )
         self._synced = 0
         self._bin = SegmentBin()
@@ -70,7 +70,7 @@ class Segments:
         self.changes += 1
 
     def finish(self, end: int, producers: ProducerStates) -> None:
-        """Write what is known of the last segment only in memory."""
+        """Write the state of the last segment that is only in memory."""
         sums: IndexSums | None = self.active.write_indexes()
         if not self.active.size:
             # The snapshot that is here already speaks for the segment before.
@@ -104,7 +104,7 @@ class Segments:
             new.close()
             return False
         swap = self.files / segment_name(new.base_offset, LOG + SWAP)
-        self.files.storage.rename(new.path(LOG), swap)  # if it is not there the old segments stay
+        self.files.storage.rename(new.path(LOG), swap)  # without it the old segments stay
         for segment in old:
             self._bin.discard(segment, purge_at_ms, last_lease)
             if segment.base_offset != new.base_offset:
@@ -119,7 +119,7 @@ class Segments:
         return True
 
     def purge(self, now_ms: int, oldest_lease: int) -> int:
-        """Unlink what went long enough ago and nobody can read any more; how many. Blocks."""
+        """Unlink unused segments whose delay has passed; return how many. Blocks."""
         return self._bin.purge(now_ms, oldest_lease)
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class Segments:
     # Durability
 
     def sync(self, synced: int, *, renamed: bool) -> None:
-        """Make durable what is past an offset, and names if a file was made or renamed. Blocks."""
+        """Sync records past an offset, and the directory if its files changed. Blocks."""
         changes = self.changes
         for segment in reversed(self.all):
             if segment.next_offset <= synced:

@@ -64,8 +64,8 @@ class Directory:
     """An open directory: `directory / name` is the same file after the directory was renamed.
 
     Thousands of logs must not need a second descriptor each. So it is kept while a log is loaded,
-    then opened for each use (`let_go`): the path is the log's own until the log begins to close.
-    Whoever is still inside then uses the one that `hold` keeps from there on.
+    then opened for each use (`let_go`): the path belongs to the log until the log begins to close.
+    From then on `hold` keeps one open for threads that still use the log.
 
     `unsynced` names the files that were put in it and are not durable yet. `put` and `sync_files`
     may run in two threads.
@@ -120,7 +120,7 @@ class Directory:
                 self._fd = self.storage.open_directory(self.path)
 
     def let_go(self) -> None:
-        """Open it for each use again. Nobody may be using it now."""
+        """Open it for each use again. It must not be in use now."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             self.storage.close_directory(fd)
@@ -156,7 +156,7 @@ class Entry(NamedTuple):
 
 
 class Storage(ABC):
-    """What the log asks of a file system. Every call may block."""
+    """The file system calls that the log needs. Every call may block."""
 
     @abstractmethod
     def open(self, path: Path | Entry, *, create: bool) -> int: ...
@@ -199,7 +199,7 @@ class Storage(ABC):
 
     @abstractmethod
     def unlink(self, path: Path | Entry) -> None:
-        """Remove a file; one that is not there is no error."""
+        """Remove a file; a missing one is no error."""
 
     @abstractmethod
     def mkdir(self, path: Path) -> None:
@@ -216,7 +216,7 @@ class Storage(ABC):
     def mtime_ms(self, path: Path | Entry) -> int: ...
 
     def is_cached(self, fd: int, start: int, size: int) -> bool | None:
-        """Whether a read of this stretch does not wait for the disk; None if nobody can say."""
+        """Whether a read of this range does not wait for the disk; None if unknown."""
         return True
 
     def write_all(self, fd: int, chunks: Sequence[Buffer], position: int) -> None:

@@ -5,7 +5,7 @@ When the budget is used up, the least recently used tails are dropped, each of t
 takes no more than `LOG_TAIL_BYTES` of it, and a batch that is larger than that is not kept.
 
 A tail is three lists in step: base offset, running end in bytes, and the bytes of each batch. A
-read is two binary searches and one slice, whatever the number of batches.
+read is two binary searches and one slice, for any number of batches.
 
 Only the thread that appends may use a cache and its tails.
 """
@@ -15,13 +15,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import Final
 
-# Of all logs together: a few requests of hundreds of busy partitions. What is older comes from the
+# Of all logs together: a few requests of hundreds of busy partitions. Older batches come from the
 # page cache.
 DEFAULT_TAIL_BYTES: Final = 64 << 20
-# Of one log: enough for readers a few requests behind. More would only push what is in use out of
-# the CPU's caches.
+# Of one log: enough for readers a few requests behind. More would only push useful data out of the
+# CPU's caches.
 LOG_TAIL_BYTES: Final = 2 << 20
-# What a batch costs beside its bytes: two list entries and an int, a third one for the object, and
+# Memory of a batch beside its bytes: two list entries and an int, a third one for the object, and
 # its header. Thousands of tiny batches must not take many times the budget.
 BATCH_OVERHEAD: Final = 128
 
@@ -29,8 +29,8 @@ BATCH_OVERHEAD: Final = 128
 class TailCache:
     """The budget, and the order in which tails were used.
 
-    A read makes its tail the most recently used one. An append does so once in each period between
-    two evictions, in which an eighth of the budget is written: it is what happens most.
+    A read makes its tail the most recently used one. An append does so only once between two
+    evictions (an eighth of the budget is written in between), because appends are the hottest call.
     """
 
     __slots__ = ("_order", "capacity", "log_capacity", "newest", "period", "used")

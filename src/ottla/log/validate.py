@@ -2,9 +2,9 @@
 
 Two steps:
 
-- `open_batch` looks at the 61 bytes of the header and at the CRC, whatever the number of records.
-- `check_records` looks into the records, as Kafka's LogValidator does: every length, varint, offset
-  delta, timestamp and (on compacted topics) key; what passes can be read by every client.
+- `open_batch` checks the 61 bytes of the header and the CRC; it does not look at single records.
+- `check_records` checks the records, as Kafka's LogValidator does: every length, varint, offset
+  delta, timestamp and (on compacted topics) key. Every client can read a batch that passes.
 
 A CRC only says that the bytes are those the client sent. A client that sends garbage under a right
 CRC would otherwise stop every consumer of the partition: librdkafka delivers nothing behind it.
@@ -64,9 +64,9 @@ FEW_RECORDS: Final = 2
 COPIED_BYTES: Final = 2048
 """A record's size up to which a batch is copied to be walked."""
 QUICK_RECORDS: Final = 8_192
-"""What plain Python walks in 5 ms. More is not for the event loop."""
+"""Records that plain Python walks in 5 ms; more must not run on the event loop."""
 QUICK_BYTES: Final = 1 << 20
-"""What is decompressed, or compressed anew, in some milliseconds. More is not for the loop."""
+"""Bytes (de)compressed in a few milliseconds; more must not run on the loop."""
 
 _BROKER_ONLY = CONTROL | DELETE_HORIZON
 _INT64: Final = 1 << 63
@@ -74,7 +74,7 @@ _WHERE: Final = "the batch"
 
 _SMALLEST: Final = b"\x0c\0\0\0\1\1\0"  # a record without key, value and headers
 
-# Compiled code belongs to the process, whatever the number of brokers in it.
+# Compiled code belongs to the process and is shared by all brokers in it.
 _compiled: Callable[..., RecordsSummary] | None = None
 _asked_for_compiled = False
 
@@ -108,7 +108,7 @@ def _load_compiled() -> None:
 def validate_produce(
     records: memoryview, config: LogConfig, *, now_ms: int, zstd_allowed: bool = True
 ) -> RecordBatch:
-    """Both steps, whole, whatever the topic says and however long it takes."""
+    """Run both steps completely, ignoring the topic's sampling and the time it takes."""
     batch = open_batch(records, config, now_ms=now_ms, zstd_allowed=zstd_allowed)
     return check_records(batch, config, now_ms=now_ms)
 
@@ -116,7 +116,7 @@ def validate_produce(
 def open_batch(
     records: memoryview, config: LogConfig, *, now_ms: int, zstd_allowed: bool = True
 ) -> RecordBatch:
-    """The one batch in `records`, or the LogError that the client is told.
+    """The one batch in `records`; raises the LogError for the client.
 
     `zstd_allowed` is false for Produce versions before 7.
     """
@@ -142,7 +142,7 @@ def open_batch(
 
 
 def must_look(batch: RecordBatch, config: LogConfig) -> bool:
-    """Whether the records of an opened batch are to be checked, whatever was sampled before."""
+    """Whether the records of an opened batch must be checked, regardless of sampling."""
     return (
         config.ottla_validate_records == ALL
         or config.compacts
@@ -153,7 +153,7 @@ def must_look(batch: RecordBatch, config: LogConfig) -> bool:
 def check_records(
     batch: RecordBatch, config: LogConfig, *, now_ms: int, quick: bool = False
 ) -> RecordBatch:
-    """Look into an opened batch; what is to be stored of it, or the LogError for the client.
+    """Check the records of an opened batch; return the batch to store, or raise the LogError.
 
     With `quick`, TakesLong if that is nothing for the event loop.
     """
@@ -168,7 +168,7 @@ def check_records(
     except DecompressedTooLarge as error:
         if quick:
             raise TakesLong from error
-        # Producers that are told this split the batch and try again.
+        # Producers split the batch and retry after this error.
         raise RecordTooLarge(str(error)) from error
     except BatchError as error:
         raise InvalidRecordError(str(error)) from error

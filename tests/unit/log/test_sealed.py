@@ -523,5 +523,7 @@ def test_a_segment_that_is_gone_is_told_by_its_file(tmp_path: Path) -> None:
     first = log.segments[0]
     log.drop_local_segments(1, 0)
     assert log.purge(0) == 1
-    with pytest.raises(CorruptSegment, match=r"^t-0/0{20}\.log\.\d+\.deleted: the file is gone"):
+    with pytest.raises(
+        CorruptSegment, match=r"^t-0/0{20}\.log\.\d+\.deleted: the file was removed"
+    ):
         first.read(0, 100, 1, at_least_one=True)

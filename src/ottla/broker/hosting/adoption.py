@@ -1,9 +1,9 @@
 """Serving the log directory of a Kafka broker: its topics become those of a new Ottla cluster.
 
-A partition's directory does not say what the topic's settings are, which producer ids were given
-out or how far the leader epochs went; to guess would lose records to retention, take new producers
-for old ones and confuse consumers. Kafka keeps all that in the log `__cluster_metadata-0` beside
-the partitions, as a snapshot (`<offset>-<epoch>.checkpoint`) and the segments after it. So:
+A partition's directory does not contain the topic's settings, the producer ids given out or the
+last leader epoch. Guessing them could delete records by retention, mistake new producers for old
+ones and confuse consumers. Kafka keeps all that in the log `__cluster_metadata-0` beside the
+partitions, as a snapshot (`<offset>-<epoch>.checkpoint`) and the segments after it. So:
 
 - Only a directory whose metadata store has never seen a broker is adopted. All of it happens in the
   one proposal that registers this node, so a crash leaves it done or not begun.
@@ -74,7 +74,7 @@ class KraftMetadata:
         if (frame := reader.uvarint()) != FRAME_VERSION:
             raise WrongDirectory(f"Kafka's metadata log has a record with frame version {frame}")
         kind = reader.uvarint()
-        reader.uvarint()  # what is read here is the same in all versions there are
+        reader.uvarint()  # the fields read here are the same in all versions
         match kind:
             case 2:
                 name, topic_id = reader.string(), reader.uuid()

@@ -3,16 +3,17 @@ cleaner offsets. Everything that is written to these four files is written here.
 
 Rules, kept by `CheckpointBook`:
 
-- The book is the truth, a file is a copy of one of its columns. Changing a value costs no I/O.
-- One write is under way at most. It contains whole columns as they were when it began; whoever
-  asks for durability meanwhile is answered by the next one, so many share one write.
-- Only the files that somebody waits for are written.
-- A write that fails changes nothing in the book: those who waited for it are told, and the next
+- The book has the current values; each file is a copy of one of its columns. Changing a value costs
+  no I/O.
+- At most one write runs at a time. It contains whole columns as they were when it began; requests
+  for durability that arrive meanwhile wait for the next one, so many share one write.
+- Only files that a request waits for are written.
+- A failed write changes nothing in the book: the requests that waited for it fail, and the next
   write of that file contains the same values again.
 - A file names partitions by topic and index, not by the topic's id. So a value belongs to a name
-  and an owner, the topic's id: what another owner says is dropped. When a topic is deleted its
-  values go, and a new topic of that name may make a directory only after the files without the old
-  values are durable (`vacant`). Else a crash would give the new log the old one's start.
+  and an owner, the topic's id; values of another owner are dropped. Deleting a topic drops its
+  values, and a new topic of that name may create a directory only after the files without the old
+  values are durable (`vacant`). Otherwise a crash would give the new log the old log start.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 - Only open logs are looked at. A closed one that has something to compact is opened by retention.
 - Planning and installing happen in the event loop, where the log lives; reading and writing happen
   in a worker thread in between, so appends never wait. All of it under one lease of the log.
-- If the log was closed, deleted or replaced meanwhile, the result is dropped: it belongs to that
-  open log and no other, whatever is in its directory now.
-- A log that cannot be compacted (damage, a full disk) is set aside and tried again later, each time
-  after twice as long; the others go on. It is logged the first time and counted.
+- If the log was closed, deleted or replaced meanwhile, the result is dropped: it belongs only to
+  that open log, not to a later one in the same directory.
+- A log that cannot be compacted (damage, a full disk) is retried later, each time after twice as
+  long; the others continue. The first failure is logged, and all are counted.
 - How far a log has been compacted is checkpointed; losing that only means compacting it again.
 """
 
@@ -71,7 +71,7 @@ class Cleaner:
                 await self._compact(partition)
         except LogClosed:
             pass  # deleted, moved or stopped meanwhile
-        except Exception as error:  # noqa: BLE001 (whatever it met must not keep the others)
+        except Exception as error:  # noqa: BLE001 (a failure must not stop the others)
             self._failed(partition, error)
         else:
             self._set_aside.pop(log.incarnation, None)

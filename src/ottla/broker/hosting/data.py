@@ -1,14 +1,13 @@
 """The data directory of a running node: which logs are on disk, opening, closing, deleting them.
 
-Threads: what is known about the directory belongs to the event loop and is changed there alone;
+Threads: the state of the directory in memory belongs to the event loop and is changed only there.
 `open_logs`, `close_logs`, `recover`, `shrink`, `retire` and `purge` block and run in worker
-threads. They get all they need as arguments and touch files only, so the loop decides what their
-results mean.
+threads. They take all they need as arguments and touch only files; the loop applies their results.
 
-One replica is all there is, so whatever a log holds after recovery is committed: it is synced once
-more and shown to readers at once. A directory whose topic id is not the one the image names is
-set aside as stray, never written to and never deleted; that is found out when it is first needed.
-How a node takes over the directory of a Kafka broker is in `ottla.broker.hosting.adoption`.
+There is only one replica, so all records in a log after recovery are committed: the log is synced
+once more and served to readers at once. A directory with another topic id than the image's is
+renamed to a stray, never written to and never deleted; this is checked when the directory is first
+needed. How a node takes over the directory of a Kafka broker is in `ottla.broker.hosting.adoption`.
 
 Which files are trusted: those of a log that was closed cleanly, in this run or by a clean stop
 before it. All others are walked when they are opened. The mark of a clean stop says that about all
@@ -137,9 +136,9 @@ class Data:
         self._on_disk = set(self._directory.partitions())
         self._trusted = set(self._on_disk) if clean else set()
         self._tail = TailCache(tail_bytes)
-        # What a crash left in a journal; None if there is nothing.
+        # Batches that a crash left in a journal; None if there are none.
         self.leftover: Leftover | None = None
-        self.keeps_fresh = False  # for a journal: logs keep what is appended until it takes that
+        self.keeps_fresh = False  # logs keep appended batches until the journal takes them
         self.checkpoints = Checkpoints(self.storage, path, offsets)
         self.checkpoints.keep_only(self._on_disk)
 
@@ -169,7 +168,7 @@ class Data:
         return self._directory
 
     def look_for_journal(self, *, accept_loss: bool) -> None:
-        """Read what a crash left in a journal; raises BrokenJournal. Blocks."""
+        """Read the batches that a crash left in a journal; raises BrokenJournal. Blocks."""
         if not (self.path / STATE_FILE).exists():
             return
         from ottla.log.journal.files import set_aside

@@ -54,9 +54,9 @@ def one_is_done(acks: Iterable[Ack]) -> None:
 class Durability(Protocol):
     """All calls belong to the event loop.
 
-    High watermarks are moved here and nowhere else. What could not be made durable takes its log
-    offline: whoever waited looks at `log.online` afterwards. Waiting itself never fails and always
-    ends; cancelling it only stops waiting.
+    Only this class moves high watermarks. If records cannot be made durable their log goes offline,
+    so check `log.online` after waiting. Waiting itself never fails and always ends; cancelling it
+    only stops waiting.
     """
 
     @property
@@ -80,7 +80,7 @@ class Durability(Protocol):
         """
 
     def sync(self, partitions: Sequence[HostedPartition]) -> Awaitable[None]:
-        """Completes when all that these logs hold now is durable, whatever the mode (flush.ms)."""
+        """Completes when all current records of these logs are durable, in any mode (flush.ms)."""
 
     async def barrier(self) -> None:
         """Return when everything that was joined before is settled."""
@@ -95,7 +95,7 @@ class Durability(Protocol):
 class OsDurability:
     """Acknowledged when written: the operating system syncs when it likes.
 
-    flush.messages and flush.ms still ask for syncs, which nobody waits for.
+    flush.messages and flush.ms still cause syncs, but no request waits for them.
     """
 
     stalled = False

@@ -2,17 +2,17 @@
 
 Rules:
 
-- Whoever joins is part of the next round. A round starts after the current turn of the event loop,
-  so all requests read together share it; at most one round of a lane is under way.
-- There are two lanes. Logs with files that are new, mostly logs that were just made, have one of
-  their own with few threads and small rounds: their syncs take several times as long, because a
-  directory is synced, too. So a client that writes to thousands of partitions for the first time
-  does not hold up those who write to logs that exist.
-- After a round each partition's high watermark moves to what that sync covers: readers never see
-  what a power cut could take back. Then the answers that wait leave, those of one connection
+- A partition that joins is part of the next round. A round starts after the current turn of the
+  event loop, so all requests read together share it; each lane runs at most one round at a time.
+- There are two lanes. Logs with new files, mostly logs that were just created, have a lane of their
+  own with few threads and small rounds: their syncs take several times as long, because a directory
+  is synced, too. So a client that writes to thousands of partitions for the first time does not
+  delay clients that write to existing logs.
+- After a round each partition's high watermark moves to the synced offset: readers never see
+  records that a power cut could lose. Then the waiting responses are sent, those of one connection
   together.
-- A sync that fails, for whatever reason, takes its log offline and is never retried. Those who
-  waited find that out from the log; the round, and the other logs in it, do not fail.
+- A failed sync takes its log offline and is never retried. Waiting requests check the log; the
+  round, and the other logs in it, do not fail.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Synced = list[tuple[HostedPartition, int | Exception]]
 
 NEW_THREADS: Final = 2  # for the first syncs of logs; see `ottla.broker.workers`
-NEW_AT_ONCE: Final = 64  # logs in one of their rounds: those who wait for the first wait for all
+NEW_AT_ONCE: Final = 64  # new logs in one round; a request for the first waits for all of them
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class _Lane:
 
     def _synced(self, future: Future[Synced]) -> None:
         """In the worker's thread."""
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: no request waits any more
             self._loop.call_soon_threadsafe(self._done, future.result())
 
     def _done(self, synced: Synced) -> None:
@@ -167,7 +167,7 @@ class GroupFlusher:
         """Nothing to release."""
 
     def _rounds(self, partitions: Sequence[HostedPartition]) -> Iterable[_Round]:
-        """The rounds of which these partitions are part from now on: one or two."""
+        """The one or two rounds that these partitions have joined."""
         if len(partitions) == 1:  # the hot path
             (partition,) = partitions
             round_ = (self._new if partition.log.has_new_files else self._lane).next_round()

@@ -1,15 +1,15 @@
 """Acknowledge by one durable write for all partitions: `ottla.flush.mode=journal`.
 
-What goes where is decided by `ottla.log.journal.writer`; this is the shell around it:
+`ottla.log.journal.writer` decides what to write where; this is the shell around it:
 
-- Those who append join the next round. It is cut at the end of the turn of the event loop in which
-  the first of them joined, or, while a slot is being written, as soon as that is done and before
-  its answers are sent: the disk works while they are.
-- One thread writes slots and makes files, so the event loop never waits for the journal's disk.
-- Partitions that do not go through the journal are synced by the `GroupFlusher`, at the same time.
-  Whoever wrote to both kinds waits for both.
-- While logs of the run before still have batches in its journal, and after a failure of the
-  journal, all partitions are synced that way.
+- Appends join the next round. A round starts at the end of the turn of the event loop in which the
+  first append joined. If a slot is being written then, it starts as soon as that is done, before
+  the slot's responses are sent, so that the disk works meanwhile.
+- One thread writes slots and creates files, so the event loop never waits for the journal's disk.
+- The `GroupFlusher` syncs partitions that do not use the journal, at the same time. A request that
+  wrote to both kinds waits for both.
+- The `GroupFlusher` also syncs all partitions while the journal of the previous run is still
+  needed, and after a failure of the journal.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class JournalDurability:
         self._thread = _Thread(self._loop)
         self._joined: list[Joined] = []
         self._held: list[Joined] = []  # of partitions whose direct sync is under way
-        self._is_due = False  # a cut will come by itself
+        self._is_due = False  # the next round is already scheduled
         self._slot_acks: list[Ack] = []
         self._writing: Mapping[HostedPartition, int] = {}
         self._direct: set[HostedPartition] = set()
@@ -145,7 +145,7 @@ class JournalDurability:
         return True
 
     async def barrier(self) -> None:
-        # Whatever was joined before is part of what is under way, or of the next round.
+        # Earlier joins are part of the running round or of the next one.
         busy = {partition for _, joined in self._joined for partition in joined}
         busy |= self._direct
         busy.update(self._writing)
@@ -321,7 +321,7 @@ class JournalDurability:
             partition.log.take_offline(failure)
         left = {one: end for one, end in covers.items() if _lacks(one, end)}
         if left:
-            # What a log that is offline has lost may be in the journal alone: it is kept.
+            # Records that an offline log has lost may be only in the journal: keep it.
             self._loop.call_later(RETRY_SECONDS, self._checkpoint, file, left)
             return
         self._writer.checkpointed(file)
@@ -404,7 +404,7 @@ class _Thread:
             failure = None
             try:
                 work()
-            except BaseException as error:  # noqa: BLE001 (told to whoever asked)
+            except BaseException as error:  # noqa: BLE001 (passed on to the caller)
                 failure = error
             self._loop.call_soon_threadsafe(done, failure)
 

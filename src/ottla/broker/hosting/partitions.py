@@ -3,18 +3,19 @@
     unwritten --first append--> opening --> open --> closing --> gone
     closed    --first use-----> opening --^
 
-- *Unwritten*: the partition has no directory. Lookers get a view with all offsets 0; nothing is
-  made for them, and whoever waits for the first record waits at the same `HostedPartition` that
-  becomes open.
-- *Closed*: a log on disk that nobody has asked for. It stays closed until it is needed.
-- *Opening* happens in worker threads, in batches, once for all who ask. Afterwards the topic's id
-  and leader are looked at again: what was deleted or moved meanwhile is closed, not served.
+- *Unwritten*: the partition has no directory. Readers get a view with all offsets 0, and nothing is
+  created. A reader that waits for the first record waits at the `HostedPartition`, which is the
+  same object once the log is open.
+- *Closed*: a log on disk that no request has used. It stays closed until it is needed.
+- *Opening* happens in worker threads, in batches, once for all waiting requests. Afterwards the
+  topic's id and leader are checked again: a log that was deleted or moved meanwhile is closed, not
+  served.
 - *Open*: found without waiting (`find`).
 - *Closing, gone*: the topic was deleted or another node leads. Closing and renaming run in worker
-  threads; the path is busy until then, and a new topic of that name makes its directory after it.
+  threads; a new topic of that name creates its directory after that.
 
-`find` never waits and raises `NotOpen` for what is closed. Whoever can meet a closed log, or wants
-to append to an unwritten one, awaits `opening` before it.
+`find` never waits and raises `NotOpen` for a closed log. Callers that may need a closed log, or
+append to an unwritten one, await `opening` first.
 """
 
 from __future__ import annotations
@@ -59,15 +60,15 @@ if TYPE_CHECKING:
     from ottla.metadata.image import MetadataImage, Topic
 
 # Logs that one worker opens at a time: enough to share a sync of the data directory, few enough
-# that those who wait for the first are not kept by the last.
+# that requests for the first do not wait long for the last.
 BATCH: Final = 32
-REPAIRS_AT_ONCE: Final = 128  # nobody waits for these, and each batch costs a sync
+REPAIRS_AT_ONCE: Final = 128  # no request waits for these, and each batch costs a sync
 OPENERS: Final = 2  # of the worker threads; the others are left for syncs
 # A log that could not be opened is not tried again by lookers before that: each try costs a walk.
 RETRY_SECONDS: Final = 1.0
 NOTED_AT_ONCE: Final = 500  # logs that were closed, in one turn of the loop
 FILE_DELETE_DELAY: Final = "file.delete.delay.ms"
-RECOVERY_PAUSE: Final = 1.0  # of the time a batch of repairs took, left to those who are served
+RECOVERY_PAUSE: Final = 1.0  # pause, in times that a batch of repairs took, for requests
 
 logger = logging.getLogger(__name__)
 
@@ -114,12 +115,12 @@ class HostedPartition:
         self.index = index
         self.leader_epoch = topic.partitions[index].leader_epoch
         self.log = log
-        self.is_visit = False  # opened for background work, and nobody has looked it up since
+        self.is_visit = False  # opened for background work, and not looked up since
         self.gone = False  # deleted, or led by another node now: the log is closed
         self.waiters: set[Callable[[], None]] = set()
         self.watchers: set[Watcher] = set()  # told of all news, until they leave
         self.dirty_since: float | None = None
-        # What is being found out about transactions that have nothing here yet, by producer id.
+        # Running verifications of transactions that have no records here yet, by producer id.
         self.verifications: dict[int, Verification] = {}
 
     def __repr__(self) -> str:
@@ -180,7 +181,7 @@ class Partitions:
         self._cluster = cluster
         self._data = data
         self._workers = workers
-        # What is open; its keys are plain tuples, equal to names, because that is the hot path.
+        # Open logs; the keys are plain tuples, equal to names, because this is the hot path.
         self._open: dict[tuple[str, int], HostedPartition] = {}
         self.open_names = self._open.keys()
         self._unwritten: dict[tuple[str, int], HostedPartition] = {}
@@ -190,7 +191,7 @@ class Partitions:
         # Paths on which a worker closes, renames or repairs something.
         self._busy: dict[TopicPartition, asyncio.Future[None]] = {}
         self._failed: dict[TopicPartition, tuple[LogError, float]] = {}
-        # Of logs that cannot be opened: what was logged, once for all who try again.
+        # Errors already logged of logs that cannot be opened, so that retries do not log again.
         self._told: dict[TopicPartition, str] = {}
         self._configs: dict[str, LogConfig] = {}
         # Directories of deleted topics, by name, and when by the loop's clock each may go.
@@ -327,7 +328,7 @@ class Partitions:
         self, begun: Sequence[_Opening], names: Sequence[TopicPartition], *, write: bool
     ) -> None:
         await asyncio.wait([one.done for one in begun])
-        # Somebody else may have opened it only to look, and found another topic's directory.
+        # Another request may have opened it for reading, and found another topic's directory.
         again = [one for name in names if (one := self._begin(name, write=write, again=True))]
         if again:
             await asyncio.wait([one.done for one in again])
@@ -343,7 +344,7 @@ class Partitions:
         if under_way is not None and (on_disk or under_way.create or not write):
             under_way.is_visit &= visit
             return under_way
-        # A looker does not try again what has just failed; a writer does, but not twice.
+        # After a failure a reader does not retry at once; a writer retries once.
         failure = self._recent_failure(name)
         if not (on_disk or write) or (failure is not None and (again or not write)):
             return None
@@ -602,7 +603,7 @@ class Partitions:
         logs = [hosted.log for hosted in closing]
         closed = await self._workers.run(partial(self._data.close_logs, logs, clean=clean))
         for number, (hosted, trusted) in enumerate(zip(closing, closed, strict=True), 1):
-            if trusted:  # else nobody knows what of its offsets is durable
+            if trusted:  # otherwise it is unknown which of its offsets are durable
                 self._data.checkpoints.note(hosted)
             self._data.was_closed(hosted.name, trusted=trusted)
             if number % NOTED_AT_ONCE == 0:
@@ -646,7 +647,7 @@ class Partitions:
         delays: Mapping[str, float],
     ) -> None:
         if openings:
-            # They find out by themselves that nobody wants them any more, and close.
+            # When they are open they find that they are not needed any more, and close.
             await asyncio.wait([one.done for one in openings])
         await self._workers.run(partial(self._data.close_logs, logs, clean=False))
         retired = await self._workers.run(partial(self._data.retire, names))
@@ -722,7 +723,7 @@ def _unexpected(name: TopicPartition, error: Exception) -> LogError:
 def _delete_delays(
     image: MetadataImage, topics: Iterable[str], config: BrokerConfig
 ) -> dict[str, float]:
-    """file.delete.delay.ms of these topics, in seconds; what they share is resolved once."""
+    """file.delete.delay.ms of these topics, in seconds; shared settings are resolved once."""
     default = resolve_topic_overrides(image, {}, config).get_int(FILE_DELETE_DELAY)
     own = ((topic, image.topic_configs.get(topic, {})) for topic in topics)
     return {topic: int(values.get(FILE_DELETE_DELAY, default)) / 1000 for topic, values in own}

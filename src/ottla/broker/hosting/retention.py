@@ -1,15 +1,15 @@
 """Retention of all logs of a node, in short turns of the event loop.
 
-- An open log lets go of a few segments a turn; their files are removed by a worker, later.
+- An open log drops a few segments per turn; a worker removes their files later.
 - The log starts of a round are made durable together.
-- A closed log stays closed. What decides whether it has something to give (its oldest segment's
-  time, its size, how much compaction has not seen) cannot change while nobody opens it, so a worker
-  reads it from the file names and the oldest segment once, and it is remembered. When something is
-  due a worker removes the files of old segments, and opens a log for itself alone where they do not
-  tell enough; nobody else reads a closed log, so file.delete.delay.ms is not waited for.
-- For compaction a log is opened, and closed again by the first round that finds it compacted and
-  not looked up by anybody since. What is tiered stays open.
-- A partition that was never written has no files and is not looked at.
+- A closed log stays closed. Whether it has something to delete depends on the time of its oldest
+  segment, its size and the part not compacted yet. These cannot change while it is closed, so a
+  worker reads them once from the file names and the oldest segment, and they are cached. When
+  segments are due, a worker removes their files; if the files do not give enough information, it
+  opens the log for itself. A closed log has no readers, so file.delete.delay.ms does not apply.
+- For compaction a log is opened. The first round that finds it compacted, and not looked up since,
+  closes it again. Tiered logs stay open.
+- A partition that was never written has no files and is skipped.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 TURN_SECONDS: Final = 0.005  # of the event loop, then others have theirs
 SEGMENTS_A_TURN: Final = 8  # each costs a few renames
-CLOSED_AT_ONCE: Final = 64  # directories that one worker lists before others have their turn
-# Logs that one worker takes segments from, and that nobody can open meanwhile: a few hundred
+CLOSED_AT_ONCE: Final = 64  # directories that one worker lists before other work has its turn
+# Logs from which one worker deletes segments, and which cannot be opened meanwhile: a few hundred
 # milliseconds with a hundred segments each. They share a sync.
 SHRUNK_AT_ONCE: Final = 32
 
@@ -106,7 +106,7 @@ class Retention:
         """Whether the log starts later now."""
         log = hosted.log
         if log.config.remote_storage_enable and not log.config.remote_log_copy_disable:
-            # What is local is then a matter of what is remote; nobody knows without the tier.
+            # Local deletion then depends on the remote segments, which only the tier knows.
             if self._tiering.made is not None:
                 self._tiering.made.retain_locally(hosted, now_ms)
             return False
@@ -133,7 +133,7 @@ class Retention:
             unknown = {name: self._first_dirty(name) for name in batch if name not in self._closed}
             if unknown:
                 found = await self._workers.run(partial(self._look, unknown))
-                # What was opened meanwhile may have changed since.
+                # A log that was opened meanwhile may have changed.
                 self._closed |= {
                     name: one for name, one in found.items() if self._data.is_trusted(name)
                 }

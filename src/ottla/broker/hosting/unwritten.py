@@ -1,7 +1,7 @@
 """The read-only view of a partition that was never written.
 
-It has no directory and no file. All its offsets are 0, nothing can be read from it, and whoever
-waits for its first record waits at the hosted partition, which gets a log with the first append.
+It has no directory and no file. All its offsets are 0 and nothing can be read from it. Readers that
+wait for its first record wait at the hosted partition, which gets a log with the first append.
 It has only the methods of readers: an append opens the partition first.
 """
 

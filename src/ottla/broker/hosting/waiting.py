@@ -1,7 +1,7 @@
 """Waiting for logs and queues: they know whom to call when they have more to show.
 
-A log keeps a set and calls all of it, since every reader gets what is new. A queue keeps a line and
-calls the first, since one gets it.
+A log keeps a set of readers and wakes all of them, since each gets the new records. A queue keeps a
+line and wakes the first, since only one gets the records.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Line:
         self._waiting.pop(wake, None)
 
     def wake_first(self) -> None:
-        """Nobody is called twice, so two calls in one turn wake two."""
+        """Wake the first in line and remove it, so two calls in one turn wake two."""
         if self._waiting:
             wake = next(iter(self._waiting))
             del self._waiting[wake]

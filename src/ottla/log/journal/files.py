@@ -1,11 +1,13 @@
 """The files of a journal.
 
-In the data directory: `ottla.journal`, a text that says which stream the slots are of, where the
-files are and how many there are. It is there from before the first slot to the end of a clean stop,
-and `meta.properties` has version 2 for as long, so that a broker which does not know journals
-refuses the directory. Next to it, or in another directory, the files themselves, `ottla.journal.0`
-and so on: zeros, written once and synced before use, because the first write to a block that was
-only allocated would cost a commit of the file system.
+In the data directory: `ottla.journal`, a text file with the stream of the slots and the place and
+number of the files. It exists from before the first slot to the end of a clean stop. During that
+time `meta.properties` has version 2, so that a broker without journal support refuses the
+directory.
+
+Next to it, or in another directory: the files, `ottla.journal.0` and so on. They are filled with
+zeros and synced before use, because the first write to a block that is only allocated would cost a
+commit of the file system.
 
 Every call blocks.
 """
@@ -136,7 +138,7 @@ class JournalFiles:
 def remove(directory: DataDirectory) -> None:
     """Everything of the journal is in the logs: the directory is one without a journal again.
 
-    In an order that a crash may cut anywhere: files that no state names are nobody's.
+    The order allows a crash at any point: files that the state file does not name are unused.
     """
     storage = directory.storage
     state = read_state(directory)

@@ -2,15 +2,15 @@
 
 Rules:
 
-- One slot was under way at most, so only the last one may be torn. A slot that is damaged while
-  the header of a later one is there held acknowledged batches: CorruptJournal, and nothing is
-  touched.
-- Slots below the newest `trim` are in the logs. The others have to be there, without a gap.
-- A log is first recovered as after any crash. Then its batches from the journal: those that end at
-  or below the log's end are there already, the one at the end is appended with its offset, epoch
-  and bytes as they are. One beyond the end is a gap: the partition stays offline. A crash makes no
-  gap; a copy of a directory in use, or a file restored from somewhere, does.
-- Replay only appends: it makes, cuts and overwrites nothing else. So it can be repeated.
+- At most one slot was being written, so only the last one may be torn. If a slot is damaged and the
+  header of a later one exists, the damaged slot held acknowledged batches: replay raises
+  CorruptJournal and changes nothing.
+- The batches of slots below the newest `trim` are in the logs. All other slots must exist.
+- A log is first recovered as after any crash. Then replay goes through its batches in the journal.
+  A batch below the log's end is skipped. A batch at the end is appended with its offset, epoch and
+  bytes unchanged. A batch beyond the end is a gap, and the partition stays offline. A crash leaves
+  no gap; copying a directory in use, or restoring an old file, does.
+- Replay only appends: it creates, cuts and overwrites nothing else. So it can be repeated.
 
 The files are not needed any more when every log they have batches of is replayed and synced.
 """
@@ -58,7 +58,7 @@ class Stretch(NamedTuple):
 
 
 class Leftover:
-    """What a crash left in a journal, by partition.
+    """The batches that a crash left in a journal, by partition.
 
     Each log is replayed when it is first opened; `settle` says that it is done.
     """

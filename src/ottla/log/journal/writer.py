@@ -1,4 +1,4 @@
-"""Decides what is written to the journal, where, and when a file can be reused. Pure.
+"""Decides what to write to the journal, where, and when a file can be reused. Pure.
 
 Rules:
 
@@ -11,8 +11,8 @@ Rules:
 - A write that failed acknowledges nothing. The journal is off from then on: everything is direct,
   and all that it covers is synced.
 
-The machine does nothing by itself: `cut` and the events return what is to be done. `K` is whatever
-the caller knows a partition by.
+The machine does no I/O: `cut` and the events return what the caller must do. `K` is the type of the
+caller's key for a partition.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 BLOCK: Final = 4096
 # A file is synced to its logs at once: of this size that takes milliseconds, not tens of them.
 FILE_BYTES: Final = 8 << 20
-# More than this in one write is what a disk does as well in the log's own files.
+# A larger write is as fast in the log's own files.
 SLOT_MAX_BYTES: Final = 2 << 20
 
 K = TypeVar("K")
@@ -59,7 +59,7 @@ class Round(NamedTuple, Generic[K]):
     """Where the new batches of each partition go."""
 
     slot: SlotWrite | None
-    journalled: Mapping[K, int]  # the end of what the slot holds of each
+    journalled: Mapping[K, int]  # the end of each partition's batches in the slot
     direct: Sequence[K]
 
 
@@ -281,7 +281,7 @@ class JournalWriter(Generic[K]):
         return self._current is None or self._current.position * 2 >= self._file_bytes
 
     def made(self, number: int) -> None:
-        """A file of zeros is there, durably."""
+        """A file of zeros was created and synced."""
         assert number == len(self._files)
         self._making = False
         self._files.append(_File(number))
