@@ -1,8 +1,8 @@
 """Arguments of public calls, checked before anything is queued or sent.
 
-Each function takes the name of an argument and what was given for it. It returns the value in the
-form that the client works with, or raises `WrongType` or `BadArgument`, which say the argument,
-what is wanted and what came. A client that has refused an argument goes on working.
+Each function takes the name of an argument and its value. It returns the value in the form that the
+client works with, or raises `WrongType` or `BadArgument`, which name the argument, what is expected
+and what was given. A client that has refused an argument goes on working.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ def flag(name: str, given: object) -> bool:
 def whole(
     name: str, given: object, least: int = 0, most: int = INT32, wanted: str = "a whole number"
 ) -> int:
-    """A whole number in a range; whatever is one will do, numpy's integers too."""
+    """A whole number in a range; numpy's integers are accepted too."""
     if isinstance(given, bool):
         raise wrong_type(name, wanted, given)
     try:
-        number = operator.index(given)  # type: ignore[arg-type]  # what is none raises
+        number = operator.index(given)  # type: ignore[arg-type]  # raises for other types
     except TypeError:
         raise wrong_type(name, wanted, given) from None
     if number < least:
@@ -234,7 +234,7 @@ def settings(name: str, given: object, *, nullable: bool) -> dict[str, str | Non
         elif isinstance(value, int | float):
             checked[key] = str(value)
         else:
-            # An empty string is a value; whatever else is empty is not.
+            # An empty string is a value; other empty values are not.
             is_empty = isinstance(value, str) and not value
             checked[key] = "" if is_empty else text(f"{name}[{key!r}]", value, "a string or number")
     return checked
@@ -260,7 +260,7 @@ def versions(name: str, given: object) -> dict[int, int]:
     }
 
 
-# Records: called for each one, so that what is right costs a few comparisons.
+# Records: called for each one, so a valid record must cost only a few comparisons.
 
 
 def payload(name: str, given: object) -> None:

@@ -147,7 +147,7 @@ class GroupOfAnotherKind(KafkaError):
 
     @classmethod
     def of(cls, error: KafkaError) -> KafkaError:
-        """The same error, if that is what it says to somebody who wants to be a member."""
+        """The error as this class if its code means so for a joining member, else unchanged."""
         if error.code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INCONSISTENT_GROUP_PROTOCOL):
             return cls(error.code, error.what, error.message)
         return error
@@ -180,7 +180,7 @@ class PartialFailure(ExceptionGroup["ClientError"], ClientError):
 
     @classmethod
     def of(cls, what: str, outcomes: Mapping[Any, ClientError | None]) -> Self:
-        """Internal: make the error from outcomes, at least one of which failed."""
+        """Internal: make the error from outcomes; at least one has failed."""
         failures = {key: error for key, error in outcomes.items() if error is not None}
         told = "; ".join(map(str, failures.values()))
         counted = f"{what}: {len(failures)} of {len(outcomes)} failed: {told}"

@@ -23,7 +23,7 @@ _loaded: dict[str, Any] = {}
 
 
 async def arrow(module: str, what: str) -> Any:
-    """A module of the clients that needs the extra; `what` is what the caller wants it for."""
+    """A module of the clients that needs the extra; `what` is its use, for the error."""
     found = _loaded.get(module)
     if found is None:
         try:

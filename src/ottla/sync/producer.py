@@ -94,7 +94,7 @@ class Producer(Twin[AsyncProducer]):
         """Reach a broker now, in one attempt. Calls do this themselves, and are more patient.
 
         With a `transactional_id`, also fence every other producer that has it; when this returns,
-        what they had open has ended.
+        their open transactions have ended.
         """
         self._run(self._async.connect())
 
@@ -110,7 +110,7 @@ class Producer(Twin[AsyncProducer]):
     ) -> RecordMetadata:
         """Send one record and wait until it is acknowledged.
 
-        `headers` are pairs of a name and bytes, of which several may have one name, or a mapping.
+        `headers` are pairs of a name and bytes (names may repeat), or a mapping.
 
         >>> from ottla.sync import Producer
         >>> with Producer("127.0.0.1:9092") as producer:

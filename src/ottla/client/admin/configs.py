@@ -100,7 +100,7 @@ class ConfigCalls(AdminBase):
 
 
 def _served_by(kind: ConfigKind, name: str) -> Target:
-    """A broker answers for itself; whatever else is configured is known to all."""
+    """Ask a broker for its own configuration; any broker has all the others."""
     arguments.choice("kind", kind, _RESOURCE_TYPES)
     if kind != "broker" or name != "":  # which stands for all brokers
         arguments.text("name", name)

@@ -85,7 +85,7 @@ class TopicCalls(ConfigCalls):
 
         made = await self._client.retry(attempt, repeatable=False)
         if not validate_only:
-            # It exists now, whatever becomes of the question.
+            # The topic exists now, even if this look-up fails.
             with suppress(TimeoutError, ClientError):
                 async with asyncio.timeout(HEARD_OF_WITHIN):
                     await self._until_heard_of(name)

@@ -181,10 +181,10 @@ class ShareGroupDescription:
 class ShareGroupOffset:
     """A share-partition: below `start_offset` all is settled, `lag` records are not.
 
-    The start offset is the last one stored, which may trail what is settled; the lag is exact.
-    Both are None until somebody fetches; the lag also where an old broker does not tell.
-    `in_flight` records are held by members at the moment, `delivered` ones are settled although
-    they lie beyond the start offset. Only Ottla tells these two.
+    The start offset is the last one stored, which may trail the settled records; the lag is exact.
+    Both are None until a member fetches; the lag is also None with brokers that do not report it.
+    `in_flight` records are held by members at the moment; `delivered` records are settled although
+    they lie beyond the start offset. Only Ottla reports these two.
     """
 
     topic: str

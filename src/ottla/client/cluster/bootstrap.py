@@ -22,7 +22,7 @@ def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Address]:
     """The addresses in their order, each once. The port may be left out; IPv6 goes in brackets."""
     entries = bootstrap.split(",") if isinstance(bootstrap, str) else _entries(bootstrap)
     if any("@" in entry for entry in entries):
-        # What stands before the @ is secret, and may hold commas and colons: nothing is quoted.
+        # The part before the @ is secret and may contain commas and colons: do not quote any of it.
         raise BadBootstrap(
             "bootstrap has an @, and HOST:PORT has none: a user and a password go into security="
         )

@@ -4,10 +4,10 @@ Rules:
 
 - Connections are kept by address; the address of a broker comes from the last metadata answer.
   Requests to a coordinator use connections of their own, since a fetch that waits for data holds
-  up whatever follows it on its connection.
-- There is no background work. Of those who need a connection or fresher metadata one gets it and
-  the others wait (`Turns`), so nothing outlives the calls that need it.
-- A broker that could not be reached is left alone for a while that grows with each failure.
+  up the later requests on its connection.
+- There is no background work. Of the calls that need a connection or fresher metadata one gets it
+  and the others wait (`Turns`), so nothing outlives the calls that need it.
+- After a failed connection attempt, a broker is not tried again for a while (exponential back-off).
 - `send` is one attempt. `retry` repeats an attempt by the rules of `ottla.client.cluster.retry`.
 """
 
@@ -161,9 +161,9 @@ class Client:
     ) -> Any:
         """The answer to one attempt: the response type of the request's schema module.
 
-        Error codes in the answer are the caller's to judge. `min_version` and `max_version` say
-        in which versions of the API the request means what the caller means. An answer that takes
-        long by its nature is waited for `patience` seconds longer.
+        The caller handles error codes in the response. `min_version` and `max_version` are the
+        versions of the API that the caller supports. For requests that wait at the broker, pass how
+        long as `patience`; it is added to the timeout.
         """
         connection = await self.connection_to(to)
         version = connection.pick_version(api_key_of(request), min_version, max_version)
@@ -255,7 +255,7 @@ class Client:
     async def refresh(
         self, topics: Iterable[str] | None, *, create_missing: bool = False
     ) -> ClusterView:
-        """Ask for these topics (None: all there are) and the brokers, whatever the cache holds."""
+        """Ask for these topics (None: all) and the brokers, even if they are cached."""
 
         async def work() -> None:
             await self._refresh(topics, create_missing=create_missing)
@@ -265,7 +265,7 @@ class Client:
 
     async def _fresh_view(self, wanted: Sequence[str] = ()) -> None:
         async def work() -> None:
-            # What else is cached has aged as well, and rides along.
+            # The other cached topics are old as well, so refresh them with the same request.
             await self._refresh({*wanted, *self.view.topics})
 
         if not self._is_fresh(wanted):

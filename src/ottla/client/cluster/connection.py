@@ -1,12 +1,12 @@
 """One connection to one broker: `Exchange` on a socket, and the versions both sides know.
 
-- Requests are written as they come and may overlap; answers come in order. `send` waits for one;
-  `ask` has it handed over as it is read, which spares a task and two turns of the loop.
-- A caller that is cancelled gives up its answer, not the connection. A request that times out
-  takes the connection with it: every later answer would have to come after the missing one.
-- Records are written from where they lie. asyncio of Python 3.11 copies what a socket does not take
-  at once, so parts go out in slices and wait here, not there, while the transport is full.
-- The connection fails as a whole: one `ConnectionLost`, with the cause, for everyone who waits.
+- Requests are written at once and may overlap; responses come in order. `send` waits for the
+  response; `ask` passes it to a callback, which saves a task and two turns of the loop.
+- Cancelling a caller drops its response, not the connection. A request that times out closes the
+  connection, because every later response would have to come after the missing one.
+- Records are written without a copy. asyncio of Python 3.11 copies the bytes that a socket does not
+  take at once, so this class writes slices and waits while the transport is full.
+- The connection fails as a whole: all waiting callers get one `ConnectionLost` with the cause.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT: Final = 10.0
 REQUEST_TIMEOUT: Final = 30.0  # request.timeout.ms of Kafka's clients
-CLOSE_TIMEOUT: Final = 1.0  # what is written must leave, but nobody waits for a peer that is stuck
+CLOSE_TIMEOUT: Final = 1.0  # to send the last bytes, without waiting for a stuck peer
 
 # What asyncio may have to copy of a part at most; sockets usually take this much at once.
 SLICE_BYTES: Final = 128 * 1024
@@ -77,14 +77,14 @@ class _Question:
         self.timer: asyncio.TimerHandle | None = None
 
     def settle(self, answer: object) -> None:
-        """Once: what comes after that is for nobody."""
+        """Pass on the first response; later calls have no effect."""
         timer, self.timer = self.timer, None
         if timer is not None:
             timer.cancel()
             try:
                 self.then(answer)
             except Exception:
-                # The answers after this one are somebody else's.
+                # The later responses belong to other callers.
                 logger.exception("an answer could not be handed over")
 
 
@@ -186,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> asyncio.TimerHandle:
         """Write a request; `then` is called once, with the answer or a `ClientError` in its place.
 
-        Whoever gives the answer up cancels the timer, which spares the connection.
+        A caller that does not want the response any more cancels the timer; the connection stays.
         """
         if self._failure is not None:
             # Raised afresh: one exception object shared by callers would collect their tracebacks.

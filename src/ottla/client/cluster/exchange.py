@@ -2,12 +2,12 @@
 
 - Several requests may be in flight. The broker answers in the order of the requests, so answers
   are matched to the oldest; another correlation id means the two sides have lost each other.
-- Each request carries the caller's token, which comes back with the answer. A caller that has
-  given up leaves its entry in place: the answer still comes and has to be taken off the stream.
-- A broker that does not know a version of ApiVersions answers error 35, and not in the form of that
-  version. Brokers differ in what follows the code, so nothing after it is read.
-- What breaks the protocol ends the stream: the answers before it are still given out, then `error`
-  says what was wrong.
+- Each request carries the caller's token, which is returned with the response. If a caller gives
+  up, its entry stays: the response still arrives and has to be read from the stream.
+- A broker that does not support a version of ApiVersions answers error 35 in another version's
+  format. Brokers differ in the fields after the code, so they are not read.
+- A violation of the protocol ends the stream: the responses before it are still returned, then
+  `error` describes it.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ _PASSING: Final[dict[int, Stale]] = {
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: Stale.NOTHING,
 }
 
-# The broker may have done what was asked before it gave up on telling so.
+# The broker may have carried out the request before it failed to answer.
 _PASSING_IF_REPEATABLE: Final[dict[int, Stale]] = {
     ErrorCode.REQUEST_TIMED_OUT: Stale.NOTHING,
     ErrorCode.NETWORK_EXCEPTION: Stale.METADATA,
@@ -66,8 +66,8 @@ _PASSING_IF_REPEATABLE: Final[dict[int, Stale]] = {
 _BUSY: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS})
 """Work of a few milliseconds is in the way, so that the usual wait would be most of the time."""
 
-# A topic that is missing may just be new. Waiting longer than it takes brokers to hear of it would
-# only make a misspelt name expensive.
+# A missing topic may just be new. Waiting longer than brokers need to learn of it would only delay
+# the error for a misspelt name.
 MISSING_TOPIC_ATTEMPTS: Final = 3
 
 

@@ -71,7 +71,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """All that metadata answers have told so far."""
+    """The contents of all metadata responses so far."""
 
     cluster_id: str | None = None
     controller_id: int = -1

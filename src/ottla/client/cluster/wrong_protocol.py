@@ -1,8 +1,9 @@
 """Recognize servers that are not Kafka brokers, by their answer or a probe.
 
-Most HTTP servers answer the first request in words that no length can be; some wait for the end of
-a line. A TLS server says nothing to what is no handshake and hangs up, as a broker does that is
-going down. Both answer the question here, a TLS hello that is cut short and a line of HTTP at once.
+Most HTTP servers answer the first request with text, whose first bytes are an impossible length;
+some wait for the end of a line. A TLS server closes the connection without an answer if it gets no
+handshake; so does a broker that shuts down. To tell these apart, this module sends bytes that both
+answer: a TLS hello that is cut short and a line of HTTP in one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ottla.wire.errors import FrameError
 if TYPE_CHECKING:
     from ottla.wire.errors import WireError
 
-# Long enough for a server that is there; one that is not makes nobody wait much longer.
+# Long enough for a running server, and short enough not to delay the error much.
 PROBE_TIMEOUT: Final = 1.0
 
 # A handshake record of four bytes: a ClientHello whose length is zero.

@@ -1,9 +1,9 @@
 """Assignors of classic groups, run by the group's leader. Pure.
 
 Each takes the members' subscriptions and the number of partitions of each topic. `range` and
-`roundrobin` are eager: members give everything up before a rebalance. `cooperative-sticky` leaves
-partitions where they are as far as balance allows; one that moves is first given to nobody, until
-its owner has given it up.
+`roundrobin` are eager: members revoke everything before a rebalance. `cooperative-sticky` moves as
+few partitions as balance allows; a partition that moves stays unassigned until its owner has
+revoked it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def assign_round_robin(
 def assign_cooperative_sticky(
     members: Mapping[str, Subscription], counts: Mapping[str, int]
 ) -> Assignments:
-    """Balanced, with as little moved as that allows; what has to move is given to nobody yet."""
+    """Balanced, with few moves; partitions that have to move stay unassigned for now."""
     owners = _owners(members, counts)
     target = _balanced(members, counts, owners)
     return {
@@ -109,7 +109,7 @@ def _balanced(
 
 
 def _level(found: Assignments, takers: Mapping[str, list[str]]) -> None:
-    """Move partitions from those who have two more than another who may have them."""
+    """Move partitions from members that have at least two more than another subscribed member."""
     moved = True
     while moved:
         moved = False

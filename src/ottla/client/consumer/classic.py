@@ -6,13 +6,14 @@
     LEARNING  the leader asks how many partitions topics have -> SYNCING
     SYNCING   SyncGroup                                       -> STEADY
     STEADY    Heartbeat every interval                        -> PREPARING when told to rebalance
-    LEAVING   LeaveGroup                                      -> OUT by whatever answer
+    LEAVING   LeaveGroup                                      -> OUT by any response
 
-- Eager assignors: everything is given up in PREPARING. Cooperative ones: nothing is; what the next
-  assignment lacks is given up after it, and then the member joins once more so that others get it.
-- A member that the coordinator does not know any more has lost its partitions and starts anew.
+- Eager assignors: the member revokes everything in PREPARING. Cooperative ones: it revokes nothing
+  then; after the next assignment it revokes the partitions missing there, and joins once more so
+  that other members get them.
+- A member that the coordinator has removed has lost its partitions and joins as a new one.
 - Static members (`instance_id`) do not leave when they close.
-- The leader looks at the topics again every METADATA_SECONDS, and rebalances when they have grown.
+- The leader refreshes the topics every METADATA_SECONDS, and rebalances when they have grown.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class ClassicMember(Member):
     def next(self, now: float) -> Command | None:
         if self.failure is not None:
             return None
-        if self.is_lost:  # the caller hears of it before anything else; an expired member leaves
+        if self.is_lost:  # tell the caller before anything else; an expired member leaves
             leaving = self.phase is Phase.LEAVING and now >= self.due
             return Send(self._leave_request()) if leaving else None
         if self.wish() is not None:
@@ -272,7 +273,7 @@ class ClassicMember(Member):
         was_lost, self.is_lost = self.is_lost, False
         self.owned = owned
         if self.phase is Phase.STEADY and gave_up and not was_lost and self.is_cooperative:
-            # Whoever is to have them gets them in the next round.
+            # Their new owners get them in the next round.
             self._prepare()
 
     def subscribe(self, topics: Sequence[str]) -> None:

@@ -58,7 +58,7 @@ async def commit(
         )
 
     async def attempt() -> None:
-        # Made anew for each attempt: the epoch may have moved on meanwhile.
+        # Built for each attempt: the epoch may have changed meanwhile.
         request = OffsetCommitRequest(
             coordinator.key,
             member.epoch,

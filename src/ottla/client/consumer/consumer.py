@@ -6,17 +6,16 @@
 
 Rules:
 
-- A record is done when the caller comes back for the next one (or the next poll, or the next
-  batch); automatic commits cover what is done and nothing else, so a crash repeats records and
-  never skips any. `commit()` covers all that was given.
-- Partitions change only while the caller is inside a call of the consumer. What is given up is
-  committed first (with `auto_commit`), then `on_revoked` is called; `on_assigned` is called before
-  the first record of new partitions, and may seek.
-- After `max_poll_interval` seconds without a call the member leaves its group, so that others get
-  its partitions; it joins again with the next call, and `on_lost` hears of it.
-- A group without a committed offset begins at `auto_offset_reset`, "earliest" unless told
-  otherwise.
-- Nothing is lost when a wait is cancelled: what it would have given comes with the next call.
+- A record is done when the caller asks for the next one (or the next poll, or the next batch).
+  Automatic commits include only records that are done, so a crash repeats records and never skips
+  any. `commit()` includes all records returned so far.
+- Partitions change only while the caller is inside a call of the consumer. Before partitions are
+  revoked their offsets are committed (with `auto_commit`), then `on_revoked` is called;
+  `on_assigned` is called before the first record of new partitions, and may seek.
+- After `max_poll_interval` seconds without a call the member leaves its group, so that other
+  members get its partitions; the next call joins again and calls `on_lost`.
+- A group without a committed offset begins at `auto_offset_reset`, "earliest" by default.
+- Cancelling a wait loses nothing: the next call returns the records.
 """
 
 from __future__ import annotations
@@ -216,7 +215,7 @@ class Consumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # Whoever leaves by an exception has not dealt with all that was given to it.
+        # After an exception the caller has not processed all records it was given.
         await self.close(done=error is None)
 
     async def close(
@@ -287,7 +286,7 @@ class Consumer:
             key = head.key
             made = records_of(head.batch.slice(head.taken, RECORDS_AT_ONCE))
             for taken, record in enumerate(made, head.taken):
-                # Whoever seeks, pauses or loses the partition in between has moved on from here.
+                # A seek, a pause or the loss of the partition in between changes the position.
                 if self._buffer.head() is not head or head.taken != taken:
                     break
                 self._buffer.skip(1, record.offset + 1)
@@ -380,7 +379,7 @@ class Consumer:
     # -- partitions come and go -------------------------------------------------------------------
 
     async def _settle(self, group: Group) -> None:
-        """Do what the group wishes; a cancelled caller leaves it to the next call."""
+        """Apply the group's changes; if the caller is cancelled, the next call does it."""
         wish = self._member.wish()
         owned = self._member.owned
         if isinstance(wish, Lost):
@@ -554,7 +553,7 @@ class Consumer:
                 logger.warning("group %s: automatic commit failed: %s", self.group, error)
 
     async def _commit_done(self, group: Group, partitions: Collection[TopicPartition]) -> None:
-        """Commit what the caller has come back from."""
+        """Commit the records that the caller has finished."""
         done = {
             key: OffsetAndMetadata(offset)
             for key in partitions
@@ -578,7 +577,7 @@ class Consumer:
     # -- helpers ----------------------------------------------------------------------------------
 
     def _read(self, columns: Sequence[str]) -> None:
-        """Records have headers, batches only if asked for: what was read otherwise is dropped."""
+        """Records need headers, batches only on request: drop rows read in the other form."""
         pump = self._running()
         if pump.columns == columns:
             return

@@ -62,14 +62,14 @@ class Group:
         self._is_away = False
 
     def poke(self) -> None:
-        """Look again at what the machine wants."""
+        """Ask the machine again for its next step."""
         self.is_restless = self.member.wish() is not None
         self._poked.set()
 
     def check(self) -> None:
         """Raise what keeps this member out of the group for good."""
         if self._task.done() and not self._task.cancelled():
-            # It ends early by a fault of ours alone, which nobody should wait out.
+            # It ends early only because of a bug of ours: raise it at once.
             self._task.result()
         if self.member.failure is not None:
             raise self.member.failure
@@ -105,7 +105,7 @@ class Group:
 
     def _wake_at(self) -> float | None:
         times = [self._polled_at + self._max_poll_interval if not self._is_away else math.inf]
-        # What waits for the caller is not waited for by a timer.
+        # A step that waits for the caller needs no timer.
         times.append(self.member.due if self.member.wish() is None else math.inf)
         return min(times) if min(times) < math.inf else None
 

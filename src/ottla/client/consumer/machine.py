@@ -1,8 +1,9 @@
 """What both group protocols look like to the shell that speaks them: commands out, answers in.
 
-A member machine is pure. The shell (`group`) sends what `next` says, hands every outcome back, and
-asks again. The caller's side is `wish` and `settled`: partitions change only while the caller is
-inside a call of the consumer, so the machine waits until the caller has done what it wishes.
+A member machine is pure. The shell (`group`) sends the request that `next` returns, passes the
+outcome back, and asks again. The caller's side is `wish` and `settled`: partitions change only
+while the caller is inside a call of the consumer, so the machine waits until the caller has carried
+out its wish.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
     OUT      nothing is sent                              -> JOINING when there are topics
     JOINING  epoch 0, with the whole subscription         -> STEADY by a good answer
     STEADY   the epoch of the last answer                 -> JOINING when fenced, with the same id
-    LEAVING  epoch -1 (-2 for a static member)            -> OUT by whatever answer
+    LEAVING  epoch -1 (-2 for a static member)            -> OUT by any response
 
-- The coordinator names partitions by topic id; they count once metadata has told their names.
-- It grants a partition only when its last owner has given it up, so a member takes over what it is
-  given at once and says so in its next heartbeat, which leaves immediately.
-- After a failure to reach the coordinator the whole state is sent: it may be another one now.
-- A fenced member has lost its partitions: the caller hears of that before it joins again.
+- The coordinator names partitions by topic id; they are used once metadata has their names.
+- It assigns a partition only when its last owner has revoked it. So a member takes over new
+  partitions at once and confirms them in its next heartbeat, which it sends immediately.
+- After a failed request to the coordinator the whole state is sent: it may be another one now.
+- A fenced member has lost its partitions: the caller is told before it joins again.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class ModernMember(Member):
     def next(self, now: float) -> Command | None:
         if self.failure is not None or self.phase is Phase.OUT:
             return None
-        if self.is_lost:  # the caller hears of it before anything else; an expired member leaves
+        if self.is_lost:  # tell the caller before anything else; an expired member leaves
             leaving = self.phase is Phase.LEAVING and now >= self.due
             return Send(self._leave_request()) if leaving else None
         if self.phase is Phase.LEAVING and self.wish() is not None:
@@ -153,7 +153,7 @@ class ModernMember(Member):
         self.phase = Phase.STEADY
         self.member_id = answer.member_id or self.member_id
         self.epoch = answer.member_epoch
-        # What was subscribed to while the answer was on its way is still to be told.
+        # Topics subscribed to while the request was in flight still have to be sent.
         self._tell_all = self._tell_all and not self._is_told_by(request)
         self._tell_owned = False
         if answer.assignment is not None:
@@ -169,7 +169,7 @@ class ModernMember(Member):
         self.due = NOW if self._tell_all else now + interval
 
     def _is_told_by(self, request: ConsumerGroupHeartbeatRequest) -> bool:
-        """Whether the heartbeat named what is subscribed to now."""
+        """Whether the heartbeat had the current subscription."""
         if self.pattern is not None:
             return request.subscribed_topic_regex == self.pattern
         names = request.subscribed_topic_names
@@ -216,7 +216,7 @@ class ModernMember(Member):
 
     def _join(self) -> None:
         self.phase, self.epoch, self.due = Phase.JOINING, JOINING_EPOCH, NOW
-        # What it had as another member is not its own any more.
+        # The partitions of its former membership are not its own any more.
         self.is_lost = bool(self.owned)
 
     @property

@@ -1,7 +1,8 @@
 """What classic consumers put, opaque to brokers, into the requests of their group.
 
-A subscription says what a member wants and owns; an assignment what its leader gave it. Both begin
-with an int16 version. Later versions only append, so what follows the known fields is left alone.
+A subscription has the topics a member wants and the partitions it owns; an assignment has the
+partitions the leader gave it. Both begin with an int16 version. Later versions only append fields,
+so bytes after the known fields are ignored.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def read_assignment(data: bytes | memoryview) -> list[TopicPartition]:
 
 
 class _Cursor:
-    """Reads forward; whatever lies about its length is a ValueError and costs no memory."""
+    """Reads forward; a wrong length raises ValueError and allocates no memory."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         self._view = memoryview(data)

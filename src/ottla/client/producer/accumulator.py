@@ -4,21 +4,21 @@ No sockets, no clock: time comes in as an argument, `Batch`es and `Settled` valu
 
 - A partition's batches leave in the order they were made. The last one takes records until it is
   full; it leaves when it is full, when `linger` has passed, or in a hurry (flush, memory is short).
-- Idempotent, up to `MAX_IN_FLIGHT` batches of a partition are under way, all at one broker; that
-  is how many a broker remembers. It is one until the first is written, since a broker that has not
-  seen a producer, or not for so long that it may have forgotten it, takes whatever comes first; and
-  one without idempotence, or a retry could be overtaken.
-- A batch that comes back is sent again alone, when nothing of its partition is under way, and
-  nothing new leaves before it is settled. So order survives every failure that passes.
-- A batch is sealed with producer id, epoch and sequence when it first leaves, and sent again under
-  the same seal as long as it may have been written: the broker knows it again.
-- When the broker cannot place the oldest batch (OUT_OF_ORDER_SEQUENCE_NUMBER and the like), it has
-  not written it, nor any after it. The seals are broken, and the partition goes on under a fresh
-  producer id from sequence 0. (Kafka gives an idempotent producer a fresh id, not a fresh epoch.)
-- In a transaction the identity comes from outside (`restart`) and is never replaced: an oldest
-  batch that the broker cannot place has failed, and with it the transaction.
-- A batch that is not acknowledged by its deadline is given up. One that is under way then keeps its
-  place until the answer is there, but nobody waits for it any more.
+- With idempotence, up to `MAX_IN_FLIGHT` batches of a partition are in flight, all to one broker;
+  that is how many a broker remembers. Until the first batch is written it is only one, because a
+  broker that does not know the producer (any more) accepts any batch first. It is also one without
+  idempotence, or a later batch could overtake a retry.
+- A retried batch is sent alone, when nothing else of its partition is in flight, and no new batch
+  is sent before it is settled. So order survives every temporary failure.
+- A batch gets its producer id, epoch and sequence when it is first sent. Retries keep them as long
+  as the batch may have been written, so that the broker recognises it.
+- If the broker refuses the sequence of the oldest batch (OUT_OF_ORDER_SEQUENCE_NUMBER and the
+  like), it has written neither that batch nor any after it. They get a new producer id, and
+  sequences start at 0. (Kafka gives an idempotent producer a new id, not a new epoch.)
+- In a transaction the caller sets the identity (`restart`) and it is never replaced: if the
+  sequence of the oldest batch is refused, the batch and the transaction have failed.
+- A batch that is not acknowledged by its deadline fails. If it is in flight, it keeps its place
+  until the response arrives, which is then ignored.
 - Memory is reserved before records come in, and released when their batch is settled.
 """
 
@@ -225,7 +225,7 @@ class Accumulator(Generic[Token]):
     ) -> tuple[list[Batch[Token]], list[Settled[Token]]]:
         """What to send to `node` in one request: at most one batch for each of the partitions.
 
-        And who is to be told of batches that cannot be made.
+        Also returns the outcomes of batches that could not be built.
         """
         taken: list[Batch[Token]] = []
         spoiled: list[Settled[Token]] = []
@@ -242,7 +242,7 @@ class Accumulator(Generic[Token]):
                 continue
             try:
                 batch.close()
-            except Exception as error:  # noqa: BLE001  # whatever a codec says, of this batch alone
+            except Exception as error:  # noqa: BLE001  # any error of a codec fails this batch only
                 fault = ClientFault.of(f"encode records for {partition}", error)
                 spoiled.append(self._finish(queue, batch, fault))
                 continue
@@ -255,7 +255,7 @@ class Accumulator(Generic[Token]):
             queue.in_flight += 1
             queue.node = node
             taken.append(batch)
-            # Whoever had a turn goes to the end of the line.
+            # A partition that had its turn goes to the end of the queue.
             self._busy[partition] = self._busy.pop(partition)
         return taken, spoiled
 
@@ -297,7 +297,7 @@ class Accumulator(Generic[Token]):
     def settle(
         self, batch: Batch[Token], outcome: Outcome, now: float
     ) -> tuple[Settled[Token] | None, Stale]:
-        """Take in what became of a batch under way: who is to be told, and what is stale now."""
+        """Apply the outcome of a batch in flight; return whom to tell, and what is stale."""
         queue = self._busy[batch.partition]
         batch.in_flight = False
         queue.in_flight -= 1

@@ -49,7 +49,7 @@ Outcome: TypeAlias = Delivered | ClientError
 class Batch(Generic[Token]):
     """Records of one partition that are written together or not at all.
 
-    `tokens` stand for those who wait for the outcome; the machine only carries them.
+    `tokens` identify the callers that wait for the outcome; the machine only carries them.
     """
 
     partition: TopicPartition
@@ -75,7 +75,7 @@ class Batch(Generic[Token]):
             self.builder = None
 
     def seal(self, identity: Identity, base_sequence: int, *, transactional: bool) -> None:
-        """Write the producer's fields into the header, and the CRC anew."""
+        """Write the producer's fields into the header, and recompute the CRC."""
         self.identity = identity
         self.base_sequence = base_sequence
         view = memoryview(self.data)

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from ottla.client.producer.types import Outgoing, RecordHeaders
 
 MEBIBYTE: Final = 1024 * 1024
-# A missing topic is retried for a few tenths of a second. Those who send right after they created
-# it may meet brokers that take longer to hear of it.
+# A missing topic is retried for a few tenths of a second. A caller that sends right after it
+# created the topic may reach brokers that take longer to learn of it.
 MISSING_TOPIC_ROUNDS: Final = 5
 
 
@@ -153,7 +153,7 @@ class Producer:
         """Reach a broker now, in one attempt. Calls do this themselves, and are more patient.
 
         With a `transactional_id`, also fence every other producer that has it; when this returns,
-        what they had open has ended.
+        their open transactions have ended.
         """
         await self._client.connection_to("any")
         if self._transactions is not None:
@@ -171,7 +171,7 @@ class Producer:
     ) -> RecordMetadata:
         """Send one record and wait until it is acknowledged.
 
-        `headers` are pairs of a name and bytes, of which several may have one name, or a mapping.
+        `headers` are pairs of a name and bytes (names may repeat), or a mapping.
 
         >>> from ottla import Producer
         >>> async with Producer("127.0.0.1:9092") as producer:

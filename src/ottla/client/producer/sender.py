@@ -3,12 +3,13 @@
 - `_pump` is the only place that decides to send. It runs once per turn of the event loop in which
   something changed, so that records sent in one turn leave together.
 - A broker gets at most `MAX_IN_FLIGHT` requests at a time, each with batches of many partitions,
-  on one open connection; while that is being made nothing is taken out for it.
-- In a transaction the `Gate` says which partitions may be sent to, and hears of every failure.
-- Answers are taken in as they are read. Each connection attempt, each look-up and the one for a
-  producer id is a task of its own; all of them end with `close`.
-- An error that nobody foresaw fails the batches it happened to, as a `ClientFault`, and no others.
-  If it cannot be said which those are, all that has not left fails. Nobody is left waiting.
+  on one connection; until that is open, no batch is taken for the broker.
+- In a transaction the `Gate` decides to which partitions batches may be sent, and is told of every
+  failure.
+- Responses are handled as they are read. Each connection attempt and each look-up (also of a
+  producer id) is a task of its own; `close` ends all of them.
+- An unexpected error fails only the batches it concerns, as a `ClientFault`. If these are unknown,
+  all batches that were not sent fail, so that no caller waits endlessly.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Gate(Protocol):
     """A transaction, as far as the sender has to know of it."""
 
     def ticket(self) -> int:
-        """What a call needs to hand records over; raises where no transaction is open."""
+        """The number of the open transaction, for `check`; raises if none is open."""
         ...
 
     def check(self, ticket: int) -> None:
@@ -69,7 +70,7 @@ class Gate(Protocol):
         ...
 
     def failed(self, error: ClientError) -> ClientError:
-        """Records are not written; what those who wait for them are to be told."""
+        """The error for callers whose records are not written."""
         ...
 
 
@@ -189,7 +190,7 @@ class Sender:
             raise ClientClosed("the producer is closed; make a new one")
 
     async def flush(self) -> None:
-        """Wait until all that has been taken in is settled, whatever its outcome."""
+        """Wait until all accepted records are acknowledged or have failed."""
         waiters = [self.waiter(batch) for batch in self.records if not batch.given_up]
         self._flushes += 1
         self.changed()
@@ -399,7 +400,7 @@ class Sender:
             self._start(self._looked_up())
 
     async def _looked_up(self) -> None:
-        """Learn the leaders anew; a topic that is gone takes its records with it."""
+        """Refresh the leaders; records of deleted topics fail."""
         names = {batch.partition.topic for batch in self.records}
         try:
             await self._client.retry(lambda: self._client.topics(names))

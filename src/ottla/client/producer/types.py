@@ -38,7 +38,7 @@ RecordHeaders: TypeAlias = "Sequence[tuple[str, bytes | None]] | Mapping[str, by
 class ProducerRecord(NamedTuple):
     """A record to send. Without a timestamp it gets the time of sending.
 
-    `headers` are pairs of a name and bytes, of which several may have one name, or a mapping.
+    `headers` are pairs of a name and bytes (names may repeat), or a mapping.
     """
 
     value: bytes | None
@@ -115,7 +115,7 @@ class ProducerSettings:
         arguments.whole("batch_size", self.batch_size)
         arguments.milliseconds("linger_ms", self.linger_ms, 0)
         arguments.milliseconds("delivery_timeout_ms", self.delivery_timeout_ms)
-        # The broker is told of it, in an int32.
+        # It is sent to the broker as an int32.
         arguments.real(
             "request_timeout_ms", self.request_timeout_ms, 1, INT32, "a number of milliseconds"
         )
