@@ -49,8 +49,14 @@ class Memory:
         """A new client that does not take all of its answer."""
         client = Client(size)
         self.clients.append(client)
-        self.answers.hold(client)
+        self.answers.hold(client, size)
         return client
+
+    def close_aborted(self) -> None:
+        """What the event loop does a few turns later."""
+        for client in self.clients:
+            if client.is_aborted:
+                self.answers.release(client)
 
 
 async def test_room_shrinks_with_what_waits() -> None:
@@ -58,8 +64,8 @@ async def test_room_shrinks_with_what_waits() -> None:
     assert memory.answers.room == LIMIT
     client = memory.wait(400)
     assert memory.answers.room == 600
-    client.unsent_bytes = 500  # another answer of the same connection
-    memory.answers.hold(client)
+    client.unsent_bytes = 100  # what has left is in memory still, until all has left
+    memory.answers.hold(client, 100)  # another answer of the same connection
     assert memory.answers.room == 500
     memory.answers.release(client)
     memory.answers.release(client)
@@ -81,6 +87,7 @@ async def test_above_the_limit_those_go_that_take_nothing() -> None:
     reads.unsent_bytes = 590
     memory.answers.make_room()
     assert (stalled.is_aborted, reads.is_aborted) == (True, False)
+    memory.close_aborted()
     assert memory.answers.held == 600
     assert memory.answers.disconnected == 1
 
@@ -111,7 +118,47 @@ async def test_above_twice_the_limit_nobody_is_waited_for() -> None:
     memory.wait(300)
     assert [client.is_aborted for client in memory.clients] == [True, False, False]
     assert first.is_aborted
+    memory.close_aborted()
     assert memory.answers.held == LIMIT
+
+
+async def test_who_is_disconnected_counts_until_the_connection_is_closed() -> None:
+    memory = Memory()
+    for _ in range(3):
+        memory.wait(900)
+    assert [client.is_aborted for client in memory.clients] == [True, False, False]
+    assert memory.answers.is_full, "nothing more is served meanwhile"
+    memory.wait(100)
+    assert not memory.clients[1].is_aborted, "nobody else has to go for it"
+    memory.close_aborted()
+    assert not memory.answers.is_full
+    assert memory.answers.held == 1900
+
+
+async def test_an_answer_counts_from_when_it_is_made_in_a_task() -> None:
+    memory = Memory()
+    answers = memory.answers
+    made = []
+
+    async def make() -> int:
+        await answers.turn()
+        size = max(answers.room, 300)  # at least one batch
+        answers.promise(size)
+        made.append(size)
+        return size
+
+    async def serve() -> None:
+        memory.wait(await asyncio.ensure_future(make()))
+
+    clients = [asyncio.ensure_future(serve()) for _ in range(20)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert sum(made) <= 2 * LIMIT + 300, "the others wait for their turn"
+    while not all(client.done() for client in clients):
+        await asyncio.sleep(0)
+        assert answers.held <= 2 * LIMIT + 300
+        memory.close_aborted()
+    assert len(made) == 20
 
 
 async def test_who_stalls_is_found_without_another_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,8 +170,10 @@ async def test_who_stalls_is_found_without_another_answer(monkeypatch: pytest.Mo
             aborted.set()
 
     memory = AnswerMemory(LIMIT, asyncio.get_running_loop().time)
-    memory.hold(Watched(1500))
+    watched = Watched(1500)
+    memory.hold(watched, 1500)
     await asyncio.wait_for(aborted.wait(), 30)
+    memory.release(watched)
     assert memory.held == 0
 
 
@@ -136,10 +185,12 @@ def test_never_more_than_twice_the_limit_and_one_answer(
         memory = Memory()
         for size, reads, passes in steps:
             memory.time.now += passes
+            if memory.answers.is_full:
+                memory.close_aborted()  # no request is served before
             client = memory.wait(size)
             if reads:
                 client.unsent_bytes //= 2
-            assert memory.answers.held <= 2 * LIMIT
+            assert memory.answers.held <= 2 * LIMIT + size
             live = [one for one in memory.clients if not one.is_aborted]
             assert sum(one.unsent_bytes for one in live) <= memory.answers.held
 

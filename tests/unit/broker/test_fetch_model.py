@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from ottla.broker.errors import ApiError
 from ottla.broker.handlers.fetch import fetch
 from ottla.broker.hosting.partitions import HostedPartition
+from ottla.broker.serving.answer_memory import AnswerMemory
 from ottla.broker.serving.context import Peer, RequestContext
 from ottla.broker.serving.fetch_sessions import RECHECK_MS, FetchSessions
 from ottla.log.errors import OffsetOutOfRange, StorageFailure
@@ -243,7 +244,7 @@ class Fetches(RuleBasedStateMachine):
             self.sessions,
             SimpleNamespace(fetch_max_bytes=ENOUGH),  # type: ignore[arg-type]
             SimpleNamespace(monotonic_ms=lambda: self.now),  # type: ignore[arg-type]
-            SimpleNamespace(room=ENOUGH),  # type: ignore[arg-type]
+            AnswerMemory(ENOUGH, lambda: 0.0),
             None,  # type: ignore[arg-type]
         )
 

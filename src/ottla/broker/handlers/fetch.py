@@ -136,13 +136,18 @@ async def _when_ready(
 ) -> FetchResponse:
     if opening is not None:
         await opening
+        await logs.answers.turn()
         first = _look(logs, request, plan, _first(plan), _known(plan, first))
     looked = first
     if first.cold:
         await _read_from_disk(logs, first.cold)
+        await logs.answers.turn()
         looked = _look(logs, request, plan, _first(plan), _known(plan, first), wait=True)
     answer = _answer(logs, request, plan, looked)
-    return answer if isinstance(answer, FetchResponse) else await answer
+    if not isinstance(answer, FetchResponse):
+        return await answer
+    logs.answers.promise(looked.size)
+    return answer
 
 
 async def _read_from_disk(logs: Logs, cold: Sequence[Cold]) -> None:
@@ -213,10 +218,12 @@ async def _wait(
         # Others are served between the look that came before and the first line here.
         if not session.fresh:
             await woken((session.waiters,), deadline)
+        await logs.answers.turn()
         wanted = session.begin_look()
         answer = _look(logs, request, plan, wanted, _known(plan, answer))
         if answer.cold:
             await _read_from_disk(logs, answer.cold)
+            await logs.answers.turn()
             answer = _look(logs, request, plan, wanted, _known(plan, answer), wait=True)
         if answer.remote:
             return await _wait_for_store(logs, plan, answer)
@@ -225,6 +232,7 @@ async def _wait(
             or answer.size >= min(request.min_bytes, MAX_MIN_BYTES)
             or loop.time() >= deadline
         ):
+            logs.answers.promise(answer.size)
             return _response(plan, answer)
 
 

@@ -123,6 +123,7 @@ async def share_fetch(
         def max_bytes() -> int:
             return max(1, min(request.max_bytes, settings.fetch_max_bytes, answers.room))
 
+        await answers.turn()
         got = await _fetch(room, request, turn, mode, max_bytes)
     acknowledged = await _settled(room, turn, begun)
     if not turn.is_final and not turn.is_current:
@@ -131,6 +132,7 @@ async def share_fetch(
             error_message="a newer request of the session was handled first",
         )
     lock_ms = share_configs().of(group).settings.lock_duration_ms
+    answers.promise(sum(found.size for found in got.values()))
     return _response(room, turn, got, acknowledged, lock_ms)
 
 

@@ -1,13 +1,19 @@
 """How much of answers may wait until clients read them: `ottla.queued.max.response.bytes`.
 
-- What a socket takes at once costs nothing here. What it does not take counts, for all connections
-  together, until its last byte has left. A connection is neither served nor read from meanwhile,
-  so it holds the answers of one turn and no more.
+- An answer that a socket takes at once costs nothing here. Any other counts whole, for all
+  connections together, until its last byte has left, because its memory is free only then. A
+  connection is neither served nor read from meanwhile, so it holds the answers of one turn.
 - A fetch is answered with what there is room for; without room, with one batch. Clients that read
   get on with that, and those that do not read cost little more.
 - Above the limit, clients are disconnected that have not taken a byte for `STALL_SECONDS`, those
-  that have waited longest first. Above twice the limit nobody is waited for. The memory is thus at
-  most twice the limit and one answer, however many clients there are and whatever they ask for.
+  that have waited longest first. Above twice the limit nobody is waited for.
+- An answer that is made in a task leaves a turn or two of the event loop after it was made, and
+  others are made meanwhile. So it is promised from the beginning, and whoever makes one waits for
+  its turn first.
+- The answers of a client that is disconnected count until its connection is closed, some turns of
+  the event loop later. Until then no request is served if that is more than twice the limit
+  (`is_full`). The memory is thus at most twice the limit and one answer, however many clients there
+  are and whatever they ask for.
 """
 
 from __future__ import annotations
@@ -39,12 +45,13 @@ class Holder(Protocol):
 
 
 class _Wait:
-    """Unsent bytes of one connection, and when it last read."""
+    """The answers of one connection that are not sent whole, and when it last read."""
 
-    __slots__ = ("since", "size")
+    __slots__ = ("left", "since", "size")
 
     def __init__(self, since: float) -> None:
-        self.size = 0
+        self.size = 0  # bytes in memory
+        self.left = 0  # bytes to be sent, when it was last looked at
         self.since = since
 
 
@@ -55,6 +62,9 @@ class AnswerMemory:
         self._limit = limit
         self._now = now
         self._waits: OrderedDict[Holder, _Wait] = OrderedDict()  # the longest wait first
+        self._leaving: dict[Holder, int] = {}
+        self._leaving_bytes = 0
+        self._promised = 0
         self._check: asyncio.TimerHandle | None = None
         self.held = 0
         self.disconnected = 0
@@ -62,14 +72,38 @@ class AnswerMemory:
     @property
     def room(self) -> int:
         """How many bytes an answer may have."""
-        return min(MAX_READ_BYTES, max(0, self._limit - self.held))
+        return min(MAX_READ_BYTES, max(0, self._limit - self.held - self._promised))
 
-    def hold(self, holder: Holder) -> None:
-        """The socket of `holder` is full: count the unsent bytes."""
+    @property
+    def is_full(self) -> bool:
+        """Whether no request may be served until what is under way has left."""
+        passing = self._leaving_bytes + self._promised
+        return passing > 0 and self.held + self._promised > 2 * self._limit
+
+    async def turn(self) -> None:
+        """To be awaited in a task before it makes an answer."""
+        while self.is_full:  # noqa: ASYNC110 (a few turns of the loop, and nobody knows how many)
+            await asyncio.sleep(0)
+
+    def promise(self, size: int) -> None:
+        """A task returns an answer of `size` bytes: it counts until it can have been sent."""
+        if size:
+            self._promised += size
+            loop = asyncio.get_running_loop()
+            # The connection sends it in the next turn, so it is counted there by then.
+            loop.call_soon(loop.call_soon, self._was_sent, size)
+
+    def _was_sent(self, size: int) -> None:
+        self._promised -= size
+
+    def hold(self, holder: Holder, size: int) -> None:
+        """The socket of `holder` did not take all of an answer of `size` bytes."""
         wait = self._waits.get(holder)
         if wait is None:
             wait = self._waits[holder] = _Wait(self._now())
-        self._resize(wait, holder.unsent_bytes)
+        wait.size += size
+        wait.left = holder.unsent_bytes
+        self.held += size
         if self.held > self._limit:
             self.make_room()
 
@@ -78,20 +112,23 @@ class AnswerMemory:
         wait = self._waits.pop(holder, None)
         if wait is not None:
             self.held -= wait.size
+        leaving = self._leaving.pop(holder, 0)
+        self._leaving_bytes -= leaving
+        self.held -= leaving
 
     def make_room(self) -> None:
         """Disconnect those that keep memory from others by not reading."""
         now = self._now()
         for _ in range(min(MAX_LOOKS, len(self._waits))):
-            if self.held <= self._limit:
+            if self._kept <= self._limit:
                 return
             holder, wait = next(iter(self._waits.items()))
             left = holder.unsent_bytes
-            if left < wait.size:
+            if left < wait.left:
                 wait.since = now
-                self._resize(wait, left)
+                wait.left = left
                 self._waits.move_to_end(holder)
-            elif now - wait.since >= STALL_SECONDS or self.held > 2 * self._limit:
+            elif now - wait.since >= STALL_SECONDS or self._kept > 2 * self._limit:
                 self.disconnected += 1
                 logger.warning(
                     "disconnecting a client that does not read: %d bytes wait for it, %d in all, "
@@ -100,17 +137,20 @@ class AnswerMemory:
                     self.held,
                     self._limit,
                 )
-                self.release(holder)
+                del self._waits[holder]
+                self._leaving[holder] = wait.size
+                self._leaving_bytes += wait.size
                 holder.abort()
             else:
                 break
-        if self._check is None and self.held > self._limit:
+        if self._check is None and self._kept > self._limit:
             self._check = asyncio.get_running_loop().call_later(STALL_SECONDS, self._check_again)
 
     def _check_again(self) -> None:
         self._check = None
         self.make_room()
 
-    def _resize(self, wait: _Wait, size: int) -> None:
-        self.held += size - wait.size
-        wait.size = size
+    @property
+    def _kept(self) -> int:
+        """Bytes of connections that do not leave."""
+        return self.held - self._leaving_bytes

@@ -197,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
         ):
             if self._transport is None or self._transport.is_closing():
                 return
-            if self._turn.is_over():
+            if self._turn.is_over() or self._dispatcher.answers.is_full:
                 left = 0
                 break
             left -= 1
@@ -323,17 +323,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self) -> None:
         answers, self._answers = self._answers, []
-        self._answer_bytes = 0
+        size, self._answer_bytes = self._answer_bytes, 0
         if not answers or self._transport is None:
             return
         if len(answers) == 1:
             self._transport.write(answers[0])
-        elif sum(map(len, answers)) <= JOIN_BYTES:
+        elif size <= JOIN_BYTES:
             self._transport.write(b"".join(answers))
         else:
             self._transport.writelines(answers)
         if not self._writable:
-            self._dispatcher.answers.hold(self)
+            self._dispatcher.answers.hold(self, size)
 
     def _update_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
