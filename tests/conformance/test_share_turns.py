@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -131,9 +132,13 @@ def test_who_hangs_up_when_it_is_woken_passes_on(broker: EmbeddedBroker, queue: 
             for one in node.dispatcher.connections
             if one._transport is not None and one._transport.get_extra_info("peername")[1] == port
         )
-        lost.abort()  # told in the next turn, before the member that is woken now runs
         hosted.log.append(batch_of(b"v"), leader_epoch=hosted.leader_epoch, now_ms=0)
         hosted.advance(hosted.log.log_end_offset)
+        transport = lost._transport
+        assert transport is not None
+        lost.connection_lost(None)
+        transport.set_protocol(asyncio.Protocol())  # it has been told
+        transport.abort()
 
     broker._call(append_and_hang_up)
     assert acquired(second.fetched(0)).offsets == [1]
