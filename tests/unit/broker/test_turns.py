@@ -49,7 +49,7 @@ class Served:
         self.turn = Turn()
         self.clock = 0.0
         self.order: list[bytes] = []
-        nothing = SimpleNamespace(opened=lambda _: None, release=lambda _: None)
+        nothing = SimpleNamespace(opened=lambda _: None, release=lambda _: None, is_full=False)
         self.connections = self.answers = nothing
         self.memory = SimpleNamespace(grant=lambda *_: True)
 
