@@ -63,6 +63,18 @@ def waiting(broker: EmbeddedBroker) -> int:
     return 0 if shares is None else sum(len(led.line._waiting) for led in shares)
 
 
+def load(broker: EmbeddedBroker, member: ShareMember) -> None:
+    """Who waits for a queue that is being loaded is woken by that, and may lose its place."""
+    request = member.fetch_request((0,), max_wait_ms=0)
+    member.client.send("share_fetch", member.version, request)
+    member.client.receive("share_fetch", member.version)
+    node = broker._node
+    assert node is not None
+    shares = node.services.shares.made
+    assert shares is not None
+    wait_for(lambda: all(led.machine is not None for led in shares))
+
+
 def begin_to_wait(broker: EmbeddedBroker, member: ShareMember, *, records: int = 1) -> None:
     before = waiting(broker)
     member.session_epoch = 0
@@ -75,6 +87,7 @@ def test_what_is_appended_wakes_as_many_as_there_is_something_for(
     broker: EmbeddedBroker, queue: Queue, looks: list[str]
 ) -> None:
     members = [queue.member() for _ in range(MEMBERS)]
+    load(broker, members[0])
     for member in members:
         begin_to_wait(broker, member)
     looks.clear()
