@@ -3,7 +3,7 @@
     python examples/moving_clients.py
 
 confluent-kafka, aiokafka and Ottla write orders of the same customers; each customer's orders
-stay in one partition and in order, whoever wrote them.
+stay in one partition and in order, whichever client wrote them.
 """
 
 # %%

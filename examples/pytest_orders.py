@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# %% What is to be tested: a program that uses Kafka through a client of its choice.
+# %% The program to test: it uses Kafka through any client.
 class Shop:
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._topic = topic

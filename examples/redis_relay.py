@@ -2,8 +2,8 @@
 
     python examples/redis_relay.py redis://localhost:6379
 
-Programs go on writing to Redis; everything that reads Kafka can have what they write. The entries
-of this example are in a stream of its own, which it deletes in the end.
+Programs go on writing to Redis, and every Kafka client can read their messages. This example uses a
+stream of its own and deletes it at the end.
 """
 
 # %%
@@ -46,7 +46,7 @@ def write(orders: int) -> int:
 
 
 # %% The relay is a command. With `--offsets` it can be stopped and started at any time; without
-# `--until-end` it waits for more. Ctrl-C and SIGTERM end it after what is underway.
+# `--until-end` it waits for more. Ctrl-C and SIGTERM end it after the messages in flight.
 def relay() -> None:
     command = [sys.executable, "-m", "ottla.cli", "relay"]
     command += ["--input", f"{REDIS}/{STREAM}", "--output", f"kafka://{broker.bootstrap}/orders"]
@@ -54,13 +54,13 @@ def relay() -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
-# %% Each run takes what is new.
+# %% Each run copies the new entries.
 expected = 0
 for _ in range(DAYS):
     expected += write(ORDERS_PER_DAY)
     relay()
 
-# %% What is in Kafka now is a stream, a queue and a table. As a table, without Spark:
+# %% In Kafka you can read the messages as a stream, a queue or a table. As a table, without Spark:
 with Reader(broker.bootstrap, "orders", stop="latest") as reader:
     table = pa.Table.from_batches(reader)
 amounts = pa.array([json.loads(value.as_py())["amount"] for value in table["value"]])

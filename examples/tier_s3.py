@@ -1,4 +1,4 @@
-"""Tiered storage: old segments move to an object store, and everybody reads on as before.
+"""Tiered storage: old segments move to an object store, and consumers read as before.
 
     python examples/tier_s3.py s3://bucket/prefix
     python examples/tier_s3.py                      # a directory stands for the store
@@ -74,7 +74,7 @@ assert through_broker == values
 print(f"{len(through_broker)} records read through the broker")
 
 
-# %% With the broker gone, the store is enough for what was copied.
+# %% Copied records can be read from the store without a broker.
 async def read_store() -> list[bytes]:
     location = parse_location({"rsm.config.url": URL})
     storage = RemoteStorageManager(open_store(location), location.prefix, "")

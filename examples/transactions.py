@@ -28,7 +28,7 @@ PARTITIONS: Final = 2
 ORDERS: Final = 2_000
 BATCH: Final = 100
 DEATHS: Final = (3, 5)
-"""In the middle of which batch each worker is killed; the last one is not."""
+"""The batch in the middle of which each worker is killed; the last worker is not."""
 
 
 async def work(bootstrap: str, dies_in: int) -> None:
@@ -37,7 +37,7 @@ async def work(bootstrap: str, dies_in: int) -> None:
         ottla.Producer(bootstrap, transactional_id=f"{GROUP}-0") as producer,
         ottla.Admin(bootstrap) as admin,
     ):
-        await producer.connect()  # from here on nobody else changes the offsets
+        await producer.connect()  # from here on no other worker can change the offsets
         start = dict.fromkeys(range(PARTITIONS), 0)
         start |= {one.partition: one.offset for one in await admin.list_group_offsets(GROUP)}
         async with ottla.Reader(

@@ -3,8 +3,8 @@
     python examples/work_queue.py
 
 Three kinds of trouble: an order that cannot be read (rejected at once), one that is refused the
-first time (released, comes again), and one that breaks the worker each time (given up at the
-group's limit). What is rejected or given up is kept in the dead-letter topic.
+first time (released, delivered again), and one that breaks the worker each time (given up at the
+group's limit). Rejected and given-up orders are written to the dead-letter topic.
 """
 
 # %%
@@ -27,7 +27,7 @@ BROKEN: Final = range(2, ORDERS, 100)
 # %% The worker logs each failure with its traceback; here they are expected.
 logging.basicConfig(level=logging.CRITICAL)
 
-# %% A topic for the work, one for what nobody could do, and a group that knows of it.
+# %% A topic for the work, a dead-letter topic, and a group that uses it.
 broker = ottla.EmbeddedBroker().start()
 with Admin(broker.bootstrap) as admin:
     admin.create_topic("orders", partitions=3)
@@ -47,7 +47,7 @@ with Producer(broker.bootstrap) as producer:
     ]
     producer.send_many("orders", [ottla.ProducerRecord(value) for value in values])
 
-# %% What a worker does with one order. Eight of these run at a time.
+# %% The handler of one order. Eight of these run at a time.
 packed: Counter[int] = Counter()
 
 

@@ -469,7 +469,7 @@ def limits_page() -> str:
 
 
 def value(source: str) -> float:
-    """What the code says."""
+    """The value of a limit in the code."""
     module, _, name = source.partition(":")
     return float(getattr(import_module(module), name)) if name else _default(module)
 

@@ -45,8 +45,8 @@ IMPLICIT = {"str": '""', "bytes": 'b""', "bool": "False", "float": "0.0", "Recor
 
 NO_DEFAULT = object()
 
-# Ottla's own tagged fields (struct, name, type, default, tag): who does not know them skips them.
-# Kafka counts its tags from 0; these begin where no protocol revision will get to.
+# Ottla's own tagged fields (struct, name, type, default, tag): other implementations skip them.
+# Kafka counts its tags from 0; these begin far above, where no protocol revision will get to.
 EXTENSIONS = [
     ("DescribeShareGroupOffsetsRequest", "from_leader", "bool", False, 10_000),
     ("DescribeShareGroupOffsetsResponsePartition", "in_flight", "int64", -1, 10_000),

@@ -88,7 +88,7 @@ class Names:
         self._for_types: set[str] = set()
 
     def add(self, module: str, node: ast.AST | None, *, runtime: bool) -> None:
-        """Whatever the expression refers to."""
+        """The object that the expression refers to."""
         if node is None:
             return
         for found in ast.walk(node):

@@ -71,7 +71,7 @@ def _runs(python: str) -> bool:
 
 
 def fill(python: str, environment: Path) -> str | None:
-    """Install what the tests need; returns why that is not possible, or None."""
+    """Install the packages that the tests need; return the reason of a failure, or None."""
     files = (ROOT / "pyproject.toml", ROOT / "constraints.txt")
     wanted = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     stamp = environment / "installed-from"

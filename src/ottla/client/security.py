@@ -1,7 +1,7 @@
 """How a connection is protected. One value carries all of it from the caller to the socket.
 
-Only PLAINTEXT can be given for now; whatever else is asked for is refused when the client is made,
-so that nobody sends a password, or data, over a connection that is less than they asked for.
+Only PLAINTEXT is supported for now. The client refuses everything else when it is created, so that
+passwords and data are never sent over a less secure connection than requested.
 """
 
 from __future__ import annotations

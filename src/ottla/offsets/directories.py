@@ -40,7 +40,7 @@ class ConsumerDirectories:
         return OpenDirectory(path, self._durability)
 
     def make(self, path: Path, consumer: str, unique: str) -> None:
-        """Create the consumer's directory unless it is there; `unique` is for a temporary name."""
+        """Create the consumer's directory if missing; `unique` is for a temporary name."""
         files.make_directory(path, self._durability)
         if LONG_MARK not in path.name or isinstance(self._layout, Lance):
             return

@@ -4,9 +4,9 @@ Each message says what to do. A save that raises has changed nothing, except `Po
 which comes after a successful save. Arguments are positional, so that an error survives pickling on
 its way back from a worker process.
 
-What a driver or the system raises in an operation of a store (`sqlite3.Error`, `psycopg.Error`,
-`OSError`) becomes an `OffsetStoreError`, once, where the store calls it; the driver's own error is
-its cause. On a connection of the caller the driver's errors are not wrapped, because the caller
+Errors of a driver or the system in an operation of a store (`sqlite3.Error`, `psycopg.Error`,
+`OSError`) are raised as `OffsetStoreError`; the driver's own error is its cause. On a connection of
+the caller the driver's errors are not wrapped, because the caller
 handles them for its own statements already.
 """
 

@@ -1,9 +1,8 @@
 """The file operations of the lock-file store, each of them durable or not at all.
 
-A lock is `flock` on a file that we never delete: whoever deleted it would let a second process hold
-"the" lock on a new file of the same name. LANCE's client does delete it, so a lock counts only if
-the name still leads to the locked file. Waiting is by asking again, because a blocking
-`flock` cannot time out.
+A lock is `flock` on a file that we never delete: after a deletion a second process could lock a new
+file of the same name. LANCE's client does delete it, so a lock counts only if the name still refers
+to the locked file. Waiting polls, because a blocking `flock` cannot time out.
 """
 
 from __future__ import annotations
@@ -136,7 +135,7 @@ class OpenDirectory:
             file = by_inode.get(status.st_ino)
             if file is None:
                 data = read(name, limit, self._descriptor)
-                assert data is not None  # whoever asks holds the lock of the name
+                assert data is not None  # the caller holds the lock of the name
                 file = by_inode[status.st_ino] = Found(data, status.st_ino, status.st_nlink)
             found.append(file)
         return found

@@ -186,7 +186,7 @@ def _v1_file(data: bytes) -> _File:
     version = ADDED + "v1" if blocks else "v1"
     if data.count(b"\n+v1 ", len(first) - 1, len(data) - len(rest)) != whole:
         raise Malformed("a line in the middle of the file is invalid")
-    # Other than that older blocks are history: whatever happens to them changes no position.
+    # Apart from that, the content of older blocks does not matter: it changes no position.
     lines = blocks[-keys:] or first[:-1].split(b"\n")
     found = [_v1_entry(version, line) for line in lines]
     entries = {

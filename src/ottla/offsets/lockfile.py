@@ -3,11 +3,10 @@
 A save holds the key's lock, reads what is stored, decides, and either adds to the data file and
 syncs it (`layouts` says when), or writes a temporary file, syncs it, renames it over the data file
 and syncs the directory; a crash at any point leaves the old value or the new one. Keys that are
-saved together share one file, which is added to only by who holds the locks of all its names. A
-load takes no lock, because a rename is atomic and an addition that is not whole does not count, and
-there is no cache: what another process has saved is seen by the next load. What cannot be read is
-reported, never taken for "no position". An `OSError` becomes an `OffsetStoreError`, and the old
-value stays.
+saved together share one file; adding to it needs the locks of all its names. A load takes no lock,
+because a rename is atomic and an incomplete addition is ignored. There is no cache: the next load
+sees positions saved by another process. An unreadable file is an error, never "no position". An
+`OSError` is raised as `OffsetStoreError`, and the old value stays.
 """
 
 from __future__ import annotations
@@ -275,7 +274,7 @@ class SyncLockFileOffsetStore:
         additions = []
         for here in groups.values():
             found = here[0].found
-            # A file with a name that is not locked may be written to by nobody.
+            # A file may be written only if all of its names are locked.
             if found is None or found.names != len(here):
                 return False
             addition = self.layout.addition(found.data, {task.stem: task.entry for task in here})
@@ -283,7 +282,7 @@ class SyncLockFileOffsetStore:
                 return False
             additions.append((here[0].name, addition, len(found.data)))
         if any(addition.is_first for _, addition, _ in additions):
-            # Whoever renamed the file here may have been killed before it was recorded.
+            # The process that renamed the file may have been killed before it synced the directory.
             directory.sync()
         for name, addition, end in additions:
             directory.add(name, addition.block, end)

@@ -2,8 +2,8 @@
 
 Connections are psycopg's, blocking or asynchronous, or asyncpg's, which is not imported here. A
 second writer of a key waits for the first one's commit, and then sees its position (READ COMMITTED)
-or is told of the conflict by the server (REPEATABLE READ and above); both end in `OffsetConflict`
-where `expected` says so.
+or gets a conflict error from the server (REPEATABLE READ and above). With `expected`, both raise
+`OffsetConflict`.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class SyncPostgresOffsetStore(SyncSqlOffsetStore):
         # A connection the server has dropped is replaced, not mourned.
         if self._connection is None or self._connection.closed:
             self._connection = psycopg.connect(self._conninfo, autocommit=True)
-            # Of two that create it at once, the slower one is told that the name is taken.
+            # If two create it at once, the slower one gets an error that the name is taken.
             with (
                 contextlib.suppress(psycopg.errors.UniqueViolation),
                 self._connection.transaction(),
@@ -236,7 +236,7 @@ class PostgresOffsetStore(ThreadedOffsetStore[SyncPostgresOffsetStore]):
     """Positions in a table of PostgreSQL, for asyncio.
 
     `bind`, `transaction` and `create_table` take connections of psycopg, of both kinds, and of
-    asyncpg; what they give is asynchronous if the connection is.
+    asyncpg; they return asynchronous objects if the connection is asynchronous.
     """
 
     def __init__(self, conninfo: str | None = None, *, table: str = DEFAULT_TABLE) -> None:
@@ -287,7 +287,7 @@ def _has_raw_password(url: str) -> bool:
     before, *_ = re.split(r"[/?#]", rest, maxsplit=1)
     if re.search(r"\s", before) or before.count("@") > 1:
         return True
-    # user:pass/word@host: what looks like a port is none.
+    # user:pass/word@host: the part that looks like a port is none.
     port = before.partition(":")[2]
     return "@" in rest and "@" not in before and bool(port) and not port[0].isdigit()
 

@@ -1,8 +1,8 @@
 """The rules every store keeps, as one pure function.
 
-A store brings what it holds for the key, read under its own exclusion; `decide` answers with what
-is to be written, or raises. The order of the checks matters: a worker that has lost its key hears
-that first (`OffsetConflict`), whatever else is wrong with its position.
+A store passes its stored value of the key, read under its own lock; `decide` returns the value to
+write, or raises. The order of the checks matters: a worker that has lost its key gets
+`OffsetConflict` first, even if its position has other faults.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def check_table(table: str) -> str:
 class SqliteDialect:
     """Positions are 39 digits of text, which compare as numbers do; shards are signed.
 
-    Writes return no rows, as that costs SQLite a table; whoever executes them counts.
+    Writes return no rows, because that costs SQLite a table; the caller counts the changed rows.
     """
 
     def __init__(self, table: str) -> None:

@@ -38,7 +38,7 @@ class Unset(Enum):
 
 
 UNSET: Final = Unset.UNSET
-"""Default of `expected`: replace whatever is stored. None means "nothing may be stored"."""
+"""Default of `expected`: replace any stored position. None means "nothing may be stored"."""
 
 M = TypeVar("M", bound=Enum)
 

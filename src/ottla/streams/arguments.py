@@ -1,7 +1,7 @@
 """Arguments of public calls, checked before a call changes anything.
 
-What is wrong is an `InvalidArgument` that names the argument, what came and what is wanted; the
-consumer or producer goes on as if the call had not been made.
+An invalid argument raises `InvalidArgument`, which names the argument, its value and what is
+expected; the call has no other effect on the consumer or producer.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _option(one: Field[Any], given: object) -> None:
         if given not in _CHOICES[name]:
             raise InvalidArgument(f"{name} is one of {_CHOICES[name]}, not {given!r:.60}")
     elif (check := _CHECKS.get(declared.removesuffix(" | None").partition("[")[0])) is not None:
-        # What is not shown in a repr is secret: it is not shown in an error either.
+        # A field that is hidden in the repr is secret: do not show it in an error either.
         check(name, given if one.repr or isinstance(given, str | Mapping) else _Hidden())
 
 

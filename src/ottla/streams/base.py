@@ -91,7 +91,7 @@ class Source(ABC):
     """Acknowledgements go to the store one by one (Redis groups, share groups)."""
 
     redelivers: bool = False
-    """A nack is handed to the store (`Progress.released`), which redelivers by itself."""
+    """A nack is passed to the store (`Progress.released`), which redelivers the message."""
 
     @property
     def native(self) -> object:
@@ -114,7 +114,7 @@ class Source(ABC):
 
     @abstractmethod
     async def fetch(self, max_messages: int, wait: float) -> list[Message]:
-        """The next messages in order: as many as are there, at most `max_messages`.
+        """The next available messages in order, at most `max_messages`.
 
         Waits up to `wait` seconds for the first; an empty list then. `StreamEnded` when there
         will be no more. Any other error fails the consumer, so what can be mended is mended here.
@@ -133,7 +133,7 @@ class Source(ABC):
         """Move to a position. Must raise before anything has moved."""
 
     async def lag(self, positions: Mapping[ShardKey, int]) -> dict[ShardKey, int | None]:
-        """Messages between a position (default: what was fetched) and the end."""
+        """Messages between a position (default: the last fetched) and the end."""
         return {}
 
     async def release(self, ids: Sequence[MessageId]) -> None:  # noqa: B027 - optional

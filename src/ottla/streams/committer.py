@@ -1,7 +1,7 @@
 """Commits of a consumer: on demand, by timer, by count, with each fetch; to backend or store.
 
-A commit that fails by timer, in whatever way, is told to whoever calls the consumer next, and tried
-again at the next tick.
+If an automatic commit fails, the next call of the consumer raises the error, and the commit is
+retried at the next tick.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Committer:
             try:
                 await self.now()
             except Exception as error:
-                # Nobody has seen them, so that no later commit may pass them either.
+                # The program has not seen them, so no later commit may pass them either.
                 self._tracker.forget({ShardKey(one.stream, one.shard) for one in messages})
                 if not isinstance(error, Evicted):
                     raise

@@ -151,7 +151,7 @@ class Consumer:
             if drain and self._tracked and self._hands.worth_waiting(caller):
                 await self._hands.empty(None, self.options.drain_timeout)
             if drain and self._by_next and not self._hands.with_another(caller):
-                # Nobody failed, and nobody else is at work: what was given last is done.
+                # No exception, and no other task is reading: the last message is done.
                 self._tracker.move_on()
             await self._again.settle()
             await self._commits.stop()

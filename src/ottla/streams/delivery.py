@@ -1,8 +1,8 @@
 """Batches of messages to a sink, and the outcome of each message.
 
-A batch keeps payloads, not objects: most messages of one differ in nothing else, and nobody looks
-at their receipts. What has a key, headers or another stream than the first is kept whole. A
-`Delivery` is a batch and a number; its receipt is made when it is asked for.
+A batch keeps payloads, not objects: most messages of a batch differ in nothing else, and their
+receipts are rarely read. A message with a key, headers or another stream than the first is kept
+whole. A `Delivery` is a batch and a number; its receipt is made on request.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Counter(Protocol):
-        """Who counts what is outstanding, and keeps failures that nobody has seen."""
+        """The producer: it counts outstanding messages and keeps failures not seen yet."""
 
         failures: dict[tuple[Batch, int], StreamError]
         stopped_by: StreamError | None
 
         def failed(self, batch: Batch, number: int, error: StreamError) -> None:
-            """Nobody has seen this failure yet."""
+            """Keep a failure that the program has not seen yet."""
 
         def settled(self, count: int, size: int) -> None:
             """That many deliveries, with payloads of that size, have met their fate."""
@@ -151,7 +151,7 @@ class Batch:
     def _settled(self, first: int, count: int) -> None:
         self._counter.settled(count, sum(map(len, self.payloads[first : first + count])))
         self._left = (len(self.payloads) if self._left is None else self._left) - count
-        if not self._left:  # whoever keeps a delivery does not keep the payloads
+        if not self._left:  # a delivery that is kept must not keep the payloads
             self.payloads, self._messages = [], {}
         if self._waiters:
             for number in range(first, first + count):

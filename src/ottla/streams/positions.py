@@ -47,7 +47,7 @@ class StoredPositions:
             self._known[shard] = position
 
     def restart(self, shards: Iterable[ShardKey]) -> None:
-        """What is stored for these shards belongs to another epoch: replace it unconditionally."""
+        """The stored positions of these shards have another epoch: replace them unconditionally."""
         for shard in shards:
             self._known.pop(shard, None)
 

@@ -1,8 +1,8 @@
 """The producer: a bounded queue in front of a sink, written in batches by one task.
 
-`send` returns when the message is queued, which waits only while `max_pending` messages are; the
-`Delivery` it returns is awaited for the receipt. A failed delivery that nobody awaited surfaces in
-`flush`, `end` or `close`. A cancelled `send` has queued its message or has not.
+`send` returns when the message is queued; it waits only while `max_pending` messages are queued.
+Await the `Delivery` it returns for the receipt. If a delivery fails and is not awaited, `flush`,
+`end` or `close` raises its error. A cancelled `send` may or may not have queued its message.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Pipe:
             self._empty.set()
 
     async def flush(self) -> None:
-        """Wait for every delivery, then raise the first failure that nobody has seen."""
+        """Wait for every delivery, then raise the first failure not raised before."""
         while self._outstanding:
             self._empty.clear()
             await self._empty.wait()
@@ -134,7 +134,7 @@ class Pipe:
         self.raise_unseen()
 
     def raise_unseen(self) -> None:
-        """Raise the first failure that nobody awaited; all are considered seen then."""
+        """Raise the first failure that was not awaited; all count as seen then."""
         if self.failures:
             first = next(iter(self.failures.values()))
             self.failures.clear()
@@ -294,7 +294,7 @@ class Producer:
 
     @staticmethod
     async def _abort(pipe: Pipe) -> None:
-        # What is queued belongs to this transaction too; whether it got through is all the same.
+        # Queued messages belong to this transaction too; whether they were written does not matter.
         with suppress(StreamError):
             await pipe.flush()
         await pipe.sink.abort_transaction()

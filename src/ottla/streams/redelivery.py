@@ -61,7 +61,7 @@ class Redelivery:
         task.add_done_callback(self._buried)
 
     def discard(self, shards: Collection[ShardKey] | None) -> None:
-        """Forget what waits of these shards (None: all)."""
+        """Drop the waiting messages of these shards (None: all)."""
         for id_, timer in list(self._delayed.items()):
             if shards is None or (id_.stream, id_.shard) in shards:
                 timer.cancel()

@@ -5,9 +5,10 @@ that the output refuses ends the relay: those before it are acknowledged, nothin
 written. SIGINT and SIGTERM end the relay after the batch that is underway, with its positions
 committed.
 
-Between two stores of one kind a message arrives as it was: payload or null, key, headers in their
-order and their nulls, time. What the output cannot keep is told before the first message is copied
-(`losses`), and with `strict` nothing is copied then. Shards and sequences are the output's own.
+Between two stores of one kind a message is copied exactly: payload or null, key, headers in their
+order and with their nulls, time. If the output cannot keep something, that is reported before the
+first message is copied (`losses`), and with `strict` nothing is copied. Shards and sequences are
+the output's own.
 """
 
 from __future__ import annotations
@@ -94,8 +95,9 @@ async def relay_streams(
 ) -> None:
     """Copy until the input ends (or is read up to its end now), or a signal comes.
 
-    `strict` raises `Lossy` if the output cannot keep all that the input may hold, `warn` is told of
-    it otherwise. With `new_timestamps` messages get the time of their arrival, which is not a loss.
+    If the output cannot keep all that the input may contain, `strict` raises `Lossy`; otherwise
+    `warn` is called. With `new_timestamps` messages get the time of their arrival, which is not a
+    loss.
     """
     tally = tally or Tally()
     if input_url == output_url and not input_url.startswith("stdio:"):
@@ -298,7 +300,7 @@ class _Copy:
         return message.timestamp_ns
 
     async def _caught_up(self) -> bool:
-        """Nothing came for a while: whether that was the end. A pipe's end comes by itself."""
+        """After a pause without messages: whether this is the end (a pipe reports its own)."""
         if self._consumer.backend is Backend.STDIO:
             return False
         return all(not behind for behind in (await self._consumer.lag()).values())

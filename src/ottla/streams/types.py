@@ -266,7 +266,7 @@ class RedisOptions:
     - `shard_refresh`: how often to look for new shards.
     - `shards`, `sharder`: number of shards of a producer, and how it chooses one.
     - `on_bad_entry`: for an entry without `field`: `raise`, `skip` or `dead_letter`.
-    - `recreate_group`: create the group again if somebody deletes it.
+    - `recreate_group`: create the group again if it is deleted.
     - `consumer_id`: name of the member in the group; made up by default.
     - `tls_ca_file`: certificates for `rediss://`.
     - `cluster`, `hash_tag`: use Redis Cluster; keep all shards of a stream in one slot.

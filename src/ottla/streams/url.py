@@ -30,7 +30,7 @@ _REDIS = ("redis", "rediss")
 
 
 def validate_key(key: str, *, wildcard: bool = False) -> str:
-    """The key itself, or `InvalidStreamKey`; the wildcard is a key only for those who ask."""
+    """Return the key or raise `InvalidStreamKey`; the wildcard is valid only on request."""
     if wildcard and key == WILDCARD:
         return key
     if not isinstance(key, str):

@@ -2,8 +2,9 @@
 
 A position never passes a message that was delivered and is not acknowledged. It is never inferred
 from numbers: sequences have holes (compaction, transactions, Redis ids), and a hole is not a
-message in flight. So each shard keeps what it delivered in order of delivery; acknowledged heads
-are dropped, and the position is the head, or one past the last delivered when nothing is pending.
+message in flight. So each shard keeps its delivered messages in order of delivery; acknowledged
+heads are dropped, and the position is the head, or one past the last delivered when nothing is
+pending.
 """
 
 from __future__ import annotations

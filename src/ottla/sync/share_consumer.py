@@ -100,7 +100,7 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
         return self._async.on_acknowledge
 
     def start(self) -> None:
-        """Join the group, as `with` does; whoever calls it calls `close` at the end.
+        """Join the group, as `with` does; call `close` at the end.
 
         >>> from ottla.sync import ShareConsumer
         >>> consumer = ShareConsumer("127.0.0.1:9092", group="workers", topics=["orders"])
@@ -165,8 +165,8 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
     def take(self, most: int, timeout: float = 1.0) -> list[ShareRecord]:
         """More records, even if earlier ones are not acknowledged; explicit mode only.
 
-        For callers that work on several records at once. What a fetch brings beyond `most` waits
-        for the next call.
+        For callers that work on several records at once. Fetched records beyond `most` wait for the
+        next call.
         """
         return self._run(self._async.take(most, timeout))
 
@@ -174,7 +174,7 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
         return self
 
     def __next__(self) -> ShareRecord:
-        """One record at a time, for ever; in implicit mode asking for the next accepts the last."""
+        """One record at a time, without end; in implicit mode the next call accepts the last."""
         found = self._next(self._async)
         if found is None:
             raise StopIteration

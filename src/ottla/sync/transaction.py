@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Transaction(Twin[AsyncTransaction]):
-    """A context manager; what is sent inside of it is written together or not at all.
+    """A context manager; records sent inside it are committed together or not at all.
 
     Left in peace it commits, left by an exception it aborts and lets the exception go on.
     `Producer.transaction` makes it.

@@ -1,9 +1,9 @@
 """The buffer of a reader: fetched chunks to decode, then rows to take.
 
-- Chunks are decoded in the order they came, so the rows of a partition stay in order. What a chunk
-  turns into is unknown before (compression), so one waits until it would fit in as it is, or until
-  no rows wait.
-- `positions` are the offsets the caller goes on at: they move when rows are taken, not before.
+- Chunks are decoded in the order of arrival, so the rows of a partition stay in order. The decoded
+  size of a chunk is unknown before (compression), so a chunk waits until its own size fits, or
+  until no rows wait.
+- `positions` are the caller's next offsets: they move when rows are taken, not before.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Rows(Generic[K]):
 
 
 class Buffer(Generic[K]):
-    """Bounded by `limit` bytes, except for what a single chunk turns into."""
+    """Bounded by `limit` bytes, except that a single decoded chunk may be larger."""
 
     def __init__(self, limit: int) -> None:
         self.positions: dict[K, int] = {}
@@ -45,19 +45,19 @@ class Buffer(Generic[K]):
 
     @property
     def nbytes(self) -> int:
-        """What is held in memory."""
+        """The bytes held in memory."""
         return self._chunk_bytes + self._row_bytes
 
     @property
     def is_decoding(self) -> bool:
-        """Whether more rows will come of what has been fetched."""
+        """Whether fetched chunks will give more rows."""
         return bool(self._chunks)
 
     def moved(self, key: K, offset: int) -> None:
-        """The partition goes on at this offset, after what is buffered of it."""
+        """Continue the partition at this offset, after its buffered rows."""
         buffered = {one for one, _ in self._chunks} | {one.key for one in self._rows}
         if key in buffered:
-            # Nothing to decode: it only has its turn behind what came before.
+            # Nothing to decode: it only waits for its turn.
             self.add(key, Chunk("", 0, offset, None, offset, memoryview(b"")))
         else:
             self.positions[key] = offset
@@ -71,7 +71,7 @@ class Buffer(Generic[K]):
         self._row_bytes = sum(one.nbytes for one in self._rows)
 
     def add(self, key: K, chunk: Chunk) -> None:
-        """Take what was fetched."""
+        """Add a fetched chunk."""
         self._chunks.append((key, chunk))
         self._chunk_bytes += len(chunk.records)
 

@@ -6,16 +6,17 @@ partitions of one topic.
 Rules:
 
 - A partition is looked up (`Lookup`) until its offset and its end are known, then fetched (`Fetch`)
-  until it has reached its end; without an end it is fetched for ever.
+  until it has reached its end; without an end, fetching never stops.
 - A leader has at most one Fetch in flight, with all of its partitions that can be asked for.
-  Partitions that gave data go to the back, since brokers fill an answer in the order of a question.
-- Fetches in flight may bring what the buffer has room for, and no more. Only a first batch that is
-  larger than asked for exceeds that, and an empty buffer always asks.
-- A failure that passes sets the partition aside for a while that grows; one that lasts longer than
-  `patience`, or that will not pass, becomes `failure`. While there is one nothing is planned;
-  whoever takes it (`take_failure`) lets the planner try again.
-- A failure that puts a leader in doubt leaves the partition without one until metadata comes.
-- A seek makes answers to earlier questions about the partition void (`version`).
+  Partitions that returned data go to the back, since brokers fill a response in the order of the
+  request.
+- Fetches in flight ask for no more than the buffer has space for. Only a first batch that is larger
+  than the limit exceeds that, and an empty buffer always fetches.
+- After a temporary failure the partition backs off; a failure that lasts longer than `patience`, or
+  a permanent one, becomes `failure`. Until `take_failure` is called nothing is planned; then the
+  planner tries again.
+- After a failure that may mean a new leader, the partition has no leader until metadata arrives.
+- A seek invalidates the responses to earlier requests for the partition (`version`).
 - Times are seconds of any steady clock.
 """
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from ottla.client.cluster.view import Topic
     from ottla.client.errors import ClientError, KafkaError
 
-# What a partition is called: its number where there is one topic, else topic and number.
+# The key of a partition: its number if there is one topic, otherwise topic and number.
 K = TypeVar("K", bound=Hashable)
 
 # Large enough that a request costs nothing beside its bytes, small enough to overlap with decoding.
@@ -167,7 +168,7 @@ class Fetching(ABC, Generic[K]):
 
     @abstractmethod
     def name(self, key: K) -> TopicPartition:
-        """What a key stands for."""
+        """The topic and number of a key."""
 
     @abstractmethod
     def key(self, name: TopicPartition) -> K:
@@ -295,7 +296,7 @@ class Fetching(ABC, Generic[K]):
                 self._trouble(track, error, now, began)
 
     def refreshed(self, found: Mapping[str, Topic], now: float) -> None:
-        """Take in the metadata of topics; what is missing of the wanted ones is trouble."""
+        """Apply the metadata of topics; missing wanted partitions are failures."""
         self._refreshing = False
         for name in self.topics:
             if name in found:
@@ -358,7 +359,7 @@ class Fetching(ABC, Generic[K]):
         return track.is_found and not track.is_done and not track.asked
 
     def _share(self) -> int:
-        """What one Fetch may bring: one for each leader, and one that is being read, fit in."""
+        """Byte limit of one Fetch, so that one per leader and one being read fit in the buffer."""
         leaders = {track.leader for track in self.tracks.values() if not track.is_done}
         return max(1, min(FETCH_BYTES, self.prefetch // (len(leaders) + 1)))
 

@@ -1,8 +1,8 @@
 """The I/O of a reader: sends planned fetches, decodes answers, fills the buffer.
 
 One task runs from the reader's start to its end and owns all others. The caller only ever waits for
-`changed`, so that cancelling the caller stops nothing and loses nothing. An error that nobody
-foresaw is told to the caller once, as a `ClientFault`; the reader can go on.
+`changed`, so that cancelling the caller stops nothing and loses nothing. An unexpected error is
+raised to the caller once, as a `ClientFault`; the reader can continue.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Pump(Generic[K]):
     async def changed(self) -> None:
         """Wait for news of the planner or the buffer."""
         if self._task.done():
-            # It ends early by a fault of ours alone, which nobody should wait out.
+            # It ends early only because of a bug of ours: raise it at once.
             self._task.result()
         self._changed.clear()
         await self._changed.wait()
@@ -119,7 +119,7 @@ class Pump(Generic[K]):
                 await self._todo.wait()
 
     def news(self) -> None:
-        """Something has changed: the pump and whoever waits for it look again."""
+        """Something has changed: wake the pump and all callers that wait for it."""
         self._todo.set()
         self._changed.set()
 

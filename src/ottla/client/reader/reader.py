@@ -6,15 +6,15 @@
 
 Rules:
 
-- Entering finds every start and every stop; what is written after that is not in a read that stops
-  at "latest". A read with stops ends when all partitions have reached theirs, by offset: one that
-  lies in the future is waited for.
-- Reading ahead goes on in the background, up to `prefetch` bytes. Nothing is lost when a wait for a
-  batch is cancelled or fails; the same reader goes on at its `positions`.
-- Leaders that move and brokers that restart are waited out for `api_timeout` seconds, partitions
-  that are added are read from their beginning.
-- Records that are gone before they were read, and a recreated topic, are an error unless
-  `on_data_loss` says where to go on.
+- Entering resolves every start and every stop; a read that stops at "latest" does not include
+  records written later. A read with stops ends when all partitions have reached their stop offsets;
+  it waits for offsets that do not exist yet.
+- The reader reads ahead in the background, up to `prefetch` bytes. Cancelling or failing a wait for
+  a batch loses nothing; the same reader continues at its `positions`.
+- The reader waits `api_timeout` seconds for leaders that move and brokers that restart. It reads
+  added partitions from their beginning.
+- Records that were deleted before they were read, and a recreated topic, raise an error unless
+  `on_data_loss` says where to continue.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class Reader:
             assert head.batch is not None
             made = records_of(head.batch.slice(head.taken, RECORDS_AT_ONCE))
             for taken, record in enumerate(made, head.taken):
-                # Whoever seeks or takes a batch in between has moved on from here.
+                # A seek or another call for a batch in between changes the position.
                 if self._buffer.head() is not head or head.taken != taken:
                     break
                 self._buffer.skip(1, record.offset + 1)
@@ -284,7 +284,7 @@ class Reader:
         }
 
     def _read_all_columns(self) -> None:
-        """Records have headers: what was read ahead without them is read once more."""
+        """Records need headers: read again what was read ahead without them."""
         pump = self._running()
         if pump.columns == COLUMNS:
             return
@@ -296,7 +296,7 @@ class Reader:
 
     def _seek(self, number: int, place: Place) -> None:
         pump = self._running()
-        # What kept the reader from going on may be what is left behind; if not, it comes again.
+        # The seek may have left the cause of the failure behind; if not, the failure recurs.
         pump.spoiled = None
         self._planner.take_failure()
         self._planner.seek(number, place)
@@ -319,7 +319,7 @@ class Reader:
             raise afresh(self._planner.trouble) from late
 
     async def _head(self) -> Rows[int] | None:
-        """The next rows; None at the end. What was read before a failure comes before it."""
+        """The next rows; None at the end. Rows read before a failure are returned first."""
         while True:
             pump = self._running()
             head = self._buffer.head()
@@ -364,7 +364,7 @@ class Reader:
 
 
 def _places(name: str, positions: Positions) -> Callable[[int], Place]:
-    """The place for each partition; whatever is no position is refused here and now."""
+    """The position for each partition; an invalid one is refused at once."""
     if isinstance(positions, Mapping):
         return {
             arguments.whole(f"{name}: partition", number): place_of(f"{name}[{number}]", position)
@@ -375,7 +375,7 @@ def _places(name: str, positions: Positions) -> Callable[[int], Place]:
 
 
 def _no_stop(_: int) -> None:
-    """Read for ever."""
+    """Read without an end."""
 
 
 def _partitions(

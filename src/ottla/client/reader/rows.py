@@ -1,4 +1,4 @@
-"""What a reader fetches and hands out: chunks of bytes, and rows made of them.
+"""The data of a reader: fetched chunks of bytes, and the rows decoded from them.
 
 Rows are Arrow batches where the `arrow` extra is installed, and plain records where it is not.
 """
@@ -57,7 +57,7 @@ class RecordRows(tuple[Record, ...]):
 
     @property
     def nbytes(self) -> int:
-        """What they take in memory, about."""
+        """Their approximate size in memory."""
         return sum(
             RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"") for record in self
         )
@@ -96,7 +96,7 @@ def records_of(rows: Table) -> Sequence[Record]:
 
 
 def next_offset_of(rows: Table) -> int:
-    """Where a partition goes on after these, of which there is at least one."""
+    """The partition's next offset after these (at least one)."""
     if isinstance(rows, RecordRows):
         return rows[-1].offset + 1
     last: int = rows.column("offset")[-1].as_py()

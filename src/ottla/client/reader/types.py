@@ -58,7 +58,7 @@ class Record(NamedTuple):
 
 
 class DataLost(KafkaError):
-    """The next records to read are gone, or the log now ends before them."""
+    """The next records to read were deleted, or the log now ends before them."""
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, f"read {partition} at offset {offset}")
@@ -77,11 +77,11 @@ class TopicRecreated(ClientError):
 
 
 class CorruptRecords(ClientError):
-    """Fetched bytes are not what a producer wrote; the cause says what is wrong with them."""
+    """Fetched records are damaged; the cause says how."""
 
     @classmethod
     def at(cls, error: WireError) -> Self:
-        """What `error` means for whoever reads."""
+        """What `error` means for the reader."""
         return cls(f"{error}; seek past the broken batch to go on")
 
 

@@ -1,7 +1,7 @@
 """The planner's questions as requests of the protocol, and answers as values for the planner.
 
-Fetches are without sessions: a reader asks for all partitions it wants every time, which keeps
-each request true by itself, whatever became of the one before.
+Fetches use no sessions: each request names all partitions the reader wants, so it does not depend
+on the requests before it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OLDEST_COMMITTED_LOOKUP: Final = 2  # before it the end of a log was the end of 
 
 
 class Answered(NamedTuple):
-    """What a Fetch brought for one partition; `records` may end inside a batch."""
+    """A Fetch's result for one partition; `records` may end inside a batch."""
 
     error_code: int
     records: memoryview
@@ -62,7 +62,7 @@ def lookup_request(
 
 
 def lookup_answer(answer: ListOffsetsResponse) -> dict[TopicPartition, LookedUp]:
-    """What was found, by partition."""
+    """The results by partition."""
     return {
         TopicPartition(topic.name, one.partition_index): LookedUp(one.error_code, one.offset)
         for topic in answer.topics
@@ -100,7 +100,7 @@ def fetch_request(
 
 
 def fetch_answer(ids: Mapping[str, bytes], answer: FetchResponse) -> dict[TopicPartition, Answered]:
-    """What has come, by partition; newer versions name topics by id alone."""
+    """The results by partition; newer versions name topics only by id."""
     check(answer.error_code, "fetch")
     names = {topic_id: name for name, topic_id in ids.items()}
     return {
@@ -124,7 +124,7 @@ def _by_topic(
 
 def _records(one: PartitionData) -> memoryview:
     records = one.records or b""
-    # The protocol's reader gives what came off the socket, which is in one piece.
+    # The protocol's reader returns one contiguous piece of what was read from the socket.
     assert isinstance(records, bytes | bytearray | memoryview)
     return memoryview(records)
 

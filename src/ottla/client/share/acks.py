@@ -3,8 +3,8 @@
 Rules:
 
 - The states of offsets are those of `share_delivery`.
-- When a session ends, what it delivered is lost: it comes again. Saying something about a lost
-  record does nothing and fails as a result, not as an exception: the caller did nothing wrong.
+- When a session ends, its deliveries are lost: the records are delivered again. Acknowledging a
+  lost record does nothing and returns a failure instead of raising: the caller did nothing wrong.
 - A record that is delivered again while an older delivery holds it belongs to the newer one.
 - Nothing turns into an acceptance unless the caller was given the record.
 """
@@ -36,7 +36,7 @@ STILL_HELD: Final = frozenset(
     }
 )
 
-# What the caller may decide about.
+# States of records that the caller may acknowledge.
 _SAYABLE_STATES: Final = bytes([*range(Kind.ACCEPT, Kind.RENEW + 1), HELD, RENEWED])
 _SAYABLE: Final = re.compile(b"[%b]+" % _SAYABLE_STATES)
 _RUN: Final = re.compile(rb"(.)\1*", re.DOTALL)
@@ -54,7 +54,7 @@ _ACCEPTED: Final = _table(HELD, Kind.ACCEPT)
 _RELEASED: Final = _table(WAITING, Kind.RELEASE)
 _EXPIRED: Final = _table(WAITING, DONE)
 _TAKEN: Final = bytes([SENT if state <= Kind.RENEW else state for state in range(256)])
-# What a poll or the decoding said of itself is not the caller's to say again; its lock will end.
+# The caller cannot acknowledge again what a poll or the decoding acknowledged; the lock will end.
 _NOT_YET: Final = bytes(
     [HELD if said in (Kind.ACCEPT, Kind.RENEW) else DONE for said in range(256)]
 )
@@ -137,14 +137,14 @@ class Ledger:
             span.states[run.start() : run.end()] = new
 
     def is_waiting(self, number: int, offset: int) -> bool:
-        """Whether a record is there to be given to the caller."""
+        """Whether a record can be given to the caller."""
         delivery = self._deliveries.get(number)
         span = None if delivery is None or delivery.lost else delivery.span_of(offset)
         return span is not None and span.states[offset - span.first] == WAITING
 
     @property
     def waiting(self) -> int:
-        """How many records are there to be given to the caller."""
+        """How many records can be given to the caller."""
         return self._count(WAITING)
 
     def expire_waiting(self, now: float) -> None:
@@ -185,7 +185,7 @@ class Ledger:
     def renewals(self, node: int, before: float) -> list[Sent]:
         """Renewals of undecided records whose lock ends before a time.
 
-        They are nobody's word: states stay as they are, and nothing is reported.
+        They are no acknowledgements: states stay as they are, and nothing is reported.
         """
         return [
             Sent(delivery, span, found.start(), bytes([Kind.RENEW]) * len(found.group()))

@@ -1,7 +1,7 @@
-"""Records of a share fetch by compiled code: it finds where they are, Arrow makes what they hold.
+"""Decodes records of a share fetch: compiled code finds their places, Arrow builds the values.
 
-Takes less than half of the time of `ottla.wire.records`, to which everything unusual is left:
-headers, and whatever is wrong and has to be named. Needs the `arrow` extra.
+Takes less than half of the time of `ottla.wire.records`, which still decodes everything unusual:
+records with headers, and damaged records that need an error message. Needs the `arrow` extra.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MICROSECONDS: Final = 1000  # in a millisecond
 # Below this to call compiled code takes longer than to do without.
 FEWEST: Final = 64
 
-# What the walk writes about pieces, in this order.
+# The columns that the walk writes about pieces, in this order.
 _KEYS, _VALUES, _HEADERS = range(3)
 
 

@@ -1,7 +1,7 @@
 """Calls of a worker's handler: a coroutine is awaited, a plain function runs in a thread.
 
-Whatever a handler raises is a failed call, and nothing that ends the worker: SystemExit and a
-CancelledError of its own become a RuntimeError.
+Any exception of a handler is a failed call and does not end the worker: SystemExit and a
+CancelledError raised by the handler become a RuntimeError.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Threads:
         self._busy = 0
 
     async def call(self, fn: Handler, record: ShareRecord) -> object:
-        """What the function returns, in one of the threads."""
+        """Call the function in one of the threads and return its result."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[object] = loop.create_future()
         self._busy += 1
@@ -75,7 +75,7 @@ def _set_error(outcome: asyncio.Future[object], error: BaseException) -> None:
 
 
 async def awaited(call: Awaitable[object]) -> object:
-    """What an async handler returns."""
+    """The result of an async handler."""
     try:
         return await call
     except Exception:

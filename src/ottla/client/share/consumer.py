@@ -6,14 +6,14 @@
 
 Rules:
 
-- Implicit mode: the next poll, a commit, and a close that no exception leads to accept what the
-  caller was given before. Explicit mode: the caller decides about every record, and a poll with
-  undecided ones is an error.
-- Acknowledgements travel with the next fetch, or by `commit`. One that fails means that the record
-  is delivered again; `on_acknowledge` hears of all of them.
-- Nothing is lost when a call is cancelled: what it asked for comes with the next.
-- However the consumer ends, what was not acknowledged goes back to the group: by the end of the
-  session, or by that of the connection.
+- Implicit mode: the next poll, a commit, and a close without an exception accept the records
+  returned before. Explicit mode: the caller acknowledges every record, and a poll while some are
+  not acknowledged is an error.
+- Acknowledgements are sent with the next fetch, or by `commit`. If one fails, the record is
+  delivered again; `on_acknowledge` gets all results.
+- Cancelling a call loses nothing: the next call returns its records.
+- When the consumer ends, records that were not acknowledged return to the group, at the end of the
+  session or of the connection.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class ShareConsumer:
         return self
 
     async def start(self) -> None:
-        """Join the group, as `async with` does; whoever calls it calls `close` at the end.
+        """Join the group, as `async with` does; call `close` at the end.
 
         >>> from ottla import ShareConsumer
         >>> consumer = ShareConsumer("127.0.0.1:9092", group="workers", topics=["orders"])
@@ -183,7 +183,7 @@ class ShareConsumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # Whoever leaves by an exception has not dealt with all that was given to it.
+        # After an exception the caller has not processed all records it was given.
         await self.close(accept=None if error is None else False)
 
     async def close(
@@ -302,8 +302,8 @@ class ShareConsumer:
     ) -> list[ShareRecord]:
         """More records, even if earlier ones are not acknowledged; explicit mode only.
 
-        For callers that work on several records at once. What a fetch brings beyond `most` waits
-        for the next call.
+        For callers that work on several records at once. Fetched records beyond `most` wait for the
+        next call.
         """
         arguments.whole("most", most, 1)
         arguments.seconds("timeout", timeout)
@@ -326,7 +326,7 @@ class ShareConsumer:
         return self
 
     async def __anext__(self) -> ShareRecord:
-        """One record at a time, for ever; in implicit mode asking for the next accepts the last."""
+        """One record at a time, without end; in implicit mode the next call accepts the last."""
         with self._turn() as inbox:
             inbox.drop_stale()
             self._begin(is_full_poll=not inbox.ahead)
@@ -355,7 +355,7 @@ class ShareConsumer:
             self._report()
 
     def _begin(self, *, is_full_poll: bool = True) -> None:
-        """What a poll says about the records of the poll before."""
+        """Acknowledge the records of the previous poll, or raise if some are not acknowledged."""
         if not self._is_explicit:
             self._ledger.accept_held()
         elif is_full_poll:
@@ -386,7 +386,7 @@ class ShareConsumer:
         {TopicPartition(topic='orders', partition=0): None}
         """
         try:
-            # A record of which nothing was said yet. The rest is for everything else.
+            # The fast path: a record without an acknowledgement. The code below handles the rest.
             first, states = self._heads[what.delivery]
             at = what.offset - first
             if states[at] == HELD and at >= 0:
@@ -439,7 +439,7 @@ class ShareConsumer:
         return self._open().leaders.lock_timeout
 
     async def _group_settings(self) -> GroupSettings:
-        """What the group's configuration says, for a worker; also before the consumer is open."""
+        """The group's configuration, for a worker; also before the consumer is open."""
         return await group_settings(self._client, self.group)
 
     def _news(self) -> None:
@@ -464,7 +464,7 @@ class ShareConsumer:
 
 
 def _decide(ledger: Ledger, what: ShareRecord | pa.RecordBatch | pa.Table, kind: str) -> None:
-    """Enter the caller's word on a record, or on rows."""
+    """Note the caller's acknowledgement of a record, or of rows."""
     arguments.choice("kind", kind, KINDS)
     if isinstance(what, ShareRecord):
         ledger.acknowledge(what.delivery, what.offset, KINDS[kind])

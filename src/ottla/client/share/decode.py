@@ -39,7 +39,7 @@ class Arrival(NamedTuple):
 
 
 class Arrivals:
-    """What has come and was not decoded yet, without what is not this consumer's any more."""
+    """Deliveries not decoded yet, without those that this consumer has lost."""
 
     def __init__(self) -> None:
         self._waiting: deque[Arrival] = deque()
@@ -51,7 +51,7 @@ class Arrivals:
         self._waiting.append(arrival)
 
     def first(self, most: int) -> list[Arrival]:
-        """What a poll may return at most, except that a single arrival may be more."""
+        """The limit of a poll's result; only a single arrival may be larger."""
         found: list[Arrival] = []
         count = 0
         for arrival in self._waiting:
@@ -68,7 +68,7 @@ class Arrivals:
         return len(self._waiting) < before
 
     def take_others(self, topics: Collection[str]) -> list[Arrival]:
-        """Remove what is of other topics than these."""
+        """Remove deliveries of other topics."""
         others = [one for one in self._waiting if one.delivery.partition.topic not in topics]
         self._waiting = deque(
             one for one in self._waiting if one.delivery.partition.topic in topics
@@ -76,11 +76,11 @@ class Arrivals:
         return others
 
     def expire(self, now: float) -> None:
-        """Forget what waited longer than its lock; the broker has given it to somebody else."""
+        """Drop deliveries whose locks have expired; the broker may have given them to others."""
         self._waiting = deque(one for one in self._waiting if one.delivery.expires > now)
 
     def lose(self, node: int) -> None:
-        """Forget what came in a session that has ended."""
+        """Drop deliveries of a session that has ended."""
         self._waiting = deque(one for one in self._waiting if one.delivery.node != node)
 
 

@@ -1,7 +1,7 @@
 """The states of delivered offsets. Pure.
 
-- A `Delivery` is what one answer acquired from one partition. Each of its offsets is in one state,
-  a byte: one of the kinds of acknowledgement while that waits to be sent, or one of the below.
+- A `Delivery` is the records that one response acquired from one partition. Each of its offsets has
+  a state, a byte: a kind of acknowledgement that waits to be sent, or one of the below.
 
     WAITING  decoded, not yet given to the caller     -> HELD when it is given; DONE when the lock
                                                          ends before that
@@ -57,7 +57,7 @@ class Span(NamedTuple):
 
 
 class Delivery:
-    """What one answer acquired from one partition; all gaps until records are found in it."""
+    """Offsets that one response acquired from one partition; gaps until records are decoded."""
 
     __slots__ = (
         "expires",

@@ -70,7 +70,7 @@ class Inbox:
             self.drop_stale()
 
     def subscribe(self, topics: Collection[str]) -> None:
-        """Give back what waits of other topics than these."""
+        """Release waiting records of other topics."""
         self._ledger.release_waiting(keep=topics)
         self.ahead = deque(one for one in self.ahead if one.topic in topics)
         self._leaders.subscribe(topics)
@@ -142,7 +142,7 @@ class Inbox:
             timer.cancel()
 
     def _check(self) -> None:
-        """Raise what the caller has to know."""
+        """Raise a pending error for the caller."""
         if self.is_closed:
             raise ClientClosed("the share consumer was closed under a poll")
         if not self._leaders.topics:
@@ -156,7 +156,7 @@ class Inbox:
     def _take(
         self, arrival: Arrival, delivery: Delivery, spoiled: UndecodableRecords | None
     ) -> bool:
-        """Enter what was decoded; False if it was lost while that was done."""
+        """Add decoded records; False if their delivery was lost meanwhile."""
         if not self._leaders.arrived.take(arrival):
             return False
         self._spoiled = spoiled or self._spoiled

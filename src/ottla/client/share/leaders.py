@@ -1,10 +1,10 @@
 """The brokers that a share consumer fetches from: one session and one request at a time for each.
 
 - Requests run in tasks of their own. A caller only waits for news, so that cancelling it loses
-  neither records nor acknowledgements; what comes later waits in `arrived` for the next poll.
-- Fetches start when a poll asks for them, never ahead: what is delivered is locked and counted.
-- What comes of a topic that is not subscribed to any more is given back at once.
-- A broker that fails is left alone for a while that grows with each failure.
+  neither records nor acknowledgements; later records wait in `arrived` for the next poll.
+- Fetches start when a poll asks for them, never ahead: delivered records are locked and counted.
+- Records of a topic that is not subscribed to any more are released at once.
+- After a failure a broker is not asked for a while (exponential back-off).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 OLDEST_WITH_MODES: Final = 2  # of ShareFetch and ShareAcknowledge: strict limits and renewals
 
-# Parts of a lock's time. What a fetch may wait at most while locks are renewed, and how long before
-# its end a lock is renewed: in time for a second attempt.
+# Parts of a lock's duration: how long a fetch may wait while locks are renewed, and how long before
+# its end a lock is renewed, in time for a second attempt.
 RENEWAL_SLACK: Final = 0.25
 RENEWED_EARLY: Final = 0.6
 
@@ -86,11 +86,11 @@ class Leaders:
         self.arrived = Arrivals()
         self.failure: ClientError | None = None
         self.topics: frozenset[str] = frozenset()
-        """What is subscribed to."""
+        """The subscribed topics."""
         self.renews = False
         """Whether locks are to be renewed, by `renew` and before fetches."""
         self.lock_timeout = 0.0
-        """For how long deliveries are locked, in seconds, as last heard from a broker."""
+        """Duration of locks in seconds, as last reported by a broker."""
         self._client = client
         self._group = group
         self._member_id = member_id
@@ -131,7 +131,7 @@ class Leaders:
                 self._start(leader, self._acknowledge(leader))
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Give back what has arrived of other topics than these, or will."""
+        """Release records of other topics, those that have arrived and those that will."""
         self.topics = frozenset(topics)
         for arrival in self.arrived.take_others(self.topics):
             self._give_back(arrival.delivery)
@@ -162,10 +162,10 @@ class Leaders:
         return min(later, default=math.inf)
 
     def check(self) -> None:
-        """Raise what the caller has to know."""
+        """Raise a pending error for the caller."""
         for leader in self._leaders.values():
             if leader.task is not None and leader.task.done():
-                # It fails by a fault of ours or of a callback alone, which is told once.
+                # It fails only because of a bug of ours or of a callback: raise that once.
                 done, leader.task = leader.task, None
                 done.result()
         failure, self.failure = self.failure, None
@@ -185,11 +185,11 @@ class Leaders:
             ]
             if not tasks:
                 return
-            # Waiting does not own the tasks: whoever is cancelled here leaves them running.
+            # Waiting does not own the tasks: cancelling it leaves them running.
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
     async def close(self) -> None:
-        """Send what is left to say with the end of each session, which gives back the rest."""
+        """Send the last acknowledgements with the end of each session, which releases the rest."""
         busy = [one.task for one in self._leaders.values() if one.task is not None and one.is_busy]
         if busy:
             await asyncio.wait(busy)
@@ -201,7 +201,7 @@ class Leaders:
             await asyncio.wait(tasks)
 
     async def abort(self) -> None:
-        """Stop whatever still runs; the end of the connections gives everything back."""
+        """Stop all running tasks; closing the connections releases all records."""
         tasks = [leader.task for leader in self._leaders.values() if leader.task is not None]
         for task in tasks:
             task.cancel()
@@ -283,7 +283,7 @@ class Leaders:
                 self._now() + (self.lock_timeout or math.inf),
             )
             records = data.records or b""
-            # The protocol's reader gives what came off the socket, which is in one piece.
+            # The protocol's reader returns one contiguous piece of what was read from the socket.
             assert isinstance(records, bytes | bytearray | memoryview)
             if wanted[key].topic in self.topics:
                 self.arrived.add(Arrival(delivery, memoryview(records)))

@@ -3,8 +3,8 @@
 - Heartbeats go over the coordinator's own connection, so that no waiting fetch delays them.
 - An assignment names topics by id. Ids that metadata does not know yet, and partitions without a
   leader, are looked up again until they are known; they are not fetched before.
-- A topic that does not exist may be made later. The caller hears of it once, and records come when
-  there are some. So it is with a cluster that cannot be reached, once for each `api_timeout`.
+- A topic that does not exist may be created later. The caller gets one error, and records when
+  there are some. The same holds for a cluster that cannot be reached, once per `api_timeout`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Member:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def join(self) -> None:
-        """Return as a member, if there are topics; whatever keeps this one from that is raised."""
+        """Return as a member, if there are topics; raise the error that prevents it."""
         self._tasks = [
             asyncio.create_task(self._survive(self._beat), name="ottla share heartbeats"),
             asyncio.create_task(self._survive(self._find_leaders), name="ottla share routes"),
@@ -96,7 +96,7 @@ class Member:
             await asyncio.wait(tasks)
 
     def check(self) -> None:
-        """Raise what the caller has to know."""
+        """Raise a pending error for the caller."""
         if self.membership.failure is not None:
             raise afresh(self.membership.failure)
         complaint, self.membership.complaint = self.membership.complaint, None
@@ -183,7 +183,7 @@ class Member:
                 await asyncio.sleep(RETRY.delay(failures, random.random()))
 
     def _is_missing_topics(self, failures: int) -> bool:
-        """Whether a topic is missing, of which the caller has not heard."""
+        """Whether a topic is missing and the caller was not told yet."""
         absent = {
             name
             for name in self.membership.topics

@@ -2,15 +2,15 @@
 
     JOINING  epoch 0, with the subscription              -> STEADY by a good answer
     STEADY   the epoch of the last answer                -> JOINING when fenced, with the same id
-    LEAVING  epoch -1, when there are no topics any more -> LEFT by whatever answer
+    LEAVING  epoch -1, when there are no topics any more -> LEFT by any response
     LEFT     nothing is sent                             -> JOINING when there are topics
     FAILED   nothing more is sent; `failure` says why
 
-- The id is made by the client. A coordinator that answers with another one is taken at its word.
-- A fenced member has no partitions until it has joined again. What it was delivered is not
-  affected: share sessions do not ask who is a member.
-- After a failure to reach the coordinator the whole state is sent: it may be another one now. So
-  it is until a subscription that has changed, perhaps under a request, is known to be heard.
+- The client creates its member id. If the coordinator answers with another one, that one is used.
+- A fenced member has no partitions until it has joined again. Records delivered to it are not
+  affected: share sessions do not depend on membership.
+- After a failed request to the coordinator the whole state is sent: it may be another one now. The
+  whole state is also sent until the coordinator has confirmed a changed subscription.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ class Membership:
         self.topics = tuple(topics)
         self.failure: ClientError | None = None
         self.complaint: ClientError | None = None
-        """What the caller should hear once, though there is hope."""
+        """An error to report to the caller once, although joining is still retried."""
         self.interval: float | None = None
         """Seconds between heartbeats, once the coordinator has named them."""
         self.group = group
         self._rack = rack
         self._failures = 0
-        # What the coordinator was told at last, and what it is being told.
+        # The subscription last sent to the coordinator, and the one being sent.
         self._told: tuple[str, ...] | None = None
         self._telling: tuple[str, ...] | None = None
         self._eager_beats = 0

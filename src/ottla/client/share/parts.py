@@ -1,4 +1,4 @@
-"""What an open share consumer consists of: made together, joined, and ended together."""
+"""The parts of an open share consumer: created, started and closed together."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Parts:
             self._renewal = Renewal(self.leaders)
 
     async def end(self, within: float) -> None:
-        """Send what is left to say and leave, if that can be done in time; then end all tasks."""
+        """Send the last acknowledgements and leave, if there is time; then end all tasks."""
         try:
             if self._renewal is not None:
                 await self._renewal.stop()
@@ -100,10 +100,10 @@ class Parts:
 class Renewal:
     """Keeps the locks of records while the caller works on them: a task from its making to `stop`.
 
-    Every so often what would end before long is locked for another while: records that the caller
-    was given and has not decided about, and those that wait for it. What was decided and not sent
-    yet leaves with the same request. A consumer that is stuck holds its records for as long as its
-    process lives, which is why this has to be asked for.
+    At intervals, locks that end soon are renewed: those of records that the caller has and did not
+    acknowledge, and of records that wait for the caller. Pending acknowledgements are sent with the
+    same request. A stuck consumer then holds its records as long as its process lives; therefore
+    renewal is off by default.
     """
 
     def __init__(self, leaders: Leaders) -> None:

@@ -4,11 +4,10 @@ Rules:
 
 - Epoch 0 opens the session, then each request of either kind has the next one; after 2**31 - 1
   comes 1; -1 closes. One request at a time: the next is made when the last has been answered.
-- A fetch names what is new to the session, what it forgets, and what is acknowledged. A request
-  that opens a session carries no acknowledgements; there can be none, since they ended with the
-  session before it.
-- Whatever keeps a request from a good answer ends the session. After an error it is unknown whether
-  the broker took the request's changes in, and opening afresh costs one request.
+- A fetch has the partitions to add to the session and to remove from it, and acknowledgements. A
+  request that opens a session has no acknowledgements: those of the previous session ended with it.
+- Any failure of a request ends the session. After an error it is unknown whether the broker applied
+  the request's changes, and opening a new session costs one request.
 """
 
 from __future__ import annotations
@@ -159,7 +158,7 @@ def ack_codes(
 
 
 def ack_error(codes: Mapping[Key, int], key: Key) -> KafkaError | None:
-    """What an answer says of a partition's acknowledgements; nothing is a bad sign."""
+    """The result of a partition's acknowledgements; a missing one counts as a failure."""
     code = codes.get(key, ErrorCode.INVALID_RECORD_STATE)
     return KafkaError(code, f"acknowledge records of partition {key[1]}") if code else None
 

@@ -38,7 +38,7 @@ class PollLimits(NamedTuple):
 def poll_limits(
     max_poll_records: int | None, max_bytes: int, max_wait: float, *, strict: bool
 ) -> PollLimits:
-    """What the caller has chosen, or has not."""
+    """The limits of polls, from the caller's settings and the defaults."""
     records = Limits(max_poll_records or MAX_POLL_RECORDS, max_bytes, strict=strict)
     columns = records
     if max_poll_records is None and not strict:
@@ -85,7 +85,7 @@ def check_settings(
 
 
 class GroupSettings(NamedTuple):
-    """What a group's configuration says, and whether the group has begun anywhere."""
+    """A group's configuration, and whether the group has start offsets."""
 
     delivery_limit: int
     offset_reset: str

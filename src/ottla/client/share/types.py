@@ -76,7 +76,7 @@ class ConcurrentPoll(ClientError):
 
 
 class UndecodableRecords(ClientError):
-    """Delivered bytes are not what a producer wrote; the cause says what is wrong with them."""
+    """Delivered records are damaged; the cause says how."""
 
 
 class UnknownVerdict(ClientError, ValueError):

@@ -65,7 +65,7 @@ RETRY_DELAY: Final = 1.0
 LONGEST_RETRY: Final = 60.0
 MAX_WAITING: Final = 1000
 """Records that wait for their next delivery; a broker locks 2,000 of a partition by default."""
-LEARN_TIMEOUT: Final = 5.0  # for what is only logged and counted
+LEARN_TIMEOUT: Final = 5.0  # for information that is only logged and counted
 
 _DECISIONS: Final = ("accept", "release", "reject")
 
@@ -74,11 +74,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class WorkerCounts:
-    """What a worker has done: calls, and what became of the decisions about their records.
+    """Counts of a worker: calls, and the outcomes of their acknowledgements.
 
-    `failed` calls raised, or returned what is no verdict. `unconfirmed` decisions did not reach the
-    broker in time: their records are delivered again. `given_up` records were released at their
-    last delivery, and will not come again.
+    `failed` calls raised, or returned something that is no verdict. `unconfirmed` acknowledgements
+    did not reach the broker in time: their records are delivered again. `given_up` records were
+    released at their last delivery, and are not delivered again.
     """
 
     handled: int = 0
@@ -185,7 +185,7 @@ class ShareWorker:
                     try:
                         await self._work()
                     finally:
-                        # What is decided by then leaves with the end of the consumer.
+                        # Acknowledgements made by then are sent when the consumer closes.
                         await self._drain()
         finally:
             self._threads.stop()
@@ -241,7 +241,7 @@ class ShareWorker:
             logger.warning("%s", error)
             return []
         finally:
-            # Cancelling loses nothing: what comes late goes back when the consumer closes.
+            # Cancelling loses nothing: late records are released when the consumer closes.
             taking.cancel()
 
     async def _handle(self, record: ShareRecord) -> None:
@@ -286,7 +286,7 @@ class ShareWorker:
         try:
             self._consumer.acknowledge(record, decision)
         except RecordNotHeld:
-            # The broker has taken it back: it is somebody else's by now.
+            # The broker has taken the record back: another member may have it now.
             self.counts.unconfirmed += 1
 
     def _is_last(self, record: ShareRecord) -> bool:
@@ -374,7 +374,7 @@ def share_worker(
     idle_timeout: float | None = None,
     **options: Any,
 ) -> WorkerCounts:
-    """Call a function with each record until SIGTERM or SIGINT; returns what was done.
+    """Call a function with each record until SIGTERM or SIGINT; returns the counts.
 
     Blocks, and runs an event loop of its own; within one use `ShareWorker`. Further options are
     those of `ShareConsumer`.

@@ -9,16 +9,17 @@
 
 Contract:
 
-- `init` fences every producer that used the transactional id before, and returns when what it had
-  open is aborted. Given the identity it gave before, it raises the epoch of that one, and fails
-  with `ProducerFenced` if another producer has come since. (Needs Apache Kafka 2.5 or newer.)
-- A partition is added before anything is produced to it; to add it again does no harm.
-- `end` is asked until there is an answer, for up to the client's `api_timeout`, then it raises
-  `TransactionUnresolved`; to ask once more for the same end does no harm. So it does if a commit is
-  refused after one whose answer was lost: that one may have taken place, and another producer may
-  have come since. There is nothing to end (INVALID_TXN_STATE) before something was added.
-- Everything is sent again as long as the failure is one that passes. What is raised says what is
-  left to do, see `types`.
+- `init` fences every earlier producer of the transactional id, and returns when their open
+  transaction is aborted. If you pass the identity that `init` returned before, it raises the epoch
+  of that identity, and fails with `ProducerFenced` if another producer was initialised since.
+  (Needs Apache Kafka 2.5 or newer.)
+- A partition is added before anything is produced to it; adding it again does no harm.
+- `end` is retried until there is a response, for up to the client's `api_timeout`, then it raises
+  `TransactionUnresolved`; repeating the same end does no harm. It also raises that if a commit is
+  refused after one whose response was lost: the lost one may have succeeded before another producer
+  took over. Before something was added there is nothing to end (INVALID_TXN_STATE).
+- All requests are retried after temporary failures. The type of the error says what is left to do,
+  see `types`.
 - Several processes may produce in one transaction: one of them calls `init` and hands the identity
   out, each makes `Producer(..., transactional_id=..., identity=...)`, and when all have flushed one
   of them calls `end`. Each partition belongs to one process, since sequences start at 0.
@@ -199,7 +200,7 @@ class TransactionCoordinator:
 
 
 def _says_nothing(error: ClientError) -> bool:
-    """Whether what was asked for may have been done."""
+    """Whether the request may have been carried out."""
     return isinstance(error, ConnectionLost | RequestTimedOut) or is_passing(error)
 
 

@@ -1,10 +1,10 @@
-"""The transactions of a producer on sockets: `TransactionState` asks and is told here.
+"""The transactions of a producer on sockets: carries out the requests of `TransactionState`.
 
-- What is asked of coordinators is asked by tasks of its own, and the end of a transaction is not
-  asked for before they are done: nothing of a transaction reaches a broker after its end.
-- To be cancelled inside the block, or while the records of a commit are on their way, is to abort.
-  Once the end is asked for it is seen through; who is cancelled meanwhile does not hear of it, and
-  the next transaction begins when it is done.
+- Requests to coordinators run in tasks of their own, and the end of a transaction is not requested
+  before they are done: nothing of a transaction reaches a broker after its end.
+- Cancelling inside the block, or while the records of a commit are in flight, aborts. Once the end
+  is requested it is completed even if the caller is cancelled; the caller then does not get the
+  result, and the next transaction begins when it is done.
 """
 
 from __future__ import annotations
@@ -86,12 +86,13 @@ class Transactions:
             self._doom(error)
         else:
             self._state.added()
-            # Those that came meanwhile are asked for in the next turn, with whatever is ready then.
+            # Partitions that came meanwhile are added in the next turn, with all that are ready
+            # then.
             self._sender.changed()
 
     def _doom(self, error: ClientError) -> None:
         if self._state.failure is None:
-            # Whoever waits for records that will not leave now is told, once this turn is over.
+            # Callers that wait for records that will not be sent get the error after this turn.
             asyncio.get_running_loop().call_soon(self._drop, self._state.number)
         self._state.failed(error)
 
@@ -149,7 +150,7 @@ class Transactions:
             try:
                 await self._coordinator.commit_offsets(self._identity, group, offsets)
             except ClientError as error:
-                # Whoever waits or has stopped to: without its offsets nothing is committed.
+                # Even if the caller stopped waiting: without its offsets nothing is committed.
                 self._doom(error)
                 raise
 
@@ -168,13 +169,13 @@ class Transactions:
             raise failure
 
     async def abort(self, ticket: int) -> None:
-        """Give up what has not left, wait for what has, and have it all forgotten."""
+        """Drop batches that were not sent, wait for those in flight, then forget all of them."""
         if self._state.is_open(ticket):
             self._give_up()
             await self._end(self._aborted())
 
     async def close(self) -> None:
-        """Abort what is open, see through what is ending."""
+        """Abort an open transaction; complete one that is ending."""
         if not self._state.is_guest:
             await self.abort(self._state.number)
         if self._ending is not None:
@@ -231,12 +232,12 @@ class Transactions:
 
 
 def _of_a_batch(error: ClientError) -> ClientError:
-    """What a failed batch means to its transaction."""
+    """The effect of a failed batch on its transaction."""
     if not isinstance(error, KafkaError) or isinstance(error, TransactionError):
         return error
     if error.code == ErrorCode.INVALID_TXN_STATE:
-        # From a partition, which has ended the transaction or never heard of it; the coordinator
-        # may still have it open.
+        # From a partition that has ended the transaction or does not have it; the coordinator may
+        # still have it open.
         return AbortableTransactionError(*error.args)
     found = transaction_error(error.code, error.what, error.message)
     return found if isinstance(found, FatalTransactionError) else error

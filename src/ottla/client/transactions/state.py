@@ -1,4 +1,4 @@
-"""Where a producer is in its transactions: what may be sent, what is asked of the coordinator.
+"""The state of a producer's transactions: what may be sent, and requests to the coordinator.
 
 No sockets, no clock: the shell (`shell`) asks it and tells it. Rules:
 
@@ -6,16 +6,18 @@ No sockets, no clock: the shell (`shell`) asks it and tells it. Rules:
   that is late, since it waited for memory or metadata, is refused and not put into the next.
 - A partition's batches leave once the coordinator has added the partition to the transaction.
   One request to add is under way at a time, with all that are waiting for it.
-- The first failure dooms the transaction: it takes no more records, lets none leave, and can only
-  be aborted. A fatal one ends the producer.
-- Committing, it takes no more records, and those it has leave. Aborting, none leave.
-- The coordinator is told of the end only if it was told of the beginning: a transaction in which
-  nothing was added is over without a request.
-- After a transaction that lost records on their way, sequences are in doubt. The epoch is raised
-  before the next one, so that they start over and whatever is still on its way is refused.
-- A transaction whose end is not known ends the producer, too: only its user can say what to do.
-- A guest has the identity of somebody else's transaction. It is open from the start, and never
-  ends: whoever gave the identity ends it.
+- After the first failure the transaction accepts and sends no more records, and can only be
+  aborted. A fatal failure ends the producer.
+- While committing, it accepts no more records but sends those it has. While aborting, it sends
+  none.
+- The end is requested from the coordinator only if something was added: an empty transaction ends
+  without a request.
+- After a transaction that lost records in flight, sequences are in doubt. The epoch is raised
+  before the next one, so that sequences start over and records still in flight are refused.
+- A transaction whose outcome is unknown ends the producer, too: only the user can decide what to
+  do.
+- A guest has the identity of another producer's transaction. It is open from the start and never
+  ends it: the producer that owns the identity does.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Phase(Enum):
-    """What the producer is doing."""
+    """The phases of a producer."""
 
     IDLE = auto()
     OPEN = auto()
@@ -158,7 +160,7 @@ class TransactionState:
         return self._adding
 
     def added(self) -> None:
-        """The coordinator has added what it was asked to."""
+        """The coordinator has added the requested partitions."""
         self._added |= self._adding
         self._adding = frozenset()
 
@@ -200,7 +202,7 @@ class TransactionState:
             self.in_doubt = self.in_doubt or loses_records
 
     def ended(self) -> None:
-        """The coordinator has said so, or needed not be asked."""
+        """The coordinator has confirmed the end, or no request was needed."""
         if self.phase is not Phase.OVER:
             self.phase = Phase.IDLE
 

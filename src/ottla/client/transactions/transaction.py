@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """An async context manager; what is sent inside of it is written together or not at all.
+    """An async context manager; records sent inside it are committed together or not at all.
 
     Left in peace it commits, left by an exception it aborts and lets the exception go on.
     `Producer.transaction` makes it.

@@ -2,15 +2,15 @@
 
 Three kinds of failure, by what is left to do:
 
-- `FatalTransactionError`, with `ProducerFenced` below it: this producer's part is over. Whatever
-  it had open is aborted, or soon will be; make a new producer.
+- `FatalTransactionError`, with `ProducerFenced` below it: this producer cannot be used any more.
+  Its open transaction is aborted, or soon will be; make a new producer.
 - `AbortableTransactionError`, and every other `ClientError` of a send: the transaction can only be
-  aborted. The producer lives on, and the work can be done again in another transaction.
-- `TransactionUnresolved`: the end of a transaction was asked for and its answer never came. It is
-  committed or aborted, as asked or by its timeout; ask again to learn more.
+  aborted. The producer can still be used: repeat the work in another transaction.
+- `TransactionUnresolved`: the end of a transaction was requested and there was no response. It is
+  committed or aborted, as requested or by its timeout; request it again to learn more.
 
-What passes by itself (a coordinator that moves, the last transaction still being ended) is waited
-out and not told.
+Temporary conditions (a coordinator that moves, the last transaction still being ended) are retried
+and not raised.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """An offset to go on from, and a note of whoever commits it."""
+    """An offset to continue from, and the metadata that the committer stored with it."""
 
     offset: int
     metadata: str = ""

@@ -51,7 +51,7 @@ class FileDriver(Driver):
     }
 
     async def open(self) -> None:
-        """The file is there, or may be made."""
+        """Check that the file exists, or may be created."""
         options = self.options.file or FileOptions()
         check_interval(options.beacon_interval)
         exists = await asyncio.to_thread(Path(self.url.path).exists)

@@ -62,7 +62,7 @@ class KafkaDriver(Driver):
         """Topics with message.timestamp.type=LogAppendTime; missing topics are left out."""
 
         def ask() -> frozenset[str]:
-            admin = self._admin()  # answers come only while somebody holds it
+            admin = self._admin()  # keep a reference: answers arrive only while it lives
             topics = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in streams]
             stamped = set()
             for topic, answer in admin.describe_configs(

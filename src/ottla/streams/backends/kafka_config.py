@@ -1,7 +1,7 @@
 """Options as librdkafka's properties.
 
-`extra` is passed on word for word and wins over the typed options; what the library itself depends
-on (it commits by itself, and only what was acknowledged) cannot be overridden.
+`extra` is passed on unchanged and overrides the typed options. Settings that this library depends
+on (it commits itself, and only acknowledged messages) cannot be overridden.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Config: TypeAlias = "dict[str, str | int | float | bool]"
 LOGGER: Final = logging.getLogger(__name__)
 DEFAULT_PORT: Final = 9092
 LEAST_FETCH: Final = 1024 * 1024  # librdkafka takes no less than its message.max.bytes
-RESUMABLE_SESSION: Final = 6.0  # seconds: the only member of its group has nobody to disturb
+RESUMABLE_SESSION: Final = 6.0  # seconds; short, since there is no other member to disturb
 
 FORCED: Final[Config] = {"enable.auto.commit": False, "enable.auto.offset.store": False}
 RESETS: Final = {Reset.LATEST: "latest", Reset.EARLIEST: "earliest", Reset.NONE: "error"}
@@ -50,7 +50,7 @@ def consumer_config(
         **base,
         "group.id": group,
         "auto.offset.reset": RESETS[consumer.reset],
-        # What librdkafka holds besides what was handed on: as much again, and one response.
+        # librdkafka may hold as much as was handed on, and one more response.
         "queued.max.messages.kbytes": max(consumer.prefetch_bytes // 1024, 1),
         "fetch.max.bytes": max(
             consumer.prefetch_bytes, int(options.extra.get("message.max.bytes", LEAST_FETCH))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ottla.streams.types import ConsumerOptions, SeqPos
 
-GRACE: Final = 2.0  # seconds until a broker must have heard of a topic that another one made
+GRACE: Final = 2.0  # seconds until all brokers must know a topic that one of them created
 LOOK_AGAIN: Final = 0.1
 NO_OFFSET: Final = -1001  # OFFSET_INVALID: nothing was committed
 
@@ -79,7 +79,7 @@ class Places:
         return int(found[0]), int(found[1])
 
     def committed(self, shards: Iterable[ShardKey]) -> dict[ShardKey, int | None]:
-        """What the group has committed."""
+        """The committed offsets of the group."""
         asked = [partition(shard) for shard in shards]
         found = self._consumer.committed(asked, timeout=self._timeout) if asked else []
         return {shard_of(one): one.offset if one.offset >= 0 else None for one in found}
@@ -108,7 +108,7 @@ class Places:
     def _offset(self, shard: ShardKey, to: SeqPos) -> int:
         if to.kind == "at":
             return to.seq
-        # The end is read now, so that what is sent from here on is delivered.
+        # The end is read now, so that messages sent from here on are delivered.
         return self.ends(shard)[1] if to.kind == "end" else int(OFFSET_BEGINNING)
 
     def by_reset(self, shard: ShardKey, reset: Reset) -> int:

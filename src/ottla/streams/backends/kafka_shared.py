@@ -1,8 +1,8 @@
 """`mode=SHARED`: a Kafka share group (KIP-932), through Ottla's own ShareConsumer.
 
-Each message is for one member at a time and is acknowledged by itself; a nack gives it back to the
-group. The records of one poll are decided before the next: what the group locks for this member is
-bounded by `prefetch`. There is no position, so there is nothing to seek or store.
+Each message is delivered to one member at a time and acknowledged separately; a nack returns it to
+the group. The records of one poll are acknowledged before the next poll, so `prefetch` limits the
+number of locked records. There is no position, so there is nothing to seek or store.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class KafkaSink(Sink):
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._is_closing or self._reports or len(self.producer):
-            with suppress(KafkaException):  # fatal; the reports of what it failed say why
+            with suppress(KafkaException):  # fatal; the delivery reports have the reason
                 self.producer.poll(POLL)
             if self._reports:
                 reports, self._reports = self._reports, []

@@ -6,8 +6,8 @@
 | by hand | REAL_TIME | the ends, read once, or the beginning | none |
 | by hand | after a seek or rewind | as asked | to the group, in RESUMABLE |
 
-Start offsets are looked up when partitions are assigned and given to librdkafka as numbers, so
-that what is sent after the consumer has opened is delivered also with `reset=LATEST`.
+Start offsets are looked up when partitions are assigned and given to librdkafka as numbers. So
+messages sent after the consumer has opened are delivered, also with `reset=LATEST`.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ one thread per consumer takes as many messages as there are in two calls, makes 
 hands the batch over in one hop. Rules:
 
 - Every call to the consumer runs in this thread between two reads, by `run`: confluent-kafka lets
-  one thread in at a time, and a loop of reads would keep all others waiting for ever.
-- Rebalance callbacks come in this thread, inside a read. They wait for the event loop by
-  `wait_for`, which goes on to serve `run`: what a program has done is committed meanwhile.
-- With `MAX_AHEAD` batches or enough bytes not taken the thread stops reading, but goes on to serve
-  callbacks, so that a slow program is not thrown out of its group before `max.poll.interval.ms`.
+  one thread in at a time, and a loop of reads would block all other threads.
+- Rebalance callbacks are called in this thread, inside a read. They wait for the event loop by
+  `wait_for`, which continues to serve `run`, so that finished messages are committed meanwhile.
+- With `MAX_AHEAD` batches or enough bytes not taken the thread stops reading, but still serves
+  callbacks, so that a slow program is not removed from its group before `max.poll.interval.ms`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ POLL: Final = 0.05  # seconds a read waits at most: how long `run` may have to w
 PATIENCE: Final = 1.0  # seconds without room before partitions are paused, which costs a refetch
 NS_PER_MS: Final = 1_000_000
 
-# What librdkafka reports and gets over by itself.
+# Errors that librdkafka reports and recovers from.
 _PASSING: Final = frozenset(
     (
         KafkaError._PARTITION_EOF,
@@ -168,7 +168,7 @@ class ConsumerThread:
             self._jobs.get()()
 
     def _read(self) -> None:
-        # A batch read waits until it is full; one message first, then what else is there.
+        # A batch read waits until it is full: read one message first, then those available.
         first = self.consumer.consume(1, POLL)
         if not first:
             return

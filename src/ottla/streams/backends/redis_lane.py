@@ -4,11 +4,11 @@
                         ^-> RECOVER -^
     TAIL                                    without one
 
-PENDING reads what this consumer was given before and did not acknowledge, NEW waits for more, CLAIM
-takes over what dead members of the group hold (as this consumer, in pages), RECOVER connects again
-and then reads those own entries that were on the wire when the connection broke: the ones after the
-highest id that arrived. `held` are the sequences that were handed on and not yet acknowledged; they
-are never handed on twice.
+PENDING reads entries that this consumer got before and did not acknowledge. NEW waits for more.
+CLAIM takes over the entries of dead members of the group (as this consumer, in pages). RECOVER
+connects again and reads its own entries that were on the wire when the connection broke: those
+after the highest id that arrived. `held` are the sequences delivered and not yet acknowledged; they
+are never delivered twice.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ FIRST_COUNT: Final = 10
 class Pace:
     """Number of entries to request, because Redis has no limit in bytes. Pure.
 
-    It begins with few, at most doubles with each reply, and follows the size of what came.
+    It begins small, at most doubles with each reply, and depends on the size of the messages.
     """
 
     def __init__(self, most: int, max_bytes: int) -> None:
@@ -157,7 +157,7 @@ class Lane:
         return []
 
     async def stop(self) -> None:
-        """Make `read` return what the server has sent already."""
+        """Make `read` return the entries that the server has already sent."""
         self._stopping.set()
         if self._connection is not None and self._client_id:
             try:

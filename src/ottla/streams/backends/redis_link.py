@@ -35,8 +35,8 @@ READING: Final[dict[str, Any]] = (
     {"protocol": 2} if HIREDIS_AVAILABLE else {"protocol": 2, "parser_class": StreamParser}
 )
 
-# What a reader recovers from. A failed login is a ConnectionError for redis-py, but repeating it
-# helps nobody.
+# Errors that a reader recovers from. A failed login is a ConnectionError for redis-py, but a retry
+# does not help.
 LOST: Final = (exceptions.ConnectionError, exceptions.TimeoutError, BusyLoadingError, OSError)
 FATAL: Final = (AuthenticationError,)
 

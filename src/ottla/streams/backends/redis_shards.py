@@ -83,7 +83,7 @@ class Shards:
         return text(info["last-generated-id"])
 
     async def create_group(self, shard: Shard, group: str, start: str) -> None:
-        """Make the group; that it is there already is as good."""
+        """Create the group; an existing one is no error."""
         try:
             await self._client.xgroup_create(
                 shard.key, group, id=start, mkstream=self._options.mkstream

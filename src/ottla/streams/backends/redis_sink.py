@@ -1,7 +1,7 @@
 """A producer's way into Redis Streams: XADD in pipelines, each answer a receipt.
 
-Nothing is sent twice: when a connection breaks, what was on it is reported as failed although the
-server may have stored it. The caller decides whether to send again.
+Nothing is sent twice: when a connection breaks, its messages are reported as failed although the
+server may have stored them. The caller decides whether to send again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ottla.streams.delivery import Batch, Delivery
     from ottla.streams.types import Outgoing, RedisOptions
 
-PER_PIPELINE: Final = 500  # bounds what a broken connection leaves in doubt
+PER_PIPELINE: Final = 500  # limits the messages in doubt after a broken connection
 
 
 class RedisSink(Sink):

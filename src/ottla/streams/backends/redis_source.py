@@ -1,7 +1,7 @@
 """A consumer's way into Redis Streams: lanes of keys, acknowledged entry by entry.
 
-In a group the server keeps what is pending; without one (real time, an external offset store, after
-a seek) the lanes only remember after which id to read. Seeking leaves the group for good.
+In a group the server keeps the pending entries; without one (real time, an external offset store,
+after a seek) the lanes only remember the id to read after. Seeking leaves the group permanently.
 """
 
 from __future__ import annotations
@@ -192,8 +192,8 @@ class RedisSource(Source):
     async def _give_back(self, group: str) -> None:
         """Mark held entries as idle, so that others claim them next.
 
-        A member that holds nothing leaves the group: its name would stay there for ever. With
-        pending entries it may not, because the group would forget them.
+        A member without pending entries leaves the group, or its name would stay there. With
+        pending entries it must not, because the group would forget them.
         """
         idle = int(self._redis.auto_claim_idle * 1000)
         client = self._link.client
@@ -225,8 +225,8 @@ class RedisSource(Source):
     async def _keep(self, group: str, every: float) -> None:
         """Renew held entries, so that others do not claim them.
 
-        Only what is still its own and was idle for half a round is renewed: an entry that another
-        member has claimed since was not.
+        Renews only entries that still belong to this member and were idle for half a round; an
+        entry that another member has claimed since was not idle.
         """
         keeper = asyncio.current_task()
         # redis-py can turn a cancellation into an error of its own, which must not go on.

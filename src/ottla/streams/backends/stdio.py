@@ -58,7 +58,7 @@ class Hub:
         if self._reader is None and not self.options.loopback:
             pipe = self.options.source or sys.stdin.buffer
             loop = asyncio.get_running_loop()
-            # A daemon: nobody can end a read of a pipe that stays open.
+            # A daemon: a read of a pipe that stays open cannot be ended.
             self._reader = threading.Thread(
                 target=self._read, args=(pipe, loop), name="ottla-stdin", daemon=True
             )

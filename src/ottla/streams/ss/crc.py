@@ -37,7 +37,7 @@ POLYNOMIAL = 0xC867
 INITIAL = 0xFFFF
 
 KERNEL_FROM = 256 * 1024
-"""Bytes in one call that are worth loading the compiled loop for; below, nobody waits for it."""
+"""Bytes in one call that are worth loading the compiled loop; below, the plain one is used."""
 
 
 @cache

@@ -1,7 +1,7 @@
 """The bytes of a `.ss` file to messages, many at a time. Pure: chunks in, messages out.
 
-A decoder is fed from some offset on and hands out whole frames; what is cut waits for more. Feeding
-from a beacon on, the rest of the frame that the beacon cuts is skipped.
+A decoder is fed from some offset on and returns whole frames; an incomplete frame waits for more
+bytes. If fed from a beacon on, it skips the rest of the frame that the beacon interrupts.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _COMPACT_AT = 1 << 20
 class Decoder:
     """Frames from `offset` on, which is the header's end, a frame's start, or a beacon to align at.
 
-    `offset` is always where the next frame starts. `on_beacon` is told each beacon and its offset.
-    Without `verify` payloads are neither read nor checked: messages come with an empty payload.
+    `offset` is always the start of the next frame. `on_beacon` is called with each beacon and its
+    offset. Without `verify` payloads are neither read nor checked: messages have an empty payload.
     """
 
     def __init__(

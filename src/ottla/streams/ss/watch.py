@@ -1,5 +1,5 @@
-"""Who waits for a file to grow: told at once by writers of this process, and by the system where
-it can (`inotify`); who is told nothing polls.
+"""Readers that wait for a file to grow. Writers of this process wake them at once, the system
+where it can (`inotify`); otherwise readers poll.
 """
 
 from __future__ import annotations
