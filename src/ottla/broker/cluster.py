@@ -47,14 +47,13 @@ class Cluster:
     async def change(self, *steps: Change | Decision) -> MetadataImage:
         """Change the cluster. On return it is durable, and this node has adopted it.
 
-        A refusal is its `ChangeRefused`, or what the decision raised; a store that cannot do it
-        is an `ApiError`.
+        Raises `ChangeRefused`, or the decision's own error; an `ApiError` if the store fails.
         """
         with self._store_errors():
             return await self._metadata.change(*steps)
 
     def try_out(self, *steps: Change | Decision) -> MetadataImage:
-        """What a change would lead to."""
+        """The image that a change would lead to."""
         return self._metadata.try_out(*steps)
 
     async def next_producer_id(self) -> int:
@@ -65,9 +64,9 @@ class Cluster:
     def _store_errors(self) -> Iterator[None]:
         """A failing metadata store (its disk is full, say) becomes an error response, not a crash.
 
-        One whose lock another process holds is REQUEST_TIMED_OUT: nothing was changed, and clients
-        know that they may try again. Requests whose clients do not expect it translate it. The log
-        tells when it begins and when it is over: thousands of clients may hear of it in between.
+        If another process holds its lock, that is REQUEST_TIMED_OUT: nothing was changed, and
+        clients retry. Requests whose clients do not expect this code translate it. It is logged
+        only when it begins and when it ends, because thousands of requests may fail in between.
         """
         try:
             yield

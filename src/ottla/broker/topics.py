@@ -95,7 +95,7 @@ async def ensure_topic(
         except ApiError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
-            # Somebody else created it; the refusal refreshed our image.
+            # Another node or request created it; the refusal refreshed our image.
             topic = cluster.image.topic(name)
     return topic
 

@@ -17,13 +17,13 @@ POOL_THREADS: Final = 2 * BLOCKING_THREADS
 T = TypeVar("T")
 
 
-# Reads that wait for the disk at the same time. They have threads of their own, because who reads a
-# whole topic from the disk must not hold up syncs, for which producers wait.
+# Reads that wait for the disk at the same time. They have threads of their own, because a client
+# that reads a whole topic from the disk must not delay syncs, for which producers wait.
 READER_THREADS: Final = 8
 
 
 class Workers:
-    """A few threads; `run` awaits what one of them returns."""
+    """A few threads; `run` runs a function in one of them and awaits its result."""
 
     def __init__(self) -> None:
         self.executor = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="ottla")

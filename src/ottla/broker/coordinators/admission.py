@@ -1,13 +1,13 @@
 """Whether transactional batches may be appended: KIP-890's answer to hanging transactions.
 
-A batch that opens a transaction in a partition must be known to the transaction's coordinator, or
-nobody would ever end it. So before the first one the coordinator is asked: from Produce v12 on to
-add the partition, before that whether the client has added it. While the coordinator is asked, a
-marker may end the transaction; a batch appended after that would hang for ever. Hence the
-verification: an object in the partition from before the question on, which every marker of that
-producer removes. The batch is appended only if it is there still. From v12 on it may be a marker of
-the transaction before, for whose end the coordinator waits; then it is asked again, which is safe
-there, as each transaction has an epoch of its own.
+The coordinator must know every partition of a transaction, or the transaction would never end
+there. So before the first batch the broker asks the coordinator: from Produce v12 on to add the
+partition, before that whether the client has added it. Meanwhile a marker may end the transaction,
+and a batch appended after that would hang. Hence the verification: an object that is put into the
+partition before the question, and that every marker of that producer removes. The batch is appended
+only if the object is still in place. From v12 on the marker may belong to the previous transaction,
+for whose end the coordinator waits; then it is asked again, which is safe there, as each
+transaction has an epoch of its own.
 
 A producer that is new to a partition may begin at any sequence. Where several of its requests fail
 and succeed in verification, the lowest sequence seen has to come first, or the order is lost.
@@ -215,7 +215,7 @@ def _check_order(
     partition: HostedPartition, batch: RecordBatch, verification: Verification
 ) -> None:
     if partition.log.producer(batch.producer_id) is not None:
-        return  # the log knows what has to come next
+        return  # the log checks the sequence itself
     if batch.base_sequence != verification.lowest_sequence:
         raise OutOfOrderSequence(
             f"producer {batch.producer_id} sent sequence {batch.base_sequence}, "
@@ -228,8 +228,8 @@ def refusal(
 ) -> ApiError:
     """The coordinator's error, as a code that clients retry or act on.
 
-    `retried` is the code that such a client retries. It may know TRANSACTION_ABORTABLE or not, and
-    retry CONCURRENT_TRANSACTIONS by itself or not.
+    `retried` is the code that such a client retries. Whether it supports TRANSACTION_ABORTABLE, and
+    retries CONCURRENT_TRANSACTIONS, depends on its version.
     """
     said = f"The transaction's coordinator said {code.name}."
     if code == ErrorCode.PRODUCER_FENCED:

@@ -1,9 +1,9 @@
 """The group coordinators of this node: classic, consumer and share groups.
 
 A share group's coordinator wants state made and deleted at the share coordinator; it says so by
-effects. They are carried out one after another for each group, off the path of its heartbeats, and
-reported back to the group whatever became of them. When a topic is deleted, all coordinators forget
-what they know of it: one made anew must be read from its start.
+effects. They are carried out one after another for each group, outside of its heartbeats, and every
+outcome is reported back to the group. When a topic is deleted, all coordinators drop their state of
+it: a recreated topic must be read from its start.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class GroupService:
         self._follow(self._cluster.image)
 
     def start(self) -> None:
-        """Load what has been used before."""
+        """Load partitions that have been used before."""
         self._service.start()
 
     async def stop(self) -> None:
@@ -238,7 +238,7 @@ class GroupService:
             return  # the coordinator moved; the new one starts over
 
     async def _ask_persister(self, questions: list[state_messages.KeyedRequest]) -> list[ErrorCode]:
-        """An error code for each question; the group waits for it whatever happens here."""
+        """An error code for each question, also after a failure: the group waits for it."""
         persister = await self._persister.ready()
         answers = await asyncio.gather(
             *(persister.ask(question, state_messages.StateResponse) for question in questions),

@@ -1,7 +1,7 @@
 """An internal topic as the coordinators see it: append batches, replay a partition.
 
-What stands in a producer's transaction is a transactional batch without a sequence, as only a
-coordinator may write it; the transaction's end is a control batch.
+Records of a producer's transaction are a transactional batch without a sequence, which only a
+coordinator may write; the transaction's end is a control batch.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class InternalTopicLog:
     async def replay(self, partition: int) -> AsyncIterator[Sequence[Batch]]:
         """Files are read and batches taken apart in a worker, under a lease of the log.
 
-        A log that is closed meanwhile, and one that is opened anew is another, ends the replay with
-        `LogClosed`; what has been replayed is dropped with its machine.
+        If the log is closed meanwhile (and perhaps reopened), the replay ends with `LogClosed`, and
+        the machine with the replayed state is dropped.
         """
         hosted = await self._hosting.partitions.open(self._topic, partition)
         self._replayed[partition] = hosted

@@ -1,10 +1,10 @@
 """Markers: control batches that end a transaction in the partitions that took part in it.
 
-- A marker counts as written when it is durable, not when it is appended: what a crash could take
-  back would leave the transaction open for ever.
+- A marker counts as written when it is durable, not when it is appended: if a crash lost it, the
+  transaction would stay open.
 - The offsets of groups have a coordinator, which writes the marker and acts on it.
-- A marker ends every verification of that producer in its partition: what was found out about the
-  transaction before it ended says nothing about a batch that comes after.
+- A marker ends every verification of that producer in its partition: a verification from before the
+  end of the transaction does not apply to a batch that comes after.
 - Markers that are written in one turn of the event loop share a sync.
 """
 
@@ -54,7 +54,7 @@ class MarkerWriter:
     async def write(
         self, marker: Marker, partitions: Iterable[Partition]
     ) -> dict[Partition, ErrorCode]:
-        """One attempt at each partition, wherever it is led; one that is no more is written."""
+        """Try each partition once, on any node; a deleted partition counts as written."""
         codes: dict[Partition, ErrorCode] = {}
         by_leader: dict[int, list[Partition]] = {}
         for partition in partitions:

@@ -1,6 +1,6 @@
 """Regular expressions of clients: RE2 syntax and linear time, never Python's `re`.
 
-A pattern that backtracks could hold the event loop for ever; RE2 cannot.
+A pattern that backtracks could block the event loop for hours; RE2 takes linear time.
 """
 
 from __future__ import annotations

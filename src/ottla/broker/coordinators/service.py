@@ -1,10 +1,10 @@
 """The coordinators of an internal topic, one per partition: find, load and ask them.
 
-The topic is made when a coordinator is first looked up. A partition of it is loaded when it is
-first asked, or at start when it has been used before; until then nobody pays for it.
+The topic is created when a coordinator is first looked up. A partition of it is loaded at its first
+request, or at the start if it has been used before; until then it costs nothing.
 
-A partition that cannot be read answers COORDINATOR_NOT_AVAILABLE for its keys, and is tried again
-at most once in `RETRY_SECONDS`, when somebody asks. The other partitions are not concerned.
+A partition that cannot be read answers COORDINATOR_NOT_AVAILABLE for its keys; a later request
+retries it, at most once per `RETRY_SECONDS`. Other partitions are not affected.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         )
 
     def start(self) -> None:
-        """Load what has been used before."""
+        """Load partitions that have been used before."""
         for index in self._data.partitions_on_disk(self.topic_name):
             self.load(index)
 
@@ -96,7 +96,7 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
                 self._cluster, self.topic_name, partitions=partitions, configs=configs
             )
         except ApiError as error:
-            # Whatever keeps us from creating it now, clients look for their coordinator again.
+            # After any failure to create it, clients look their coordinator up again.
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
 
     def index_of(self, key: str) -> int:

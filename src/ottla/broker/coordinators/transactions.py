@@ -189,8 +189,8 @@ class TransactionService:
         name = effect.transactional_id
         before = self._ending.get(name)
         if before is not None:
-            # A coordinator that was loaded anew asks again for what is under way; nobody waits for
-            # the answer to its first question.
+            # A reloaded coordinator requests running work again; the outcome of the first request
+            # is not used any more.
             before.cancel()
         task = self._ending[name] = asyncio.ensure_future(self._end(effect))
 
@@ -220,7 +220,8 @@ class TransactionService:
         try:
             codes = await self.markers.write(marker, partitions)
         except Exception:
-            # Whatever it was: giving up would leave the transaction open until the next start.
+            # Retry after any error: giving up would leave the transaction open until the next
+            # start.
             logger.exception("markers of transaction %s not written", effect.transactional_id)
             return partitions
         if ErrorCode.TRANSACTION_COORDINATOR_FENCED in codes.values():

@@ -1,16 +1,17 @@
 """Fetch (1): read batches, wait for more.
 
-- Whole batches as they lie in the log: the one that holds the asked offset comes first, and the
-  first batch of an answer comes whole even when it is larger than the limits.
+- A response has whole batches as stored in the log, beginning with the one that contains the
+  requested offset. The first batch of a response is returned whole even if it is larger than the
+  limits.
 - An offset past the end or below the log start is error 1; between high watermark and end there is
-  nothing to read yet. Readers with isolation 1 stop at the last stable offset and are told which
-  transactions were aborted.
-- What a tiered log has in the remote tier alone is read there. Such an answer waits for the store,
-  as long as remote.fetch.max.wait.ms; a read that takes longer gives nothing yet, and no error.
+  nothing to read yet. Readers with isolation 1 stop at the last stable offset and get the list of
+  aborted transactions.
+- Records that a tiered log has only in the remote tier are read there. Such a response waits for
+  the store, up to remote.fetch.max.wait.ms; if the read takes longer, it is empty without an error.
 - Records that are in no cache are read from the disk by a worker first; the answer waits for that,
   and the event loop serves others.
-- The answer waits until min_bytes are there, an error has to be told, or max_wait_ms is over.
-  While it waits it looks at the partitions that have news, not at all of them.
+- The response waits until min_bytes are available, there is an error, or max_wait_ms is over. While
+  it waits it checks only partitions that have changed.
 - An answer holds no more than there is memory for answers, and no more than one turn of the event
   loop can read (`answer_memory`), but one batch. More than `MAX_MIN_BYTES` is not waited for.
 - Topics are named up to v12 and identified by id from v13. Sessions: see `fetch_sessions`.
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_IDS = 13
 READ_COMMITTED = 1
-# With more, an answer that is full but for a batch that does not fit would wait in vain.
+# With more, a response that is full except for a batch that does not fit would wait for nothing.
 MAX_MIN_BYTES: Final = MAX_READ_BYTES // 2
 
 
@@ -151,7 +152,7 @@ async def _when_ready(
 
 
 async def _read_from_disk(logs: Logs, cold: Sequence[Cold]) -> None:
-    """Have the page cache filled by workers. What goes wrong is found by the next look."""
+    """Let workers fill the page cache. The next read reports errors."""
     await asyncio.gather(*(logs.workers.read(partial(_touch, one)) for one in cold))
 
 
@@ -190,7 +191,7 @@ def _answer(
         return _response(plan, answer)
     if plan.session is not None:
         return _wait(logs, request, plan, plan.session, answer)
-    # From here on it needs to know who has news, as a session does.
+    # From here on it needs to know which partitions have changed, as a session does.
     session = Session(NO_SESSION, plan.wanted, by_id=isinstance(plan.wanted[0].topic, bytes))
     plan = plan._replace(session=session)
     session.due = dict.fromkeys(answer.behind)
@@ -266,8 +267,8 @@ def _look(
 ) -> Answer:
     """Read `wanted`, and put the batches into `data`.
 
-    What is not looked at has nothing to read, so sizes count from zero. `wait` says that workers
-    have just read it all, so that nothing more is left to them.
+    Partitions that are not checked have nothing to read, so sizes count from zero. `wait` means
+    that workers have just read everything, so read the rest here.
     """
     left = min(logs.max_bytes, logs.answers.room)
     size = used = 0

@@ -5,8 +5,9 @@
 - TxnOffsetCommit: the same inside a producer's transaction. The offsets count when that commits;
   a producer or a member that has been replaced is refused.
 - OffsetFetch: one group up to v7, several from v8; null topics ask for all the group has. A
-  partition without a committed offset is answered with -1, not with an error. Who requires a
-  stable one, from v7 on, is told to ask again (88) while a transaction may replace it.
+  partition without a committed offset is answered with -1, not with an error. If the client
+  requires stable offsets (from v7 on), it gets error 88 (retry) while a transaction may replace the
+  offset.
 - OffsetDelete answers every partition it was asked about.
 """
 

@@ -5,15 +5,15 @@
   that a client sends meanwhile are appended meanwhile, so that one sync serves them all;
   acks=1 when they are written; acks=0 is not answered, and an error closes the connection so that
   the client learns of it.
-- A batch that opens a transaction waits until the transaction's coordinator knows of it, and with
-  it what its connection sends after it (`admission`). Requests without transactional batches, and
-  those that go on with open transactions, wait for nobody.
-- What is wrong inside a batch is refused (`ottla.log.validate`). A batch that takes long to look
-  into is looked into by a worker; what its connection sends after it waits until it is appended.
+- A batch that opens a transaction waits until the transaction's coordinator knows of it, and so do
+  later requests of its connection (`admission`). Requests without transactional batches, or with
+  batches of open transactions, do not wait.
+- Invalid batches are refused (`ottla.log.validate`). If checking a batch takes long, a worker does
+  it; later requests of the connection wait until the batch is appended.
 - A request with more than `TURN_BYTES` of batches is appended in several turns of the loop.
 - A repeated batch of an idempotent producer is answered with the offsets it got the first time.
-- A partition's log is opened, or made, with the first batch; a request waits for that, and with it
-  what its connection sends after it. The logs that those behind it need are opened meanwhile.
+- A partition's log is opened, or created, with the first batch; the request waits for that, and so
+  do later requests of its connection. The logs that these need are opened meanwhile.
 - Topics are named up to v12 and identified by id in v13.
 """
 
@@ -355,7 +355,7 @@ def _is_large(request: ProduceRequest) -> bool:
 async def _append_slowly(
     produced: Produced, request: ProduceRequest, durability: Durability, workers: Workers
 ) -> Answer:
-    """Append so much in a turn; what the connection sends meanwhile waits."""
+    """Append a part per turn; later requests of the connection wait."""
     topics: list[TopicProduceResponse] = []
     left = TURN_BYTES
     for topic in request.topic_data:

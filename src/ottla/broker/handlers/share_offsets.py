@@ -1,10 +1,10 @@
 """DescribeShareGroupOffsets (90), AlterShareGroupOffsets (91) and DeleteShareGroupOffsets (92).
 
-Describe sums up what the share coordinator knows: start offset, and from v1 the lag (KIP-1226),
-the records below the high watermark that still have to be delivered for good. How many records
-members hold is known to the partition's leader alone: the coordinator asks it by the same API, with
-a tagged field that says so, and tells it in another (both are Ottla's own). Alter and delete need
-an empty group; altering makes a share-partition's state anew at the given offset.
+Describe returns the share coordinator's state: the start offset, and from v1 the lag (KIP-1226),
+the records below the high watermark that are not settled yet. Only the partition's leader knows how
+many records members hold: the coordinator asks it by the same API, with a tagged field, and returns
+the number in another one (both are Ottla's own). Alter and delete need an empty group; altering
+resets a share-partition's state to the given offset.
 """
 
 from __future__ import annotations

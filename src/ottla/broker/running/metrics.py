@@ -1,7 +1,7 @@
 """Prometheus metrics of a node, and the small HTTP server that shows them.
 
-Everything is read from the node on request, so that serving requests costs no counting
-beyond what the node keeps anyway. prometheus-client is imported only when metrics are asked for.
+Everything is read from the node on request, so serving requests costs no extra counting.
+prometheus-client is imported only when metrics are requested.
 """
 
 from __future__ import annotations

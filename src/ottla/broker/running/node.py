@@ -300,7 +300,7 @@ class Node:
             await self.workers.run(self.data.mark_clean)
 
     async def _give_back(self) -> None:
-        """Nobody may have the directory while a thread of this process can still write to it."""
+        """Keep the directory locked while a thread of this process can still write to it."""
         await self.metadata.close()
         self.workers.close()
         self.data.close()

@@ -1,8 +1,8 @@
 """The configuration values that are looked at on every request or round, parsed once.
 
-Those marked live can be altered while the broker runs: they follow the metadata image, and whoever
-has to act on a change watches for it. Every other live key is a topic's default (`Partitions`
-follows those) or the remote tier's (`Tiering` does).
+Those marked live can be altered while the broker runs: they follow the metadata image, and services
+that must react to a change watch it. Every other live key is a topic's default (applied by
+`Partitions`) or belongs to the remote tier (applied by `Tiering`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One client connection: frames in, answers out, in order.
 
 - Requests are served in order, one at a time: clients rely on that for the order of idempotent
-  produce requests. A parked long poll therefore holds what comes after it; a produce request that
-  only waits for its sync does not. Answers leave in the order of the requests.
+  produce requests. A waiting long poll therefore delays later requests; a produce request that only
+  waits for its sync does not. Responses are sent in the order of the requests.
 - All answers that are ready after one read leave in one write; a read of a hundred small requests
   costs one system call each way.
 - While a request holds those behind it, handlers are told of what is to come (`_look_ahead`), so
@@ -12,10 +12,10 @@
   part at a time, so that one client costs neither much memory nor the others' time.
 - Reading and serving stop while answers wait to leave (`answer_memory`). Reading stops, too, while
   too much waits unserved, here or in the whole process (`request_memory`).
-- A connection that breaks the protocol is closed, after the answers to what came before; nothing
-  it sent costs more than its limit.
-- A client that has closed is not waited for. But where it produces with acks=0, what it sent before
-  it closed still has its effect: such a client closes as soon as it has sent.
+- A connection that violates the protocol is closed, after the responses to earlier requests;
+  nothing it sent costs more than its limit.
+- After a client has closed, its requests are dropped. But requests with acks=0 are still carried
+  out: such a client closes as soon as it has sent them.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Connections:
                 connection.close()
 
     def ended(self, connection: Connection) -> None:
-        """Its client has closed, and nothing of what it asked is left to be done."""
+        """The client has closed the connection, and no request of it is left."""
         if not self._ended:
             asyncio.get_running_loop().call_soon(self._close_ended)
         self._ended.append(connection)
@@ -73,7 +73,7 @@ class Connections:
             asyncio.get_running_loop().call_soon(self._close_ended)
 
     async def close(self) -> None:
-        """Close all, once they have what they were answered so far."""
+        """Close all connections after their pending responses are sent."""
         for number, connection in enumerate(self, 1):
             connection.close()
             if number % CLOSED_AT_ONCE == 0:

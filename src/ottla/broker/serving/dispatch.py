@@ -139,7 +139,7 @@ class Dispatcher:
     def foresee(self, frame: memoryview, peer: Peer) -> bool:
         """Announce a request that waits behind another; False if its API is not loaded.
 
-        What is wrong with it is told when its turn has come.
+        Errors of the request are reported when its turn has come.
         """
         api_key = int.from_bytes(frame[:2], "big")
         foresight = self._foresights.get(api_key)

@@ -12,15 +12,15 @@ Rules:
 - The cache holds a bounded number of sessions. When it is full, a new one takes the place of one
   that has been idle for `EVICTION_MS`; if there is none, the consumer goes on without a session.
 
-What a request costs grows with the news, not with the session. A session keeps a list of the
-partitions that are due for a look:
+The cost of a request depends on the changed partitions, not on the size of the session. A session
+keeps a list of the partitions that are due for a check:
 
 - All are due when the session begins, when the cluster or the isolation level has changed, and
-  every `RECHECK_MS`, for what tells nobody (a log that went offline).
-- One becomes due when the request asks for it anew, and when the partition has news: it knows who
-  watches it, and says so when its high watermark or log start moves and when it goes away.
-- One stops being due when a look finds nothing that the consumer has to be told: it has read all
-  there is for it and knows the marks. What has records or an error stays due until then.
+  every `RECHECK_MS`, for changes that are not reported (a log that went offline).
+- One becomes due when the request names it again, and when the partition changes: it notifies its
+  watchers when its high watermark or log start moves and when it is closed.
+- One stops being due when a check finds nothing to report: the consumer has read all records and
+  knows the offsets. A partition with records or an error stays due until then.
 
 A fetch without a session that has to wait does so with a `Session` that is in no cache.
 
@@ -236,8 +236,8 @@ class FetchSessions:
     ) -> FetchPlan:
         """The session of a request, or `ApiError`.
 
-        `view` is what the looks depend on beside the partitions: when it has changed, a session
-        looks at all of them.
+        `view` is the other state that checks depend on: when it has changed, a session checks all
+        of its partitions.
         """
         wanted = _wanted(request, by_id=by_id)
         session_id, epoch = request.session_id, request.session_epoch

@@ -2,9 +2,9 @@
 
 - A connection counts the requests that wait behind one it is serving, and a frame that is on its
   way with its announced size, unless that is small enough for the memory it reads into anyway.
-- Over the limit nobody may add; who wants to has to stop reading, and is called when there is
-  room. What was granted before goes on, so that frames on their way end and make room again. The
-  limit is thus passed by at most one grant.
+- Over the limit nothing is granted: the connection stops reading and is called when there is space.
+  Earlier grants stay valid, so that unfinished frames can complete and free their memory. So the
+  limit is exceeded by at most one grant.
 """
 
 from __future__ import annotations

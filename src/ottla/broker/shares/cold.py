@@ -1,9 +1,9 @@
 """Reads of a share-partition from the remote tier: one piece at a time, kept until it is used.
 
 A turn takes a few hundred records and a piece may hold thousands, so a piece serves many turns. It
-is asked for when it is first needed and the turn goes without; who waits for the share-partition is
-woken when it is there. A read that fails is tried again after a pause: members find nothing
-meanwhile, as they do when there is nothing.
+is requested when it is first needed, and that turn gets no records; members that wait for the
+share-partition are woken when the piece has arrived. A failed read is retried after a pause;
+meanwhile members find no records.
 """
 
 from __future__ import annotations

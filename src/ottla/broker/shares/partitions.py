@@ -1,9 +1,9 @@
 """The share-partitions of this node: state machines, locks, writes and waiting fetches.
 
-A share-partition is loaded from the persister when it is first fetched from, and dropped when the
-persister says that it belongs to somebody else now, when its group has no session left, or when
-its partition is gone. While it loads, fetches wait. The machine decides; this shell reads the log
-for it, sends its writes, keeps its clock and wakes those who wait.
+A share-partition is loaded from the persister at its first fetch. It is dropped when the persister
+says that another leader has it now, when its group has no session left, or when its partition is
+deleted or moved. While it loads, fetches wait. The machine decides; this shell reads the log for
+it, sends its writes, keeps its clock and wakes waiting members.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class LedSharePartition:
     # -- waiting ----------------------------------------------------------------------------------
 
     def listen(self) -> Line:
-        """The line for a member that has found nothing; what is appended wakes its first."""
+        """The queue of members that found nothing; an append wakes the first."""
         if not self._listens:
             self._listens = True
             self.hosted.waiters.add(self._appended)
@@ -179,8 +179,8 @@ class LedSharePartition:
     def pass_on(self) -> None:
         """Wake the first in line if there is something to acquire.
 
-        Whoever acquires passes on, so that all are woken for whom there is something, and nobody
-        else. Whoever is woken and cannot take it has to pass on, too.
+        A member that acquires records wakes the next one, so that as many are woken as there are
+        records for. A woken member that cannot take records must wake the next one, too.
         """
         if self.line and self._has_more():
             self.line.wake_first()
@@ -235,7 +235,7 @@ class LedSharePartition:
         return self._written(machine, write)
 
     def release(self, member: str) -> None:
-        """Release the records of a member that is gone."""
+        """Release the records of a member that has left."""
         if (machine := self._up_to_date()) is not None:
             self._send(machine.release(member, self._services.clock.monotonic_ms()))
             self._arm()
@@ -366,7 +366,7 @@ class LedSharePartitions:
 
     def loaded(self, group: str, topic_id: bytes, index: int) -> LedSharePartition:
         """A loaded share-partition, or `ApiError`."""
-        with suppress(NotOpen):  # then nobody has fetched from it
+        with suppress(NotOpen):  # then no member has fetched from it
             self._partitions.find_by_id(topic_id, index)
         led = self._led.get(ShareKey(group, topic_uuid(topic_id), index))
         if led is None or led.machine is None:

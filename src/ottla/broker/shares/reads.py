@@ -1,10 +1,10 @@
 """Serve one fetch of a share-partition: read the log, and cut out the delivered records.
 
 - A read is bounded by bytes and a turn by records: with small batches a read may hold ten thousand
-  of them for a turn that takes five hundred. What a turn leaves is kept for the next one, which
-  goes on there more often than not; batches are not looked at before a turn reaches them.
-- Those that are used leave as they came: neighbours in one piece.
-- What a tiered log does not have on local disk any more comes from `share_cold`, a little later.
+  of them for a turn that takes five hundred. The rest is kept for the next turn, which usually
+  continues there; batches are not parsed before a turn reaches them.
+- Batches are sent as they were read: neighbours in one piece.
+- Records that a tiered log no longer has on local disk come from `cold`, a little later.
 """
 
 from __future__ import annotations

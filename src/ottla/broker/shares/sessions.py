@@ -1,7 +1,7 @@
 """Share sessions of connected members, and the release of their records.
 
-A member whose connection closes gives back what it holds: at once, or after its group's
-`share.session.grace.ms` if it has not come back by then.
+When a member's connection closes, its records are released: at once, or after its group's
+`share.session.grace.ms` if it has not reconnected by then.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From the store back into the catalogue: segments that the catalogue has lost.
 
-Each `.meta` says what its segment is. This is for a catalogue that has a gap: where it has none,
-what it does not know was deleted, or never finished.
+Each `.meta` describes its segment. This is only for a catalogue with a gap: without a gap, segments
+missing in the catalogue were deleted, or their copy was never finished.
 """
 
 from __future__ import annotations

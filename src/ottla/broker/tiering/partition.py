@@ -2,8 +2,9 @@
 
 Decisions come from the pure functions of `ottla.tier`; this shell reads the log for them and
 carries them out. `highest_remote` is the last offset up to which everything from the local start on
-can be read from the remote tier: only what it covers may leave the local disk. After any failure it
-is worked out anew from the catalogue, since a write without an answer may have been carried out.
+can be read from the remote tier: only records up to it may be deleted from the local disk. After
+any failure it is computed again from the catalogue, since a write without a response may have
+succeeded.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from ottla.tier.upkeep.copying import Candidate
 
 QUOTA_CHECK_SECONDS: Final = 1.0
-READ_ERROR_MS: Final = 300_000  # if nobody reads any more, nobody knows what is wrong now
+READ_ERROR_MS: Final = 300_000  # without reads for so long, an old error is not shown any more
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ class TieredPartition:
         cache = self.cache()
         lineage = tuple(log.epochs.entries)
         covered = covered_until(cache, log.epochs, log.local_start_offset)
-        # A crash may have cut the log behind what was copied of it.
+        # After a crash the log may end before the copied records.
         end = min(covered, log.log_end_offset)
         self.highest_remote = min(highest_copied(lineage, cache.highest_offset), end - 1)
         self._is_seeded = True
@@ -157,8 +158,8 @@ class TieredPartition:
     async def _mend(self, hosted: HostedPartition) -> None:
         """First: search the store for segments that the catalogue lacks.
 
-        That is so after the metadata topic was lost. What is not in the store either is gone; if it
-        is the beginning of the log, the log begins later now.
+        That happens after the metadata topic was lost. Segments that are not in the store either
+        are lost; if they are the beginning of the log, the log now begins later.
         """
         log = hosted.log
         if self.is_whole:
@@ -218,7 +219,7 @@ class TieredPartition:
                 await self._copy(hosted, candidate)
             self._errors.pop("copy", None)
         except (NotReady, LogClosed):
-            return  # deleted, led elsewhere or stopped meanwhile: nobody waits for this copy
+            return  # deleted, moved or stopped meanwhile: this copy is not needed any more
         except (LogError, RemoteStorageError, OSError) as error:
             self._failed("copy", error)
             self._is_stopped |= isinstance(error, CustomMetadataTooLarge)

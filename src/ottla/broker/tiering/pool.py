@@ -1,6 +1,6 @@
 """A bounded pool: limits running and waiting work, in order of arrival.
 
-The limit is asked for anew each time, so that a setting that changes holds at once.
+The limit is read each time, so that a changed setting applies at once.
 """
 
 from __future__ import annotations

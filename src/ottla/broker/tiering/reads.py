@@ -2,8 +2,9 @@
 
 - Readers are bounded, and so are waiting requests; further readers are refused with
   UNKNOWN_SERVER_ERROR. The other partitions of a request are served.
-- A read goes on when the request that began it has been answered. What it brings is kept a while,
-  for the retry: a store slower than remote.fetch.max.wait.ms would otherwise never serve anybody.
+- A read continues after the request that began it has been answered. Its result is kept for a
+  while, for the retry: a store slower than remote.fetch.max.wait.ms could otherwise never serve a
+  request.
 - A fault that may pass is REPLICA_NOT_AVAILABLE (the catalogue is not ready) or
   UNKNOWN_SERVER_ERROR (the store), never OFFSET_OUT_OF_RANGE.
 """

@@ -4,7 +4,7 @@
   dies, the leader of its metadata partition takes over: at once if the deletion had begun, else
   when the topic has been missing from the image for `ABSENT_MS`.
 - A topic that is not tiered any more keeps nothing in the tier. It may be tiered again, so its
-  partitions do not get the events that end a partition for ever.
+  partitions do not get the events that end a partition permanently.
 - The scrub, every remote.scrub.interval.ms: objects of no known segment, older than `SCRUB_AGE_MS`,
   of topics whose catalogue is complete.
 """
