@@ -74,7 +74,7 @@ def with_admin(bootstrap: str, within: float, command: Callable[[Admin], Awaitab
 
     async def run() -> T:
         async with Admin(bootstrap, api_timeout=within) as admin:
-            # Whoever has forgotten to start a broker is told so at once.
+            # Fail at once if no broker is running.
             await admin.connect()
             return await command(admin)
 
@@ -98,7 +98,7 @@ def sentences() -> Iterator[None]:
         what = str(error).partition(";")[0]
         fail(f"{what}; is a broker running there? --bootstrap names another")
     except BrokenPipeError:
-        raise  # the command line's own way to end when nobody reads on
+        raise  # how the command line ends when its output is closed
     except (ClientError, ValueError, OSError) as error:
         # ValueError: what no field of a request can carry, such as a name of 40,000 characters.
         fail(error)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ENDS: dict[str, Position] = {"earliest": "earliest", "latest": "latest"}
 
-# Rows that are made and printed at a time; what comes in smaller pieces is printed as it comes.
+# Rows that are formatted and printed at a time; smaller batches are printed as they arrive.
 ROWS_AT_ONCE = 1000
 
 EXAMPLES = """\b
@@ -90,7 +90,7 @@ def _read(
     async def run() -> None:
         left = sys.maxsize if max_records is None else max_records
         async with Client(bootstrap, api_timeout=timeout) as client:
-            # Whoever has forgotten to start a broker is told so at once.
+            # Fail at once if no broker is running.
             await client.connection_to("any")
             async with Reader(
                 client,

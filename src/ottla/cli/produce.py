@@ -1,7 +1,7 @@
 """`ottla produce`: write lines, or records as JSON lines, to a topic.
 
-Input is sent as it comes, so that a pipe that never ends can be produced from. Whatever ends the
-command early, it says how many records are acknowledged.
+Input is sent as it arrives, so that endless pipes work. If the command ends early, it prints how
+many records are acknowledged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ottla.client.producer.types import ProducerRecord
 
-# What is read, parsed and sent at a time.
+# Bytes that are read, parsed and sent at a time.
 CHUNK_BYTES = 1024 * 1024
 # Longer than any line a broker takes by default; beyond it the input is no lines of text.
 MAX_LINE_BYTES = 64 * CHUNK_BYTES
@@ -170,7 +170,7 @@ def _send(
             max_block_ms=timeout * 1000,
         ) as producer,
     ):
-        # Whoever has forgotten to start a broker is told so at once.
+        # Fail at once if no broker is running.
         producer.connect()
         for records, problem in found:
             with count.adding(len(records)):

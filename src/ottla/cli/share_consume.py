@@ -99,7 +99,7 @@ def share_consume(
         from ottla.client.share.consumer import ShareConsumer
 
         async with Admin(where, api_timeout=timeout) as admin:
-            # Whoever has forgotten to start a broker is told so at once.
+            # Fail at once if no broker is running.
             await admin.connect()
         async with ShareConsumer(
             where,

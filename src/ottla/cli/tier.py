@@ -305,7 +305,7 @@ def _with_catalogue(
 
 
 def _told(run: Callable[[], T]) -> T:
-    """What goes wrong with the store ends the program with a sentence."""
+    """End the program with an error message if the store fails."""
     from ottla.objects.errors import RemoteStorageError
 
     try:
@@ -354,7 +354,7 @@ def _open(store: str, options: list[str] | None) -> RemoteStorageManager:
 
 
 def _errors(url: str) -> dict[str, str]:
-    """What a broker says is wrong, by where."""
+    """The errors that a broker reports, by place."""
     import urllib.request
     from urllib.error import HTTPError
 

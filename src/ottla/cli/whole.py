@@ -1,4 +1,4 @@
-"""All commands in one, for those who look at the whole: tests, and the reference in the docs."""
+"""All commands in one app, for tests and for the reference in the docs."""
 
 from __future__ import annotations
 

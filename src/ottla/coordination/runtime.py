@@ -5,16 +5,16 @@ The only module of this room that knows an event loop. Rules:
 - A partition is loaded by replay before it decides anything; until then `CoordinatorLoading`, and
   `NotCoordinator` for a partition that is not hosted here.
 - Everything decided while an append is under way, or within one turn of the loop, goes into the
-  next append: one batch, one commit, up to `MAX_BATCH_BYTES`. One decision is never split. What
-  stands in a transaction, and each marker, is a batch of its own in the same append.
+  next append: one batch, one commit, up to `MAX_BATCH_BYTES`. One decision is never split. Records
+  of a transaction, and each marker, are a batch of their own in the same append.
 - An answer leaves when every record it could have been decided on is committed, so also the answer
   to a read.
 - A request in a transaction is refused by the log (`RefusedByLog`), or decided. For the log to
   know, all that was decided for that producer before must be written: one waits for the other.
 - Effects leave with the answers; `perform` of the runtime carries them out.
-- A failed append, or a machine that raises, makes the state in memory worthless: every waiting
-  request fails with `NotCoordinator` (clients look the coordinator up again), and the partition
-  loads anew.
+- After a failed append, or an exception of the machine, the state in memory is invalid: every
+  waiting request fails with `NotCoordinator` (clients look the coordinator up again), and the
+  partition is loaded again.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
 class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
     """The hosted partitions of one internal topic.
 
-    `perform` must return at once; it starts what an effect asks for and submits the outcome later.
+    `perform` must return at once; it starts the work of an effect and submits the outcome later.
     """
 
     def __init__(

@@ -120,7 +120,7 @@ def _files(directory: Path) -> tuple[int, int]:
 
 
 async def follow_sales(stage: Stage, figures: Figures) -> None:
-    """Read the result topic for ever."""
+    """Read the result topic without end."""
     async with ottla.Reader(stage.bootstrap, SALES, columns=["value"]) as reader:
         async for rows in reader:
             take_sales(rows, figures.sales)

@@ -1,8 +1,8 @@
 """Orders of a few shops, made from a seed: the same seed gives the same orders.
 
-Most are sound. A few are poison of two kinds: `TORN` ones are no JSON, as if a writer had been cut
-off, and nobody can ever read them; `UNKNOWN_ITEM` ones are well-formed, but order what the
-warehouse does not have, so that shipping them fails however often it is tried.
+Most are valid. A few cannot be processed: `TORN` ones are incomplete JSON, as if a writer had been
+cut off; `UNKNOWN_ITEM` ones are well-formed, but order an item that the warehouse does not have, so
+every attempt to ship them fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What everybody in the demo has to know: names, places, sizes. Children get it as JSON."""
+"""Settings shared by all parts of the demo: names, places, sizes. Children get them as JSON."""
 
 from __future__ import annotations
 

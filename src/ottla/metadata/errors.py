@@ -32,7 +32,7 @@ class TopicNameCollision(ChangeRefused):
 
 
 class TopicExists(ChangeRefused):
-    """A topic of that name or id is there already."""
+    """A topic of that name or id exists already."""
 
     summary = "topic exists"
 
@@ -116,7 +116,7 @@ class UnsupportedSchema(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The file cannot be opened, locked or written; what was proposed may be tried again."""
+    """The file cannot be opened, locked or written; the proposal may be retried."""
 
     summary = "metadata store unavailable"
 

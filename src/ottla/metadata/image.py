@@ -3,7 +3,7 @@
 An image never changes; `ottla.metadata.changes.apply.apply` makes the next one and shares with it
 everything the change left alone, so holding an old image is safe and adding one topic to
 thousands copies two dictionaries of references. The mappings are plain dictionaries behind a
-read-only type: nobody writes to them after construction.
+read-only type: they are not changed after construction.
 
 `version` counts the changes folded in since the empty image. Two images of one store with the
 same version are equal.
@@ -114,7 +114,7 @@ class MetadataImage:
         return found.partitions[partition]
 
     def leader_of(self, topic: str, partition: int) -> Leader | None:
-        """Node and epoch, or None when the partition does not exist or nobody leads it."""
+        """Node and epoch, or None when the partition does not exist or has no leader."""
         found = self.partition(topic, partition)
         if found is None or found.leader == NO_LEADER:
             return None

@@ -103,7 +103,7 @@ class Metadata:
         return await self._ask(propose)
 
     def try_out(self, *steps: Change | Decision) -> MetadataImage:
-        """The image that `change` would lead to, if nobody else changes anything before."""
+        """The image that `change` would lead to, if no other change comes before it."""
         return carry_out(self.image, steps)[1]
 
     async def poll(self) -> MetadataImage:

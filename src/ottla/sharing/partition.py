@@ -4,11 +4,11 @@ Rules:
 
 - Everything that ends a delivery comes out as a `Write` for the persister. The caller sends the
   writes in order, may have several under way, and reports each one's end exactly once.
-- An acknowledgement is tentative until its write succeeds: meanwhile nobody can acquire the record
-  or acknowledge it again, and its lock runs on. If the write fails the record is its owner's again,
-  or, if the lock has ended, is treated as one that timed out.
-- A lock that ends by time, or because its owner is gone, ends at once, whatever becomes of the
-  write: the persister then knows one delivery less than there were, no more.
+- An acknowledgement is tentative until its write succeeds: meanwhile no member can acquire the
+  record or acknowledge it again, and its lock keeps running. If the write fails the record belongs
+  to its owner again or, if the lock has expired, is treated as one that timed out.
+- A lock that expires, or whose owner has left, ends at once, even if the write fails: then the
+  persister has counted one delivery too few.
 - A request for one partition is atomic: one range that must be refused, and none is applied.
 - The start offset moves past the records at the head that are settled. A write carries the start
   as it was when the write was made; a reload finds the same start from the batches.

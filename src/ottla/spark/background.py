@@ -2,7 +2,7 @@
 
 Spark calls plain functions, one at a time, in processes that it uses again and again; clients are
 asynchronous and cost a round trip or two to open. So each process has one loop, and connections
-stay open from task to task until nobody has used them for a minute.
+stay open from task to task until they have not been used for a minute.
 """
 
 from __future__ import annotations

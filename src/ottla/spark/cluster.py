@@ -1,7 +1,7 @@
 """Questions of the driver to a cluster: topics, ends of logs, offsets of groups.
 
-Calls block, and are waited out by the client's rules. Waiting for records uses a client of its own,
-since a fetch that waits for data holds up whatever follows it on its connection.
+Calls block, with the client's timeouts and retries. Waiting for records uses a client of its own,
+since a fetch that waits for data holds up the later requests on its connection.
 """
 
 from __future__ import annotations

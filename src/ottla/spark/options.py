@@ -2,12 +2,12 @@
 
 Rules:
 
-- A name means what it means there and has the same default. What is refused there is refused here,
-  with the name of the option in the text.
-- Names do not mind case, as Spark's do not. An unknown one is a warning with the near names, since
+- An option has the same meaning and default as there. Options refused there are refused here, with
+  an error that names the option.
+- Names are case-insensitive, as in Spark. An unknown one causes a warning with similar names, since
   Spark itself adds options of its own.
-- Of several options for a place, a time for all comes before times by partition, and these before
-  offsets.
+- If several options set a position, a time for all partitions wins over times by partition, and
+  these over offsets.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ NAMES: Final = (
     "redisField",
     *SHARE_NAMES,
 )
-# Spark adds these to what the user gave.
+# Spark adds these to the user's options.
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "pathglobfilter"})
 
 _SELECTORS: Final = ("assign", "subscribe", "subscribePattern")

@@ -140,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return make_backend(self._options).read(partition.value, self._columns)
 
     def commit(self, end: Offset) -> None:
-        """Nothing: what is done is known earlier, from the next call of `latestOffset`."""
+        """Does nothing: the next call of `latestOffset` tells earlier that the batch is done."""
 
     def stop(self) -> None:
         backend, self._backend = self._backend, None

@@ -3,10 +3,10 @@
 - An answer that a socket takes at once costs nothing here. Any other counts whole, for all
   connections together, until its last byte has left, because its memory is free only then. A
   connection is neither served nor read from meanwhile, so it holds the answers of one turn.
-- A fetch is answered with what there is room for; without room, with one batch. Clients that read
-  get on with that, and those that do not read cost little more.
-- Above the limit, clients are disconnected that have not taken a byte for `STALL_SECONDS`, those
-  that have waited longest first. Above twice the limit nobody is waited for.
+- A fetch response has at most the size that is free; if nothing is free, one batch. Clients that
+  read still make progress, and clients that do not read cost little more.
+- Above the limit, clients that have not read a byte for `STALL_SECONDS` are disconnected, the
+  longest waiting first. Above twice the limit they are disconnected without waiting.
 - An answer that is made in a task leaves a turn or two of the event loop after it was made, and
   others are made meanwhile. So it is promised from the beginning, and whoever makes one waits for
   its turn first.

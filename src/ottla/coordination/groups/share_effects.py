@@ -1,10 +1,10 @@
 """Effects of share groups at the share coordinator.
 
-An effect leaves after the decision that asked for it is committed. Whoever carries it out must
+An effect is passed on after its decision is committed. The code that carries it out must
 
 - carry out the effects of one group one after another, in the order they came, because a delete
   that overtakes an initialise (or the other way round) would leave the wrong state behind, and
-- report every effect back once, whatever became of it: `ShareStateInitialized` or
+- report every effect back once, with any outcome: `ShareStateInitialized` or
   `ShareStateDeleted` with an error code per partition; one that is missing counts as failed.
 
 Effects are compared by identity: a report refers to the effect object itself.

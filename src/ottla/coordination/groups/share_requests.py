@@ -1,9 +1,9 @@
 """The requests about share groups, as a part of the group coordinator.
 
-Heartbeats are answered at once. What an administrator asks to be altered or deleted is answered
-when the share coordinator's report is in; until then the request waits here, and a restart forgets
-it. A group is deleted in rounds: as long as it may have state somewhere, that is deleted first, so
-a new group of the same name never meets what an old one left behind.
+Heartbeats are answered at once. Requests of administrators to alter or delete are answered when the
+share coordinator has reported; until then the request waits here, and a restart drops it. A group
+is deleted in rounds: as long as it may have state somewhere, that is deleted first, so a new group
+of the same name never finds state of an old one.
 """
 
 from __future__ import annotations

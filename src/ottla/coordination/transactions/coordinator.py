@@ -4,12 +4,12 @@ Rules:
 
 - One producer at a time: the identity (producer id, epoch) that was given out last. Another id gets
   49, another epoch 90.
-- InitProducerId gives out the next identity. With the identity a producer has, only the present
-  one may ask, or the one before it as long as the present one is unused: it did not hear.
+- InitProducerId gives out the next identity. A request that names an identity must name the current
+  one, or the previous one as long as the current one is unused (its response was lost).
 - InitProducerId during a transaction, and a transaction older than its timeout, abort it under an
-  epoch that nobody was given, so that its producer is fenced. Whoever asked tries again (51).
+  epoch that was never given out, so that its producer is fenced. The client retries (51).
 - An end is decided when Prepare* is committed, and answered then. Until all markers are written
-  (Complete*) the id is busy: 51 to all that may ask at all, 48 to who wants the opposite.
+  (Complete*) the id is busy: valid requests get 51, a request for the opposite end gets 48.
 - The markers are asked for once; again only after a reload, by a tick. A report counts only for
   the request that is open. Where there is no partition to mark, the transaction completes at once.
 - EndTxn may be repeated: in the first version with the same epoch; in the second with the epoch

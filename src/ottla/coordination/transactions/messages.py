@@ -153,7 +153,7 @@ class ListTransactionsResponse:
 class WriteMarkers(Effect):
     """Write the marker to every partition, until each has it; then report `MarkersWritten`.
 
-    A partition that is no more counts as written.
+    A deleted partition counts as written.
     """
 
     transactional_id: str

@@ -2,8 +2,8 @@
 
 `apply` is pure: the same changes folded over the same image give the same image on every node and
 at every start. A change that does not fit is refused with a `ChangeRefused` and changes nothing.
-Whatever is random or timed (topic ids, which node to place a partition on) is decided before and
-carried in the change.
+Random or timed values (topic ids, the node of a partition) are chosen before and are part of the
+change.
 
 Changes are dataclasses: their fields are the schema of what a store keeps (`ottla.metadata.codec`),
 and `applied_to` is the rule. It is given the old image with the version counted up already.

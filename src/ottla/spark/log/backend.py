@@ -2,12 +2,12 @@
 
 Rules:
 
-- A gap in the offsets is no loss: compaction and the markers of transactions leave gaps. Loss is a
-  log that begins after our place, one that ends before it and stays so, a topic that is gone or was
-  made anew. It is an error or, without `failOnDataLoss`, a warning.
-- Ends are listed once a batch. While nothing is new, one waiting fetch per leader stands for that.
-- Partitions that appear are read from their beginning.
-- What reads segments is imported where they are read: most queries have no use for it.
+- A gap in the offsets is not data loss: compaction and the markers of transactions leave gaps. Data
+  loss is a log that begins after our position, a log that ends before it and stays so, and a
+  deleted or recreated topic. It is an error or, without `failOnDataLoss`, a warning.
+- Ends are listed once per batch. While nothing is new, one waiting fetch per leader replaces that.
+- New partitions are read from their beginning.
+- Modules that read segments are imported on first use: most queries do not need them.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class LogBackend(Backend):
     def advance(self, start: Offset, limit: Limit) -> Offset:
         end = self._advance(start, limit)
         # This may be the last call: when the query ends, Spark kills this process at once. With
-        # Trigger.Once it always is, and all there is to save is what the run before has done.
-        # A position is waited for once: a store that is down must not slow an idle query.
+        # Trigger.Once it always is, and only the previous run's position can be saved.
+        # Wait for a position only once: a store that is down must not slow an idle query.
         may_be_last = self._target is not None or end == start or self._waited_for is None
         if may_be_last and self._waited_for != start:
             for mirror in self._mirrors or ():
@@ -116,7 +116,7 @@ class LogBackend(Backend):
             latest = self._ends(begin)
         latest = capped(latest, self._target)
         if self._target is not None:
-            # Whatever came after the query started is left to the next one.
+            # Records written after the query started are left to the next one.
             latest = {**{place: begin[place] for place in begin if place in self._latest}, **latest}
         if latest == begin:
             return start

@@ -1,8 +1,8 @@
 """The log directory of a broker as a source: `<topic>-<partition>/<base offset>.log`, no broker.
 
-Files are only ever read, as far as their batches are whole. A log begins where the directory's
-checkpoint says, or with its first file. The directory may grow meanwhile; what a broker deletes
-from it is loss to a query that has not read it yet.
+Files are only read, up to the last complete batch. A log begins at the offset in the directory's
+checkpoint, or with its first file. The directory may grow meanwhile; records that a broker deletes
+before the query has read them are data loss.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class LogDirectory:
         return {place: self._offset(place, when) for place, when in at.items()}
 
     def wait_for_more(self, known: Offsets, within: float) -> bool:
-        """There is nobody who would tell."""
+        """Files do not notify readers, so there is nothing to wait for."""
         time.sleep(within)
         return True
 

@@ -1,8 +1,8 @@
 """`onSettled=module:function`: call a user's function with processed offsets.
 
 It runs in the process of the source, after the batch is in Spark's commit log, in the background:
-at least once per batch unless a later batch takes its place, and once more for the last batch after
-a crash. What it raises is a warning.
+at least once per batch unless a later batch replaces it, and once more for the last batch after a
+crash. Its exceptions are logged as warnings.
 """
 
 from __future__ import annotations

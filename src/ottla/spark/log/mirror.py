@@ -1,9 +1,9 @@
 """Progress of a query for others to see: offsets saved elsewhere, such as in a consumer group.
 
-Spark's checkpoint stays the truth. A thread saves in the background, and newer offsets replace
-those that still wait. Whatever a save raises is a warning, and the same offsets are saved again
-when the query asks next; the thread never ends by an error. Where saving is required, a failure is
-raised by the next `save` or `flush` instead, which ends the query.
+Spark's checkpoint decides where a query continues. A thread saves in the background, and newer
+offsets replace those that still wait. An exception of a save is a warning, and the next call saves
+the same offsets again; the thread never ends by an error. If saving is required, the next `save` or
+`flush` raises the failure instead, which ends the query.
 
 PySpark kills the process of the source as soon as a query has ended, without a call of `stop`. So
 the last offsets are waited for in `flush`, which the source calls when nothing more is to be read.
@@ -62,7 +62,7 @@ class Mirror:
             self._raise_failure()
 
     def close(self) -> None:
-        """Save what waits, unless that takes too long."""
+        """Save waiting offsets, unless that takes too long."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

@@ -4,9 +4,8 @@ Rules:
 
 - Ranges are split first: into pieces of at most `maxRecordsPerPartition`, then until there are
   about `minPartitions`, large ranges into more pieces than small ones; as Spark's Kafka source.
-- Pieces are then packed, the first task with room takes one, up to `taskTargetRecords` a task:
-  a task costs more than a few thousand records do. What was asked for in the way of pieces is
-  not packed away again.
+- Pieces are then packed into tasks of up to `taskTargetRecords`, first fit: a task costs more than
+  a few thousand records. Packing never goes below the number of pieces that the options ask for.
 """
 
 from __future__ import annotations

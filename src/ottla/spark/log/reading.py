@@ -3,11 +3,10 @@
 Rules:
 
 - A range ends by offset, never by a count of records.
-- Reader and connections do what they do for everybody: fetch ahead, decode each fetched blob by one
-  call of the kernel outside the GIL, wait out leaders that move. Connections stay open between
-  tasks.
-- Small batches are put together: a batch costs Spark as much as a thousand rows.
-- When nothing comes for a while, a fetch of its own finds out whether the rest of a range is empty.
+- It uses the client's Reader: it fetches ahead, decodes each fetched blob by one call of the kernel
+  outside the GIL, and waits for leaders that move. Connections stay open between tasks.
+- Small batches are combined: a batch costs Spark as much as a thousand rows.
+- If no records arrive for a while, a separate fetch checks whether the rest of a range is empty.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 Rules:
 
-- The size of a log on its leader's disk is divided by the offsets that lie there. So bytes are
-  those of compressed batches, and gaps and what is deleted within a file count along.
-- Brokers are asked at most once in a while (`metadataTtlMs`).
-- A limit in bytes is a soft one, for which no query fails: where brokers do not tell, what was
-  known before stays, and one warning says so.
+- The size of a log on its leader's disk is divided by its number of offsets there. So bytes are
+  those of compressed batches, and include gaps and deleted records within a file.
+- Brokers are asked at most every `metadataTtlMs`.
+- A limit in bytes is soft, and no query fails because of it: if brokers do not report sizes, the
+  last known sizes are used, with one warning.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compile flows to Structured Streaming queries: their inputs. `outputs` has the sinks.
 
-Whoever reads a flow gets the columns it returned: from its table, from the JSON objects in its
-topic, or raw records if the flow itself made those (it returned a column `value`).
+Readers of a flow get the columns it returned: from its table, from the JSON objects in its topic,
+or raw records if the flow itself made those (it returned a column `value`).
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Compiler:
         given = {**options, **query.read_options, **self._start_note(query)}
         if schema is not None:
             given.setdefault("columns", VALUE)
-        # Where Spark asks the format itself, nobody sees what it says.
+        # If Spark asks the format itself, its messages are not shown.
         warn_unknown(given)
         frame = self._spark.readStream.format(OUR_FORMAT).options(**given).load()
         if schema is None:

@@ -47,7 +47,7 @@ _OPEN: ContextVar[_Collected | None] = ContextVar("ottla_pipeline", default=None
 
 @contextmanager
 def collecting(name: str) -> Iterator[Definition]:
-    """Collect what is declared inside the block."""
+    """Collect the declarations inside the block."""
     collected = _Collected(Definition(name))
     token = _OPEN.set(collected)
     try:
@@ -145,8 +145,8 @@ def flow(
 ) -> Callable[[F], F]:
     """Declare a flow: a function that takes dataframes by name and returns one.
 
-    Without `reads` the names of the parameters say what is read. Whoever reads a flow gets the rows
-    it returned: through its topic or table, or directly from an `inline` one.
+    Without `reads` the function reads the sources and flows named by its parameters. Readers of a
+    flow get the rows it returned: through its topic or table, or directly from an `inline` one.
     """
 
     def register(function: F) -> F:

@@ -1,7 +1,7 @@
 """Check the broker and its topics before Spark starts.
 
-Topics that flows write are made if there are none, so that whoever reads them can start. Topics of
-sources are not: a name that was mistyped should be noticed.
+Missing topics that flows write to are created, so that their readers can start. Topics of sources
+are not created, so that a misspelt name is noticed.
 """
 
 from __future__ import annotations

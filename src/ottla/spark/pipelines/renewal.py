@@ -1,8 +1,8 @@
 """A run outlives its Spark session: when one is lost another is begun, after a pause.
 
-The first session has to start: if it cannot, something is wrong that somebody has to mend. Later
-ones are tried again, since whatever took the session (a JVM that ran out of memory, a Connect
-server that is being restarted) may take a while to come back.
+The first session has to start: if it cannot, the user has to fix something. Later ones are retried,
+since the cause (a JVM that ran out of memory, a Connect server that is being restarted) may take a
+while to go away.
 """
 
 from __future__ import annotations

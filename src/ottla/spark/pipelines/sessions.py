@@ -102,7 +102,7 @@ def is_classic(spark: SparkSession) -> bool:
 def closing(spark: SparkSession) -> Iterator[None]:
     """Stop a session after the block.
 
-    With one that is lost its JVM goes too: nobody knows what is broken in it.
+    The JVM of a lost session is ended too, because its state is unknown.
     """
     is_lost = False
     try:

@@ -10,7 +10,7 @@ from typing import Final
 
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
-# A flow that fails in every other batch must not be restarted at once for ever.
+# A flow that fails in every other batch must not be restarted at once every time.
 WELL_AFTER_BATCHES: Final = 10
 
 

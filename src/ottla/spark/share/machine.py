@@ -132,8 +132,8 @@ class ShareMachine:
     def settled(self, start: Offset, refused: Spans, *, overdue: bool = False) -> None:
         """Note accepted records; `overdue`: another member may have had them.
 
-        That cannot be told from refusals: what another member has accepted is history, and nobody
-        is refused there.
+        Refusals do not show that: acknowledging records that another member has accepted is not
+        refused.
         """
         self._settled = start
         self.held = {}

@@ -2,14 +2,14 @@
 
 Rules:
 
-- One request at a time in a session, whatever it is for: the caller makes one call at a time, and a
-  fetch waits no longer than `MAX_WAIT`.
-- Fetches only acquire. Brokers that do not know how send the records along, which are dropped.
-- A session that broke is opened again by a fetch that wants nothing. What its member held may be
-  gone with it; whoever acknowledges finds out.
-- A partition's acknowledgements hold all together or not at all. When they do not, they are halved
-  a few times to save what can be saved; a range is not taken apart. What is left counts as refused,
-  which is safe: it comes again.
+- A session has one request at a time, of any kind: the caller makes one call at a time, and a fetch
+  waits no longer than `MAX_WAIT`.
+- Fetches only acquire. Brokers that do not support this send the records along; they are dropped.
+- A broken session is opened again by a fetch that asks for no records. The member's locks may be
+  lost with it; the next acknowledgement shows that.
+- A partition's acknowledgements are applied all together or not at all. If they are refused, they
+  are halved a few times, so that most of them succeed; a range is not split. The rest counts as
+  refused, which is safe: the records are delivered again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ShareQueue:
 
     def __init__(self, client: Client, group: str, member_id: str, topics: Sequence[str]) -> None:
         self.lock_timeout = 0.0
-        """For how long records are locked, in seconds, as last heard from a broker."""
+        """Duration of locks in seconds, as last reported by a broker."""
         self.breaks = 0
         """How often a session has ended, and with it perhaps the locks."""
         self._client = client

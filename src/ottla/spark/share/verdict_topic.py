@@ -8,8 +8,7 @@ Rules:
 - A place that is not known, or that the topic no longer has, is the topic's beginning.
 - What is read ends at the high watermark of that moment. Records of transactions count if these are
   committed, so an open one is waited for: its verdicts may be the batch's.
-- Of verdicts only those on offsets that somebody asks about are kept. A value that is none is left
-  out, told and counted.
+- Only verdicts on the requested offsets are kept. An invalid value is skipped, logged and counted.
 - While there is no such topic there are no verdicts.
 """
 

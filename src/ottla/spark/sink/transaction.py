@@ -2,15 +2,15 @@
 
 Rules:
 
-- A lease begins a batch. It fences whatever wrote under this `sinkId` before and has its open
-  transaction aborted; only then is the marker read, so that what it says cannot change any more.
+- A lease begins a batch. It fences earlier writers with this `sinkId` and aborts their open
+  transaction; only then is the marker read, so that it cannot change any more.
 - The marker is a committed offset of the group `sinkId`, in partition 0 of each topic the batch
   has written to: the number of the next batch, with the id of the query beside it. It is part of
-  the transaction, so the rows are there if and only if it is.
-- A marker counts for its own query alone. A checkpoint made anew has a new query, whose batches
-  count from 0 again and are not those that the marker speaks of.
-- A commit is asked for until the answer is certain or patience ends. Who fails then need not know
-  more: the next run reads the marker.
+  the transaction, so the rows are visible if and only if the marker is.
+- A marker is valid only for its own query. A recreated checkpoint is a new query, whose batches
+  count from 0 again and have nothing to do with the marker.
+- A commit is retried until the outcome is certain or the time is over. After a failure the next run
+  reads the marker to learn the outcome.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def kept_client(settings: ClientSettings) -> AbstractContextManager[Client]:
 
 
 def take_lease(of: Transactional, *, stream: bool) -> Lease:
-    """Begin a batch, and end whatever of this sink was left open."""
+    """Begin a batch, and abort a transaction that this sink left open."""
     with kept_client(of.client) as client:
         return background().call(_take(client, of, stream=stream))
 

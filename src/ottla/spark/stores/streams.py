@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class StreamsBackend(Backend):
-    """A store whose shards are found, and whose ends are looked up, by those who derive from it."""
+    """A store of shards; subclasses find the shards and look up their ends."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -97,7 +97,7 @@ class StreamsBackend(Backend):
         """Nothing is kept but Spark's checkpoint."""
 
     def close(self) -> None:
-        """Connections are given back by themselves when nobody has used them for a while."""
+        """Does nothing: connections are closed when they have not been used for a while."""
 
     def lost(self, what: str) -> None:
         """Raise or warn about lost messages, depending on `failOnDataLoss`."""

@@ -60,7 +60,7 @@ class TierCluster:
         return background().call(self._offsets(at))
 
     def wait_for_more(self, known: Offsets, within: float) -> bool:
-        """There is nobody who would tell."""
+        """The store does not notify readers, so there is nothing to wait for."""
         time.sleep(within)
         return True
 

@@ -1,8 +1,8 @@
 """Pieces of objects as Arrow batches. Runs in Spark's workers.
 
-A few pieces are read and decoded ahead of the one that Spark takes. A piece whose object is gone or
-damaged is read from the broker by its offsets, where there is one; what no broker has either is
-loss.
+A few pieces are read and decoded ahead of the one that Spark takes. If the object of a piece is
+missing or damaged, the piece is read from the broker by its offsets, if there is a broker; if the
+broker does not have it either, that is data loss.
 """
 
 from __future__ import annotations

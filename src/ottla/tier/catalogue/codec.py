@@ -228,7 +228,7 @@ class Cursor:
 
 
 def decode_event(data: bytes) -> MetadataEvent:
-    """The event in a record's value; `CodecError` for whatever is none."""
+    """The event in a record's value; `CodecError` if it is not an event."""
     cursor = Cursor(data)
     frame_version = cursor.uvarint()
     if frame_version != FRAME_VERSION:

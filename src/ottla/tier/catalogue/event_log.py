@@ -7,8 +7,8 @@ What every implementation gives:
   those that were there and then those that come.
 - After `remove` nothing of that partition comes any more, also nothing that was fetched already; it
   can be added again at any offset.
-- A `PartitionReset` says that the offset asked for is gone: what was learnt from the partition is
-  void, and its records follow from `earliest` on.
+- A `PartitionReset` says that the requested offset no longer exists: drop the state built from the
+  partition; its records follow from `earliest` on.
 
 `InProcessMetadataEventLog` is for tests and tools; several managers on one of them are several
 brokers on one cluster. All users of a log share one event loop.

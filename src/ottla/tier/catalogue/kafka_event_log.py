@@ -4,12 +4,10 @@
   over the configured one, since other counts would look for events where they are not.
 - Writes are idempotent, acknowledged by all replicas, to an explicit partition.
 - Each followed partition has a loop and a client of its own, since a fetch that waits for data
-  holds up its connection. A loop asks the partition's leader, finds the leader anew whenever an
-  answer or the lack of one says so, and goes on for ever. There is no consumer group, and no offset
-  is committed anywhere.
-- What was fetched waits in one bounded queue; a loop whose records are not taken stops fetching.
-- A topic that was deleted and made again has another id: the log then ends, as nothing that was
-  learnt from it holds.
+  holds up its connection. A loop asks the partition's leader, looks the leader up again after an
+  error or a timeout, and never ends. There is no consumer group, and no offset is committed.
+- Fetched records wait in one bounded queue; a loop whose records are not taken stops fetching.
+- A recreated topic has another id: the log then ends, because all state built from it is invalid.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class RemoteIndexCache:
     def _land(self, segment: UUID, done: asyncio.Task[SegmentIndexes]) -> None:
         self._flights.pop(segment, None)
         if not done.cancelled():
-            done.exception()  # whoever waited has it; nobody may have waited
+            done.exception()  # callers that waited have it; there may be none
 
     async def _obtain(self, metadata: RemoteLogSegmentMetadata) -> SegmentIndexes:
         segment = metadata.id.id

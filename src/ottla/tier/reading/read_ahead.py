@@ -2,13 +2,13 @@
 
 - A chunk is the bytes between two entries of the offset index, about `CHUNK_BYTES` apart: whole
   batches. They are found and checked once; what a fetch gets is a slice of the chunk.
-- Nothing is read ahead for a reader that comes once. One that goes on at the offset where an
-  earlier read ended gets the chunk around that offset, and the next ones are asked for meanwhile.
-- Chunks take up `max_bytes`, those under way included. One that was read to its end goes at once,
-  one that nobody uses after `MAX_AGE_MS`; none is driven out by another one while its reader may
-  come. Without room nothing is read ahead, and readers read directly.
-- A damaged chunk is dropped, and left to the reader to read: it tells the fault, or serves what
-  is sound of it.
+- Nothing is read ahead for a single read. A reader that continues where an earlier read ended gets
+  the chunk around that offset, and the next chunks are requested meanwhile.
+- Chunks take up to `max_bytes`, including those being read. A chunk that was read to its end is
+  dropped at once, an unused one after `MAX_AGE_MS`; no chunk evicts another one before that. If
+  there is no space, nothing is read ahead, and readers read directly.
+- A damaged chunk is dropped, and the reader reads directly: it reports the fault, or returns the
+  undamaged batches.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class ReadAhead:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waited has it; nobody may have waited
+            task.exception()  # callers that waited have it; there may be none
 
     def expire(self) -> None:
         """Drop chunks that were unused for long."""

@@ -1,8 +1,8 @@
 """Results of remote reads that came too late, kept for the client's retry. Pure.
 
 A read is not cancelled when its request expires: with a store slower than the wait, every retry
-would begin anew and none would ever end. Bounded by bytes and by age; an answer is given out once,
-since a consumer that has it goes on elsewhere.
+would start over and none would ever end. Bounded by bytes and by age; a result is returned once,
+since the consumer then continues at a later offset.
 """
 
 from __future__ import annotations

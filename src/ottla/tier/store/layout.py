@@ -4,9 +4,9 @@
 for byte. The `.meta` beside it holds the sections of `Section`, in that order, back to back, then a
 manifest in JSON, then 16 bytes: u32 position, length and CRC-32C of the manifest, `TSM1`.
 
-`.meta` is written last and never replaced: where it is, the segment is whole. It holds enough to
-make the catalogue anew from a listing. The custom metadata in the catalogue (49 bytes) says where
-each section is, so that reading an index takes one ranged request.
+`.meta` is written last and never replaced: if it exists, the segment is complete. It has enough to
+rebuild the catalogue from a listing. The custom metadata in the catalogue (49 bytes) has the
+position of each section, so that reading an index takes one ranged request.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ speed makes some requests wait for milliseconds. So:
 - A broker that serves fewer than `BUSY_REQUESTS` a second copies as fast as it can.
 - Else copies begin at the floor and go a quarter faster every `STEP`, as long as the event loop is
   woken when it should be. When it is late by more than `LATE`, they go half as fast.
-- The floor is `FLOOR`, or what copies all that waits within `CATCH_UP` if that is more: a backlog
-  does not grow for ever, however busy the broker is.
+- The floor is `FLOOR`, or the rate that copies the whole backlog within `CATCH_UP` if that is more:
+  so the backlog is bounded even if the broker is always busy.
 
 A store that costs this machine little, as one elsewhere does, is thus used at full speed within
 half a minute. This is no limit: that is the quota's to set, see `ottla.tier.store.quota`.

@@ -1,6 +1,6 @@
 """RemoteStorageManager: writes, reads and deletes the objects of segments.
 
-- A copy writes `.log`, then creates `.meta`; until `.meta` is there nobody sees the segment.
+- A copy writes `.log`, then creates `.meta`; until `.meta` exists the segment is not visible.
   Copying the same segment id again is harmless, copying another one under the same id is refused.
 - Reads of the log are ranges of the object as it was written; fewer bytes than the catalogue
   records is `CorruptRemoteData`, never a short answer.

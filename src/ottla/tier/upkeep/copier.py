@@ -1,8 +1,8 @@
 """One copy of one segment, as a sequence of named steps.
 
-Whatever step a broker dies before, the state is one that the rules for orphans clean up: an entry
-that says COPY_SEGMENT_STARTED and none, one or two objects that nobody reads. Only the last step
-makes the segment readable.
+If a broker crashes before any step, the rules for orphans clean up its state: an entry in state
+COPY_SEGMENT_STARTED and none, one or two objects that are never read. Only the last step makes the
+segment readable.
 
 A retriable failure ends the attempt and leaves it to those rules; the next attempt has a new id. A
 failure that will not pass is undone at once: the objects go, and the entry through its last states.

@@ -12,7 +12,7 @@ its grace is over, whatever retention says by then. Segments all of whose epochs
 lineage go as well: an unclean election left them. What is not in the lineage is passed over.
 
 The caller moves the log start first, publishes DELETE_SEGMENT_STARTED for `start`, and removes the
-objects of `finish`. If it dies in between, whoever leads next deletes the rest by rule (a).
+objects of `finish`. If it crashes in between, the next leader deletes the rest by rule (a).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The end of a partition in the remote tier: every segment, every object, then the last event.
 
-Each step may be repeated, so whoever finds a deletion half done carries it on: the state of the
+Each step may be repeated, so another node can complete an interrupted deletion: the states of the
 deletion and of each segment are in the catalogue. DELETE_PARTITION_FINISHED is published once, as
 the last event the partition ever has; a Kafka broker would stop reading at any later one.
 """

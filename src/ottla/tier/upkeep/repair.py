@@ -5,11 +5,11 @@
   damaged. Offset and time index are made again from the log. The list of aborted transactions
   cannot be, so a segment that has one is lost; the producers' state is left out, as no reader asks
   for it.
-- `LOST`: the catalogue has it and its `.log` is missing or has another size. Only whoever keeps the
-  store can bring it back.
+- `LOST`: the catalogue has it and its `.log` is missing or has another size. Only the operator of
+  the store can restore it.
 
-A `.log` without `.meta` of which the catalogue knows nothing is a copy that nobody finished: the
-brokers' scrub removes it.
+A `.log` without `.meta` that is not in the catalogue is an unfinished copy: the brokers' scrub
+removes it.
 """
 
 from __future__ import annotations

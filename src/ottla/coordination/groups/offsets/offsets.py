@@ -5,8 +5,8 @@ from then on, as in Kafka. An offset expires `offsets_retention_ms` after the la
 and the moment given by its group (when it became Empty), unless the group still reads the topic; a
 commit that brought its own retention time expires by that alone. All of that is wall time, as in
 the records. Deletion and expiry are tombstones. While a transaction has an offset pending for a
-partition, that of the partition does not expire, and who asks for a stable one is told to ask again
-(88).
+partition, the partition's committed offset does not expire, and requests for a stable offset get
+error 88 (retry).
 """
 
 from __future__ import annotations
