@@ -155,7 +155,7 @@ def files_are_closed_under_their_readers(patch: pytest.MonkeyPatch) -> None:
 
     def close_at_once(self: PartitionLog, *, clean: bool = True) -> bool:
         closed = close(self, clean=clean)
-        self._give_back()
+        self._segments.close()
         return closed
 
     patch.setattr("ottla.log.segment.File", NumberStays)

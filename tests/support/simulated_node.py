@@ -140,7 +140,7 @@ class SimulatedNode:
         for server in node.servers:
             server.close()
         for hosted in node.partitions:
-            hosted.log._give_back()
+            hosted.log._segments.close()
         os.close(node.data._directory._lock_fd)
         node.metadata._store.close()
         self.errors.found.clear()

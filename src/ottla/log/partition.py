@@ -144,7 +144,7 @@ class PartitionLog:
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
         self._tail = Tail(tail)
         self.incarnation = next(_incarnations)
-        self._leases = Leases(directory.path.name, self._give_back)
+        self._leases = Leases(directory.path.name, self._segments.close)
         self._failure: BaseException | None = None
         self._usable = True  # open and online: one check for the hottest calls
         self._left = self._closed_cleanly = False
@@ -728,10 +728,6 @@ class PartitionLog:
                     self._closed_cleanly = True
             self._leases.leave(THE_LOG)
         return self._closed_cleanly
-
-    def _give_back(self) -> None:
-        """The last lease was released."""
-        self._segments.close()
 
     @property
     def _on_disk(self) -> tuple[int, int]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -362,3 +364,18 @@ def test_without_a_descriptor_for_its_directory_a_deleted_log_touches_nothing(
         with pytest.raises(OSError, match="directory is closed"):
             run_compaction(plan)
     assert names_and_bytes(home) == before
+
+
+def test_a_closed_log_is_freed_without_the_garbage_collector() -> None:
+    """A broker with thousands of logs freezes them: what is in a cycle would stay for ever."""
+    log = open_log(storage=MemoryStorage())
+    fill(log, b"a", b"b")
+    with log.lease():
+        log.close(clean=True)
+    freed = weakref.ref(log)
+    gc.disable()
+    try:
+        del log
+        assert freed() is None
+    finally:
+        gc.enable()

@@ -599,15 +599,19 @@ class Partitions:
         for hosted in moved:
             hosted.wake()
 
-    async def _close(self, closing: Sequence[HostedPartition], *, clean: bool = True) -> None:
+    async def _close(self, closing: list[HostedPartition], *, clean: bool = True) -> None:
+        """Close the logs. Empties the list, so that not all of them are freed in one turn."""
         logs = [hosted.log for hosted in closing]
         closed = await self._workers.run(partial(self._data.close_logs, logs, clean=clean))
-        for number, (hosted, trusted) in enumerate(zip(closing, closed, strict=True), 1):
-            if trusted:  # otherwise it is unknown which of its offsets are durable
-                self._data.checkpoints.note(hosted)
-            self._data.was_closed(hosted.name, trusted=trusted)
-            if number % NOTED_AT_ONCE == 0:
-                await asyncio.sleep(0)
+        del logs
+        while closing:
+            part, closing[-NOTED_AT_ONCE:] = closing[-NOTED_AT_ONCE:], ()
+            results, closed[-NOTED_AT_ONCE:] = closed[-NOTED_AT_ONCE:], ()
+            for hosted, trusted in zip(part, results, strict=True):
+                if trusted:  # otherwise it is unknown which of its offsets are durable
+                    self._data.checkpoints.note(hosted)
+                self._data.was_closed(hosted.name, trusted=trusted)
+            await asyncio.sleep(0)
 
     def _delete(self, topics: Sequence[Topic], before: MetadataImage) -> None:
         """Out of sight at once; files are closed and renamed by a worker, and removed later."""
@@ -707,12 +711,13 @@ class Partitions:
             pending.add(self._recovery)
         if pending:
             await asyncio.wait(pending)
-        closing = tuple(self._open.values())
+        closing = list(self._open.values())
         self._open.clear()
         for hosted in closing:
             hosted.log.begin_close()
         # As few shares as there are threads: each costs a sync of the file system.
         shares = [closing[start::BLOCKING_THREADS] for start in range(BLOCKING_THREADS)]
+        closing.clear()
         await asyncio.gather(*(self._close(share, clean=clean) for share in shares if share))
 
 

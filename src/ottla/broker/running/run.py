@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.errors import CannotListen
+from ottla.broker.running.garbage import Freezer
 from ottla.broker.running.node import Node
 
 if TYPE_CHECKING:
@@ -95,6 +97,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    gc.callbacks.append(Freezer())
     on_ready(node)
     await stop.wait()
     await node.stop()

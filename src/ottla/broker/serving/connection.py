@@ -103,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._error = None  # its traceback refers to this connection
         for pending in self._pending:
             if isinstance(pending, Ack):
                 pending.connection = None
