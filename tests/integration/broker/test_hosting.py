@@ -293,8 +293,9 @@ async def test_offsets_of_thousands_of_partitions_are_listed_in_turns(
         assert [row.offset for row in rows] == [0] * (count - 1) + [1]
 
 
+@pytest.mark.parametrize("deleted", [False, True])
 async def test_thousands_of_closed_logs_are_freed_in_turns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, deleted: bool
 ) -> None:
     """Fault: the 10,000 logs of a node that stopped were freed in one turn of 50 ms."""
     count, a_turn = 100, 5
@@ -305,6 +306,8 @@ async def test_thousands_of_closed_logs_are_freed_in_turns(
         await asyncio.gather(*(write(node, b"v", name) for name in names))
         logs = weakref.WeakSet(hosted.log for hosted in node.partitions)
         assert len(logs) == count
+        if deleted:
+            await delete(node)
         closing = asyncio.create_task(node.partitions.close(clean=True))
         seen = [count]
         while not closing.done():

@@ -645,7 +645,7 @@ class Partitions:
 
     async def _retire(
         self,
-        logs: Sequence[PartitionLog],
+        logs: list[PartitionLog],
         openings: Sequence[_Opening],
         names: Sequence[TopicPartition],
         delays: Mapping[str, float],
@@ -654,6 +654,9 @@ class Partitions:
             # When they are open they find that they are not needed any more, and close.
             await asyncio.wait([one.done for one in openings])
         await self._workers.run(partial(self._data.close_logs, logs, clean=False))
+        while logs:  # thousands of them are not freed in one turn
+            del logs[-NOTED_AT_ONCE:]
+            await asyncio.sleep(0)
         retired = await self._workers.run(partial(self._data.retire, names))
         now = asyncio.get_running_loop().time()
         for name, directory in retired.items():
