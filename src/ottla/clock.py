@@ -7,8 +7,8 @@
 - Boot time is monotonic time that goes on while the machine is suspended: for leases between
   machines.
 
-Whoever needs the time is given a `Clock`; a test gives one whose wall time it steps. Code without
-a place to be given one (command line, clients' stamps) uses `SYSTEM`.
+Code that needs the time takes a `Clock` as an argument; tests pass one whose wall time they step.
+Code that cannot take one (command line, clients' stamps) uses `SYSTEM`.
 """
 
 from __future__ import annotations

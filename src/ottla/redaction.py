@@ -31,7 +31,7 @@ _SPACED: Final = re.compile(
     r"([a-z][a-z0-9+.-]*://[^\s/?#@:'\"]*:)(?!\d+(?:[\s/,?#:]|$)|\*\*\*@)[^'\"\n@]*(?=@)",
     re.IGNORECASE,
 )
-# The same without a scheme, as in a list of brokers that somebody put credentials into.
+# The same without a scheme, as in a list of brokers with credentials in it.
 _NODE: Final = re.compile(r"(?<![\w/])([\w.-]+:)[^\s'\"/@]+(?=@[\w.\[-])")
 _VALUE: Final = (
     r"'(?:[^'\\]|\\.)*(?:'|$)"  # quoted, as in a dict's repr or libpq's syntax; perhaps not closed

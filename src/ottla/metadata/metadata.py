@@ -161,7 +161,7 @@ class Metadata:
 
 
 def _close_opened(opening: Future[MetadataStore]) -> None:
-    """In the metadata thread: nobody waited until the store was open."""
+    """Close the store, in the metadata thread, if the caller did not wait until it was open."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()
 

@@ -125,7 +125,7 @@ class _Portals:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._made: list[Portal] = []
-        # Nobody in the child would release a lock that was held at the fork.
+        # In the child no thread would release a lock that was held at the fork.
         os.register_at_fork(before=self._lock.acquire, after_in_parent=self._lock.release)
         os.register_at_fork(after_in_child=self._lock.release)
 

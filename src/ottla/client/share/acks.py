@@ -67,8 +67,8 @@ class Ledger:
     def __init__(self) -> None:
         self.results: deque[Acknowledged] = deque()
         self.heads: dict[int, tuple[int, bytearray]] = {}
-        """By number, of the deliveries that are not lost: the first offset of the first range, and
-        the states there. For whoever decides about so many records that each call counts."""
+        """For each delivery that is not lost, by number: the first offset of the first range, and
+        the states there. For callers that acknowledge so many records that each call counts."""
         self._deliveries: dict[int, Delivery] = {}
 
     def add(self, delivery: Delivery) -> None:

@@ -24,13 +24,13 @@ Contract:
   out, each makes `Producer(..., transactional_id=..., identity=...)`, and when all have flushed one
   of them calls `end`. Each partition belongs to one process, since sequences start at 0.
 
-It speaks the protocol that every broker since 0.11 understands: partitions are added by
+It uses the protocol that every broker since 0.11 supports: partitions are added by
 AddPartitionsToTxn, and the epoch stays the same from one transaction to the next. In the newer one
-(KIP-890, transaction.version 2) every EndTxn gives a new epoch, and whoever misses that answer has
-to be told it; and brokers add partitions while they take in the first batch, which saves a round
-trip for each transaction and makes the first batch wait for it in turn. A second protocol would
-save little and double what can go wrong, so there is one. Brokers since Kafka 3.6 check the batches
-of such clients too, so that none is left behind in a transaction that has ended.
+(KIP-890, transaction.version 2) every EndTxn returns a new epoch, which a client that misses the
+response has to ask for; and brokers add partitions when they receive the first batch, which saves a
+round trip per transaction but delays the first batch. A second protocol would save little and add
+many failure cases, so there is only one. Brokers since Kafka 3.6 check the batches of such clients
+too, so that none is written to a transaction that has ended.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Up to where a partition of `__share_group_state` may be pruned.
 
 A share-partition needs the log from its latest snapshot on, so the log is needed from the oldest of
-these. Kept by whoever writes and replays the log, because offsets are known only there; every
-record is noted, in order, once it is committed.
+these. The code that writes and replays the log keeps this index, because only it knows the offsets;
+it notes every record, in order, once it is committed.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Rules:
 * `PRAGMA data_version` tells in microseconds whether another node committed.
 * A connection belongs to the thread that opened it, and does not survive a fork.
 
-":memory:" is the same store for tests and ephemeral brokers, with nobody to share it with.
+":memory:" is the same store for tests and ephemeral brokers; it cannot be shared.
 """
 
 from __future__ import annotations

@@ -6,14 +6,15 @@ Rules:
   Spark asks for, and the renewal of locks meanwhile.
 - A batch is settled by the first call for an offset after it, which Spark makes when the batch is
   in its commit log.
-- In a process that goes on with a checkpoint, the sessions are ended once after the first batch is
-  settled: what a former life acquired and never planned comes back then, not when its locks end.
+- In a process that continues a checkpoint, the sessions are ended once after the first batch is
+  settled: records that an earlier process acquired and never planned are delivered again then, not
+  when their locks expire.
 - A batch that another process has planned is kept locked as one of our own, if the broker lets us.
 - Verdicts in a topic are read from where it ended when the batch was planned, before it is the
   batch's turn to be settled: waiting for them does not keep locks from being renewed. As long as
   there is one on a ghost, later batches carry the same place, so that no later life forgets it.
-- When the query stops, what was never planned is given back, and what was planned is left locked
-  for the next life (`share.onStop=hold`), as long as the group's grace and its locks last.
+- When the query stops, records that were never planned are released, and planned ones stay locked
+  for the next process (`share.onStop=hold`), as long as the group's grace and its locks last.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ class ShareBackend(Backend):
             overdue = lock is not None and (now > lock.until or queue.breaks != lock.breaks)
             refused = await self._done_with(queue, owed)
             if refused:
-                # A former life may have accepted them: that is found out with the next records.
+                # An earlier process may have accepted them: the next records will show that.
                 level = logging.INFO if self._is_first_settle else logging.WARNING
                 LOG.log(
                     level,
@@ -293,14 +294,14 @@ class ShareBackend(Backend):
             return end
 
     async def _leave_beyond(self, queue: ShareQueue) -> None:
-        """Whatever came after the query started is left to the next one (AvailableNow)."""
+        """Leave records written after the query started to the next one (AvailableNow)."""
         if self._target is not None:
             beyond = minus(self._machine.waiting, below(self._machine.waiting, self._target))
             await queue.give_back(beyond)
             self._machine.given_back(beyond)
 
     async def _adopt(self, end: Offset) -> None:
-        """Begin to keep a batch of a former life locked, without waiting for it."""
+        """Begin to renew the locks of an earlier process's batch, without waiting for it."""
         if self._machine.adopt(end):
             self._lock = _Lock(0.0, 0)
             self._adopting = asyncio.create_task(self._lock_adopted(), name="ottla share adoption")

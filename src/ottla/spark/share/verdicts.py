@@ -2,9 +2,9 @@
 
     {"topic": "orders", "partition": 0, "offset": 17}
 
-The job writes them before its batch ends, with whatever writes JSON; files whose names begin with
-`_` or `.` are not looked at, as in Spark. What is named is rejected when the batch is settled.
-Verdicts in a topic have the same form: see `share_verdict_topic`.
+The job writes them as JSON before its batch ends; files whose names begin with `_` or `.` are
+ignored, as in Spark. The named records are rejected when the batch is settled. Verdicts in a topic
+have the same form: see `share_verdict_topic`.
 """
 
 from __future__ import annotations

@@ -8,12 +8,12 @@ Rules:
 - All tasks of a batch share one producer id, so a partition belongs to exactly one of them, whose
   sequence starts at 0 there. `ottla.spark.sink.owners.by_partition` arranges a frame like that.
   Rows that name neither key nor partition go to one partition of their task's own.
-- Where two tasks have written to one partition after all, the broker's check of sequences refuses
-  one of them, or the batch is refused before it is committed.
-- No task is tried twice: its first attempt may have written. Where Spark repeats one without saying
-  so, the broker takes its batches for those it has, and answers with their offsets. These are below
-  the end that the log had when the task began, so each answer is compared with that.
-- A batch that the marker knows is not written again, whatever rows it has now.
+- If two tasks have still written to one partition, the broker's check of sequences refuses one of
+  them, or the batch is refused before it is committed.
+- No task is retried: its first attempt may have written. If Spark repeats one without saying so,
+  the broker treats its batches as duplicates and answers with the offsets of the first ones. These
+  are below the log's end when the task began, so each response is compared with that.
+- A batch that the marker covers is not written again, even if it has other rows now.
 """
 
 from __future__ import annotations

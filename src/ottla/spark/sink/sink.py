@@ -6,8 +6,8 @@ Rules:
   all of them are acknowledged; a task or a batch that Spark repeats is written again.
 - While one parcel of rows is on its way the next is taken from Spark; memory holds two.
 - The option `topic` comes before the column; a `partition` that is not null before the key's hash.
-- What a batch's commit has to know rides in the messages of its tasks, since the process that
-  commits has seen nothing else: which partitions each task wrote, and how many rows.
+- The tasks' messages carry what the commit of a batch needs, since the process that commits has no
+  other source: which partitions each task wrote, and how many rows.
 """
 
 from __future__ import annotations

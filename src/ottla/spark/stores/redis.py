@@ -1,9 +1,9 @@
 """Redis Streams as a source: entries by their ids, read by plain XRANGE.
 
-An id is an offset by `IdFormat`, milliseconds and counter in 64 bits. Consumer groups take no part:
-what is pending in one cannot be read again once it is trimmed. A batch ends right after an entry
-that was there when it was planned; if that entry is gone when the batch is read, so are others,
-and that is loss.
+An id is an offset by `IdFormat`, milliseconds and counter in 64 bits. Consumer groups are not used:
+their pending entries cannot be read again once they are trimmed. A batch ends right after an entry
+that existed when it was planned; if that entry is missing when the batch is read, so are others,
+and that is data loss.
 """
 
 from __future__ import annotations

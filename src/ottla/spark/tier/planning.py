@@ -4,9 +4,9 @@ Rules:
 
 - Pieces have exact offsets, so that one whose object is gone can be read from the broker instead.
   They are cut where the segment's index has entries; the batch at a cut is read by both sides.
-- What the tier does not have is left over, before the pieces or after them, for the live log.
-- A range that is too small to be worth it is left over whole. The store is not asked at all about
-  one that begins where the tier ended a short time ago, as those of a query that keeps up do.
+- Offsets that the tier does not have, before or after the pieces, are left to the live log.
+- So is a range that is too small to be worth it. The store is not asked at all about a range that
+  begins where the tier ended a short time ago, as in a query that keeps up.
 """
 
 from __future__ import annotations
