@@ -116,7 +116,7 @@ def test_a_torn_tail_is_no_obstacle_but_damage_before_it_is(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([topic("a", A), partition(A, 0), partition(A, 1)], "not the whole.*: a-1 not there"),
+        ([topic("a", A), partition(A, 0), partition(A, 1)], "only a part.*: a-1 is missing"),
         ([record(2, frame=2).done()], "frame version 2"),
         ([record(2).string("a").done()], "cannot be read: malformed"),
     ],
