@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         UnknownTopic,
         UnsupportedApi,
         UnsupportedSecurity,
+        WrongPlace,
         WrongProtocol,
         WrongType,
     )
@@ -163,9 +164,6 @@ if TYPE_CHECKING:
         NotOneLine,
     )
     from ottla.streams.relay import Lossy
-    from ottla.sync.twin import (
-        WrongPlace,
-    )
 
 __all__ = [
     "AbortableTransactionError",
@@ -392,7 +390,7 @@ _HOMES = {
     "UnsupportedSecurity": "ottla.client.errors",
     "UrlError": "ottla.streams.errors",
     "WrongAckMode": "ottla.client.share.types",
-    "WrongPlace": "ottla.sync.twin",
+    "WrongPlace": "ottla.client.errors",
     "WrongProtocol": "ottla.client.errors",
     "WrongTransactionState": "ottla.client.transactions.types",
     "WrongType": "ottla.client.errors",

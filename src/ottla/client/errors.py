@@ -66,6 +66,10 @@ class RequestTimedOut(ClientError):
     """No answer in time; whether the request was served is unknown."""
 
 
+class WrongPlace(OttlaError, RuntimeError):
+    """A client was called where it cannot work: in another event loop, or after a fork."""
+
+
 class ClientClosed(ClientError):
     """The client was closed before or during the call."""
 

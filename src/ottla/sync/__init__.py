@@ -24,6 +24,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ottla.client.errors import WrongPlace
     from ottla.sync.admin import Admin
     from ottla.sync.consumer import Consumer
     from ottla.sync.producer import Producer
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from ottla.sync.share_consumer import ShareConsumer
     from ottla.sync.streams.streamer import connect
     from ottla.sync.transaction import Transaction
-    from ottla.sync.twin import WrongPlace
 
 __all__ = [
     "Admin",
@@ -51,7 +51,7 @@ _HOMES = {
     "Reader": "ottla.sync.reader",
     "ShareConsumer": "ottla.sync.share_consumer",
     "Transaction": "ottla.sync.transaction",
-    "WrongPlace": "ottla.sync.twin",
+    "WrongPlace": "ottla.client.errors",
     "connect": "ottla.sync.streams.streamer",
 }
 

@@ -12,7 +12,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
 from ottla.callers import WAITING
-from ottla.errors import OttlaError
+from ottla.client.errors import WrongPlace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -24,10 +24,6 @@ T = TypeVar("T")
 # A program that ends waits so long, in seconds, for tasks to hear that they are cancelled. The
 # thread is a daemon: whatever is stuck after that ends with the process.
 EXIT_PATIENCE: Final = 1.0
-
-
-class WrongPlace(OttlaError, RuntimeError):
-    """A twin was called where it cannot work: in its own event loop, or after a fork."""
 
 
 class Portal:

@@ -32,6 +32,7 @@ from ottla.client.errors import (
     ClientClosed,
     ClientError,
     RequestTimedOut,
+    WrongPlace,
     check,
     kafka_error,
 )
@@ -130,6 +131,7 @@ class Client:
         self._metadata_turns = Turns()
         self._metadata_time = -math.inf
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -142,8 +144,20 @@ class Client:
     ) -> None:
         await self.close()
 
+    def check_loop(self) -> None:
+        """Raise unless this is the event loop of the first call, which has the connections."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop and not self._closed:
+            raise WrongPlace(
+                "this client belongs to the event loop of its first call, and this is another one; "
+                "make a client in each asyncio.run, or use the blocking one of ottla.sync"
+            )
+
     async def close(self) -> None:
         """Close every connection; calls that are under way end with an error."""
+        self.check_loop()
         self._closed = True
         links = list(self._links.values())
         self._links.clear()
@@ -184,6 +198,7 @@ class Client:
 
         `repeatable` says whether a request that may have been served can be sent once more.
         """
+        self.check_loop()
         now = asyncio.get_running_loop().time
         deadline = now() + self.api_timeout
         failures = 0
@@ -216,6 +231,7 @@ class Client:
 
     async def connection_to(self, target: Target) -> Connection:
         """An open connection to the target."""
+        self.check_loop()
         if isinstance(target, TopicPartition):
             return await self._connection(await self._broker(await self.leader_of(target)))
         if isinstance(target, Coordinator):
@@ -244,6 +260,7 @@ class Client:
 
     async def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """These topics, from the cache where it is fresh; a `KafkaError` if one is missing."""
+        self.check_loop()
         wanted = list(names)
         await self._fresh_view(wanted)
         for name in wanted:
@@ -256,6 +273,7 @@ class Client:
         self, topics: Iterable[str] | None, *, create_missing: bool = False
     ) -> ClusterView:
         """Ask for these topics (None: all) and the brokers, even if they are cached."""
+        self.check_loop()
 
         async def work() -> None:
             await self._refresh(topics, create_missing=create_missing)

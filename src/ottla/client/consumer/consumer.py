@@ -198,6 +198,7 @@ class Consumer:
     # -- from the beginning to the end ------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
+        self._client.check_loop()
         self._pump = self._start_pump()
         self._group = Group(
             self._client,
@@ -230,6 +231,7 @@ class Consumer:
         """
         arguments.seconds("timeout", timeout)
         arguments.flag("done", done)
+        self._client.check_loop()
         pump, self._pump = self._pump, None
         group, self._group = self._group, None
         if self._committer is not None:
@@ -342,6 +344,7 @@ class Consumer:
         self, columns: Sequence[str], within: float | None = None
     ) -> Rows[TopicPartition] | None:
         """The next rows, None if none come in time. Rebalances happen here."""
+        self._client.check_loop()
         if self._teller is not None and self._teller is asyncio.current_task():
             raise ClientError(
                 "do not poll inside a callback such as on_assigned: it is called by a poll, which "
@@ -501,6 +504,7 @@ class Consumer:
 
     async def seek(self, partition: TopicPartition, to: Position) -> None:
         """Continue at another position of a partition that this member owns."""
+        self._client.check_loop()
         self._check_owned([partition])
         partition = TopicPartition(*partition)
         place = place_of("to", to)

@@ -294,6 +294,7 @@ class Producer:
 
     async def flush(self) -> None:
         """Wait until everything handed over so far is acknowledged or given up."""
+        self._client.check_loop()
         await self._sender.flush()
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # ends in time, raises nothing
@@ -304,6 +305,7 @@ class Producer:
         timeout = arguments.optional_seconds("timeout", timeout)
         if self._sender.closed:
             return
+        self._client.check_loop()
         patience = self._settings.delivery_timeout_ms / 1000 if timeout is None else timeout
         try:
             with suppress(TimeoutError):

@@ -132,7 +132,7 @@ class Sender:
 
     async def reserve(self, size: int) -> None:
         """Wait for memory, in the order of asking. `size` is at most all there is."""
-        self.refuse_if_closed()
+        self.refuse()
         if not self._for_room and self.records.reserve(size):
             return
         turn: asyncio.Future[None] = self._loop.create_future()
@@ -176,16 +176,18 @@ class Sender:
 
     def ticket(self) -> int:
         """Taken at the start of a call; `check` it before records are handed over."""
-        self.refuse_if_closed()
+        self.refuse()
         return 0 if self.gate is None else self.gate.ticket()
 
     def check(self, ticket: int) -> None:
         """Raise if the producer was closed, or the transaction ended, since the ticket was got."""
-        self.refuse_if_closed()
+        self.refuse()
         if self.gate is not None:
             self.gate.check(ticket)
 
-    def refuse_if_closed(self) -> None:
+    def refuse(self) -> None:
+        """Raise if the producer is closed, or if this is not its event loop."""
+        self._client.check_loop()
         if self.closed:
             raise ClientClosed("the producer is closed; make a new one")
 

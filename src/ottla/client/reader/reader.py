@@ -158,6 +158,7 @@ class Reader:
         )
 
     async def __aenter__(self) -> Self:
+        self._client.check_loop()
         self._pump = self._start_pump()
         try:
             await self._until_found()
@@ -176,6 +177,7 @@ class Reader:
 
     async def close(self) -> None:
         """Stop reading ahead, and close the connections unless they are the caller's."""
+        self._client.check_loop()
         pump, self._pump = self._pump, None
         if pump is not None:
             await pump.stop()
@@ -307,6 +309,7 @@ class Reader:
 
     async def _until_found(self) -> None:
         """Wait until all places are known; what keeps them from it is raised."""
+        self._client.check_loop()
         self._planner.trouble = None
         try:
             async with self._client.within_api_timeout(f"find where to read in {self.topic!r}"):
@@ -320,6 +323,7 @@ class Reader:
 
     async def _head(self) -> Rows[int] | None:
         """The next rows; None at the end. Rows read before a failure are returned first."""
+        self._client.check_loop()
         while True:
             pump = self._running()
             head = self._buffer.head()

@@ -161,6 +161,7 @@ class ShareConsumer:
         >>> await consumer.start()
         >>> await consumer.close()
         """
+        self._client.check_loop()
         if self._parts is not None:
             return
         self._parts = Parts(
@@ -200,6 +201,7 @@ class ShareConsumer:
         arguments.seconds("timeout", timeout)
         if accept is not None:
             arguments.flag("accept", accept)
+        self._client.check_loop()
         parts, self._parts = self._parts, None
         self._heads = {}
         if parts is not None:
@@ -342,6 +344,7 @@ class ShareConsumer:
     @contextmanager
     def _turn(self) -> Iterator[Inbox]:
         """The inbox, for one poll at a time."""
+        self._client.check_loop()
         inbox = self._open().inbox
         if not self._membership.topics:
             raise NotSubscribed('there are no topics to poll; call subscribe(["orders"]) first')
@@ -409,6 +412,7 @@ class ShareConsumer:
         again. With `return_errors` the first error of each partition is returned instead.
         """
         arguments.flag("return_errors", return_errors)
+        self._client.check_loop()
         leaders = self._open().leaders
         if not self._is_explicit:
             self._ledger.accept_held()

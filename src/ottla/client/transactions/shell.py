@@ -46,6 +46,7 @@ class Transactions:
         timeout_ms: int,
         guest: Identity | None,
     ) -> None:
+        self._client = client
         self._coordinator = TransactionCoordinator(client, transactional_id)
         self._sender = sender
         self._timeout_ms = timeout_ms
@@ -127,7 +128,7 @@ class Transactions:
                 await self._initialise()
 
     async def _initialise(self) -> None:
-        self._sender.refuse_if_closed()
+        self._sender.refuse()
         if self._ending is not None:
             await asyncio.shield(self._ending)
         self._state.refuse_to_begin()
@@ -135,7 +136,7 @@ class Transactions:
             identity = await self._coordinator.init(self._timeout_ms, self._state.identity)
             self._state.initialised(identity)
             self._sender.records.restart(identity)
-        self._sender.refuse_if_closed()
+        self._sender.refuse()
 
     async def send_offsets(
         self,
@@ -144,6 +145,7 @@ class Transactions:
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
     ) -> None:
         """Have offsets committed with the transaction."""
+        self._client.check_loop()
         self._state.touch(ticket)
 
         async def work() -> None:
@@ -158,6 +160,7 @@ class Transactions:
 
     async def commit(self, ticket: int) -> None:
         """Write everything; if that cannot be, nothing, and raise why."""
+        self._client.check_loop()
         self._state.commit(ticket)
         try:
             await self._sender.flush()
@@ -170,6 +173,7 @@ class Transactions:
 
     async def abort(self, ticket: int) -> None:
         """Drop batches that were not sent, wait for those in flight, then forget all of them."""
+        self._client.check_loop()
         if self._state.is_open(ticket):
             self._give_up()
             await self._end(self._aborted())
