@@ -73,9 +73,9 @@ class CompactionResult(NamedTuple):
     groups: list[CompactedGroup]
     first_dirty_offset: int
 
-    def discard(self) -> None:
-        """Delete the written files, if the log was closed meanwhile. Blocks."""
-        for group in self.groups:
+    def discard(self, first: int) -> None:
+        """Delete the files from this group on: they are not to be installed. Blocks."""
+        for group in self.groups[first:]:
             group.new.unlink()
             group.new.close()
 
@@ -160,6 +160,7 @@ class _Cleaner:
         for entry in plan.aborted:
             self._aborted.setdefault(entry.producer_id, []).append(entry)
         self._open: set[int] = set()  # producers whose transaction has kept records so far
+        self._unreadable: set[AbortedTransaction] = set()  # has batches that are kept as they are
 
     def run(self) -> CompactionResult:
         self._mapped_end = self._map_keys()
@@ -193,17 +194,28 @@ class _Cleaner:
         return end
 
     def _map_batch(self, batch: RecordBatch) -> None:
-        if batch.is_control or self._is_aborted(batch):
+        if batch.is_control or self._aborting(batch) is not None:
             return
         for record in _records(batch) or ():
             if record.key is not None:
                 self._last_offsets[_digest(record.key)] = record.offset
 
-    def _is_aborted(self, batch: RecordBatch) -> bool:
-        return batch.is_transactional and any(
-            entry.first_offset <= batch.base_offset <= entry.last_offset
-            for entry in self._aborted.get(batch.producer_id, ())
-        )
+    def _aborting(self, batch: RecordBatch) -> AbortedTransaction | None:
+        """The aborted transaction that a batch is part of."""
+        if not batch.is_transactional:
+            return None
+        for entry in self._aborted.get(batch.producer_id, ()):
+            if entry.first_offset <= batch.base_offset <= entry.last_offset:
+                return entry
+        return None
+
+    def _is_needed(self, entry: AbortedTransaction) -> bool:
+        """Whether the log still has records of the transaction.
+
+        If not, its marker goes as well, some time. A reader that is told of a transaction without
+        a marker would skip everything that its producer wrote later.
+        """
+        return entry.last_offset >= self._mapped_end or entry in self._unreadable
 
     def _groups(self, segments: list[Segment]) -> Iterator[tuple[Segment, ...]]:
         """Neighbours that together still make one segment."""
@@ -233,7 +245,6 @@ class _Cleaner:
         return new
 
     def _copy(self, group: tuple[Segment, ...], new: Segment) -> IndexSums:
-        new.replace_aborted(AbortedIndex(entry for segment in group for entry in segment.aborted))
         end = group[-1].next_offset
         for segment in group:
             for batch in _batches(segment):
@@ -241,6 +252,11 @@ class _Cleaner:
                 if data:
                     new.write([data])
                     new.add(len(data), batch.last_offset, newest_time(RecordBatch(data)))
+        new.replace_aborted(
+            AbortedIndex(
+                entry for segment in group for entry in segment.aborted if self._is_needed(entry)
+            )
+        )
         sums = new.seal()
         new.sync()
         for kind in INDEX_SUFFIXES:
@@ -262,11 +278,16 @@ class _Cleaner:
             batch.last_offset
         )
         records = _records(batch)
+        aborted = self._aborting(batch)
         if records is None:
-            return batch.data  # unreadable records of a client are kept, not dropped
-        aborted = self._is_aborted(batch)
+            # Unreadable records of a client are kept, not dropped, and so is what decided on them.
+            if batch.is_transactional:
+                self._open.add(batch.producer_id)
+            if aborted is not None:
+                self._unreadable.add(aborted)
+            return batch.data
         horizon = batch.delete_horizon_ms
-        keep = [not aborted and self._stays(record, horizon) for record in records]
+        keep = [aborted is None and self._stays(record, horizon) for record in records]
         if batch.is_transactional and any(keep):
             self._open.add(batch.producer_id)
         tombstones = any(k and r.value is None for k, r in zip(keep, records, strict=True))

@@ -25,7 +25,7 @@ from ottla.wire.batch import RecordBatch, iter_batches
 from ottla.wire.builder import BatchBuilder
 from ottla.wire.compression import Codec
 from ottla.wire.records import ControlType, Record, iter_records
-from tests.support.log_batches import marker, read_all
+from tests.support.log_batches import batches_in, marker, read_all
 from tests.support.log_faults import Fault, MemoryStorage, PowerLoss, Survival
 
 HOME = Path("/data/t-0")
@@ -113,6 +113,27 @@ class Topic:
 
     def records(self) -> list[Record]:
         return [r for b in self.batches() if not b.is_control for r in iter_records(b)]
+
+    def committed(self) -> list[Record]:
+        """What a client with read_committed makes of one large fetch, by the rules of KIP-98."""
+        log = self.log
+        start = log.log_start_offset
+        end = log.last_stable_offset
+        found = log.read(start, 1 << 30, upper_bound_offset=end, min_one_message=True)
+        left = [*log.aborted_in(start, found.chunks)]
+        skipped: set[int] = set()
+        records = []
+        for batch in batches_in(found):
+            while left and left[0].first_offset <= batch.last_offset:
+                skipped.add(left.pop(0).producer_id)
+            if batch.is_control:
+                (control,) = iter_records(batch)
+                assert control.key is not None
+                if control.key[3] == ControlType.ABORT:
+                    skipped.discard(batch.producer_id)
+            elif not (batch.is_transactional and batch.producer_id in skipped):
+                records += iter_records(batch)
+        return records
 
     def rows(self) -> list[tuple[int, bytes | None, bytes | None]]:
         return [(record.offset, record.key, record.value) for record in self.records()]
@@ -307,9 +328,12 @@ class TestProducers:
         assert topic.rows() == [(0, b"a", b"committed"), (4, b"p1", b"x"), (6, b"p2", b"x")]
         controls = {b.base_offset: b.delete_horizon_ms for b in topic.batches() if b.is_control}
         assert controls == {1: None, 3: NOW + 1000, 5: None, 7: None}
+        assert topic.log.aborted_transactions(0, 8) == [], "of data that is gone nothing is told"
         topic.dirty = 0
         topic.compact(NOW + 1000)
         assert [b.base_offset for b in topic.batches() if b.is_control] == [1, 5, 7]
+        committed = [(record.offset, record.key, record.value) for record in topic.committed()]
+        assert committed == topic.rows()
         topic.log.close()
         topic.open(clean=True)
         assert topic.log.last_stable_offset == 8
@@ -361,6 +385,23 @@ def test_records_nobody_can_read_stay() -> None:
     assert [b.base_offset for b in topic.batches()] == [0, 1]
 
 
+def test_what_is_installed_stays_when_the_rest_is_discarded() -> None:
+    """Fault: a log that was closed in the middle of an installation lost what was installed."""
+    topic = Topic()
+    for number in range(30):
+        topic.send((b"%d" % number, b"v" * 50))
+    topic.seal()
+    before = topic.rows()
+    plan = plan_compaction(topic.log, 0, NOW)
+    assert plan is not None
+    result = run_compaction(plan)
+    assert len(result.groups) > 1
+    assert topic.log.install(result.groups[0], NOW)
+    result.discard(1)
+    assert topic.rows() == before
+    assert not [name for name in topic.storage.listdir(HOME) if name.endswith(".cleaned")]
+
+
 def test_install_gives_way_to_retention() -> None:
     topic = Topic(replace(CONFIG, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=1))
     for _ in range(12):
@@ -391,12 +432,16 @@ def test_install_gives_way_to_retention() -> None:
         min_size=1,
         max_size=25,
     ),
-    rounds=st.lists(st.sampled_from([10, 600, 2000]), min_size=1, max_size=3),
+    rounds=st.lists(
+        st.tuples(st.sampled_from([10, 600, 2000]), st.booleans()), min_size=1, max_size=3
+    ),
     max_keys=st.sampled_from([1, 3, 100]),
 )
 @settings(max_examples=150)
 def test_the_table_is_the_same_before_and_after(
-    batches: list[tuple[int, list[Row], str, Codec]], rounds: list[int], max_keys: int
+    batches: list[tuple[int, list[Row], str, Codec]],
+    rounds: list[tuple[int, bool]],
+    max_keys: int,
 ) -> None:
     topic = Topic()
     aborted: set[int] = set()
@@ -412,16 +457,24 @@ def test_the_table_is_the_same_before_and_after(
     topic.seal()
     original = {record.offset: record for record in topic.records()}
 
-    def table() -> dict[bytes | None, bytes]:
-        visible = [record for record in topic.records() if record.offset not in aborted]
+    def table(visible: list[Record]) -> dict[bytes | None, bytes]:
         latest = {record.key: record.value for record in visible}
         return {key: value for key, value in latest.items() if value is not None}
 
-    before, end, now = table(), topic.log.log_end_offset, NOW
-    for wait in rounds:
+    def stays() -> None:
+        visible = [record for record in topic.records() if record.offset not in aborted]
+        assert table(visible) == before
+        assert table(topic.committed()) == before
+
+    before = table([record for record in topic.records() if record.offset not in aborted])
+    end, now = topic.log.log_end_offset, NOW
+    stays()
+    for wait, again in rounds:
         now += wait
+        if again:
+            topic.dirty = 0  # as if new records had come
         topic.compact(now, max_keys)
-        assert table() == before
+        stays()
         assert all(original[record.offset] == record for record in topic.records())
         assert topic.log.log_end_offset == end
     stored = read_all(topic.log)
@@ -430,6 +483,7 @@ def test_the_table_is_the_same_before_and_after(
         topic.open(clean=clean)
         assert read_all(topic.log) == stored
         assert topic.log.last_stable_offset == end
+        stays()
     for pid in (1, 2):
         if topic.sequences.get(pid):
             topic.send((b"next", b"v"), pid=pid)

@@ -109,13 +109,13 @@ class Cleaner:
         if plan is None:
             return  # retention deleted it first
         result = await self._workers.run(partial(_compaction, log, plan))
-        for group in result.groups:
-            if log.life is not Life.OPEN:
-                break
-            log.install(group, now_ms)
+        for number, group in enumerate(result.groups):
+            # Later groups may rely on what earlier ones have dropped: aborted records, for instance.
+            if log.life is not Life.OPEN or not log.install(group, now_ms):
+                await self._workers.run(partial(result.discard, number))
+                return
             await asyncio.sleep(0)
         if log.life is not Life.OPEN:
-            await self._workers.run(result.discard)
             return
         self._data.checkpoints.put(Checkpoint.CLEANER, partition, result.first_dirty_offset)
 
