@@ -122,7 +122,7 @@ class Topic:
         found = log.read(start, 1 << 30, upper_bound_offset=end, min_one_message=True)
         left = [*log.aborted_in(start, found.chunks)]
         skipped: set[int] = set()
-        records = []
+        records: list[Record] = []
         for batch in batches_in(found):
             while left and left[0].first_offset <= batch.last_offset:
                 skipped.add(left.pop(0).producer_id)

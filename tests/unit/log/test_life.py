@@ -269,7 +269,7 @@ def test_a_compaction_of_a_deleted_log_leaves_nothing(
         if deleted_first:
             result = run_compaction(plan)
         assert [name for name in names_and_bytes(gone) if name.endswith(".cleaned")]
-        result.discard()
+        result.discard(0)
     assert names_and_bytes(home) == before
     assert not [name for name in names_and_bytes(gone) if name.endswith(".cleaned")]
 
@@ -312,7 +312,7 @@ def test_a_dropped_compaction_takes_nothing_from_the_one_after_it(tmp_path: Path
             tmp_path, COMPACTED, now_ms=0, clean=True, recovery_point=20, high_watermark=20
         )
         installed = compacted(new)
-        dropped.discard()
+        dropped.discard(0)
     for group in installed.groups:
         assert new.install(group, 0)
     assert read_all(new).endswith(expected)
@@ -326,7 +326,7 @@ def test_a_compacted_segment_that_is_gone_is_not_installed() -> None:
     log = open_log(config=COMPACTED, storage=storage)
     fill(log, *(b"%d" % number * 40 for number in range(20)))
     result = compacted(log)
-    result.discard()
+    result.discard(0)
     before = storage.listdir(HOME)
     with pytest.raises(StorageFailure):
         log.install(result.groups[0], 0)

@@ -110,7 +110,7 @@ class Cleaner:
             return  # retention deleted it first
         result = await self._workers.run(partial(_compaction, log, plan))
         for number, group in enumerate(result.groups):
-            # Later groups may rely on what earlier ones have dropped: aborted records, for instance.
+            # Later groups may rely on what earlier ones drop, such as aborted records.
             if log.life is not Life.OPEN or not log.install(group, now_ms):
                 await self._workers.run(partial(result.discard, number))
                 return
