@@ -208,7 +208,7 @@ class LifeModel(RuleBasedStateMachine):
                 except LogClosed:
                     continue
                 raise AssertionError("installed in a closed log")
-            job.result.discard()
+            job.result.discard(0)
 
     # What must hold
 
