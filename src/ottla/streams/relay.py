@@ -238,15 +238,20 @@ class _Copy:
         show: Callable[[Tally], None] | None,
     ) -> None:
         consumer = self._consumer
+        at_end = False
         while not stop.is_set():
             try:
                 messages = await consumer.batch(BATCH, WAIT)
             except StreamEnded:
                 return
             if messages:
+                at_end = False
                 await self._deliver(messages, tally)
-            elif until_end and await self._caught_up():
+            elif at_end:
                 return
+            elif until_end:
+                # One more batch delivers what the client has read and not handed out yet.
+                at_end = await self._caught_up()
             if show is not None:
                 show(tally)
 
@@ -303,7 +308,9 @@ class _Copy:
         """After a pause without messages: whether this is the end (a pipe reports its own)."""
         if self._consumer.backend is Backend.STDIO:
             return False
-        return all(not behind for behind in (await self._consumer.lag()).values())
+        # From what was read, not from acknowledged positions: behind the last message of a
+        # transaction is its marker, which no position ever passes.
+        return all(not behind for behind in (await self._consumer.source.lag({})).values())
 
 
 def _refused(message: Message, error: StreamError) -> DeliveryError:

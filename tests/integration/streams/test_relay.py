@@ -85,6 +85,39 @@ async def test_a_relay_goes_on_where_it_stopped(tmp_path: Path) -> None:
         await relay_streams(first, first)
 
 
+async def test_a_relay_from_kafka_ends_where_nothing_is_new(
+    tmp_path: Path, ottla_broker: EmbeddedBroker, ottla_topic: str
+) -> None:
+    url, target = f"kafka://{ottla_broker.bootstrap}/{ottla_topic}", f"file://{tmp_path}/o.ss/o"
+    store, tally = MemoryOffsetStore(), Tally()
+    async with asyncio.timeout(60):
+        await relay_streams(url, target, until_end=True, offsets=store, tally=tally)
+        await tick(url, 0, 2)
+        for _ in range(2):
+            await relay_streams(url, target, until_end=True, offsets=store, tally=tally)
+        await relay_streams(url, target, until_end=True, from_start=False, tally=tally)
+    assert tally.total == 2
+    assert await payloads(target) == ["tick-0", "tick-1"]
+
+
+async def test_a_relay_from_kafka_ends_behind_a_transaction(
+    tmp_path: Path, ottla_broker: EmbeddedBroker, ottla_topic: str
+) -> None:
+    """The last offset is that of a marker, which no consumer is given."""
+    async with (
+        Producer(ottla_broker.bootstrap, transactional_id=ottla_topic) as producer,
+        producer.transaction(),
+    ):
+        await producer.send(ottla_topic, b"v")
+    url, target = f"kafka://{ottla_broker.bootstrap}/{ottla_topic}", f"file://{tmp_path}/o.ss/o"
+    store = MemoryOffsetStore()
+    async with asyncio.timeout(60):
+        for _ in range(2):
+            await relay_streams(url, target, until_end=True, offsets=store)
+        await relay_streams(url, f"file://{tmp_path}/p.ss/o", until_end=True)
+    assert await payloads(target) == ["v"]
+
+
 async def test_keys_and_headers_are_refused_where_they_would_be_dropped(tmp_path: Path) -> None:
     await tick(f"file://{tmp_path}/1.ss/a", 0, 1)
     async with connect(f"file://{tmp_path}/1.ss/a") as streamer, streamer.producer() as producer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
 
 from ottla.streams.errors import (
     ConnectError,
@@ -94,13 +94,14 @@ class Places:
         ]
 
     def lags(
-        self, shards: list[ShardKey], positions: Mapping[ShardKey, int]
+        self, began: Mapping[ShardKey, int], positions: Mapping[ShardKey, int]
     ) -> Iterator[tuple[ShardKey, int]]:
-        """Lag of each shard, from its position or else from what was read."""
-        read = self._consumer.position([partition(shard) for shard in shards]) if shards else []
-        for shard, place in zip(shards, read, strict=True):
+        """Lag of each shard, from its position, or from what was read, or from where it began."""
+        read = self._consumer.position([partition(shard) for shard in began]) if began else []
+        for (shard, start), place in zip(began.items(), read, strict=True):
             first, end = self.ends(shard)
-            yield shard, end - max(positions.get(shard, place.offset), first)
+            at = positions.get(shard, place.offset if place.offset >= 0 else start)
+            yield shard, max(end - max(at, first), 0)
 
     def at(self, shards: Iterable[ShardKey], to: SeqPos) -> list[TopicPartition]:
         return [partition(shard, self._offset(shard, to)) for shard in shards]
@@ -134,4 +135,4 @@ class Places:
                 stream=shard.stream,
                 shard=shard.shard,
             )
-        return int(OFFSET_BEGINNING if options.on_out_of_range == "earliest" else OFFSET_END)
+        return int(OFFSET_BEGINNING) if options.on_out_of_range == "earliest" else end

@@ -75,6 +75,8 @@ class KafkaSource(Source):
         self._spare: deque[Message] = deque()
         self._owned: set[ShardKey] = set()
         self._known: set[ShardKey] = set()
+        self._began: dict[ShardKey, int] = {}
+        """Start offsets of assigned partitions: the position until a message was read."""
         self._joined = asyncio.Event()
         self._is_manual = group is None
         self._is_chosen = False
@@ -195,11 +197,12 @@ class KafkaSource(Source):
     def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         shards = [shard_of(one) for one in given]
         starts = self._starts(Places(consumer, self._timeout), shards)
+        began = {shard_of(one): one.offset for one in starts}
         if self._is_cooperative:
             consumer.incremental_assign(starts)
         else:
             consumer.assign(starts)
-        self._in_loop(lambda: self._now_owned(shards))
+        self._in_loop(lambda: self._now_owned(began))
 
     def _starts(self, places: Places, shards: list[ShardKey]) -> list[TopicPartition]:
         stored = self._stored
@@ -248,8 +251,9 @@ class KafkaSource(Source):
         except Exception as error:  # noqa: BLE001  # the group is not to wait for our store
             LOGGER.warning("could not commit acknowledged messages of %s: %s", shards, error)
 
-    def _now_owned(self, shards: list[ShardKey]) -> None:
-        self._owned.update(shards)
+    def _now_owned(self, began: dict[ShardKey, int]) -> None:
+        self._owned.update(began)
+        self._began.update(began)
         self._joined.set()
         self._thread.wake()
 
@@ -324,12 +328,14 @@ class KafkaSource(Source):
 
         await self._thread.run(assign)
         self._spare.clear()
-        self._owned = {shard_of(one) for one in starts}
+        self._began = {shard_of(one): one.offset for one in starts}
+        self._owned = set(self._began)
         self._next_refresh = _now() + self._kafka.metadata_refresh
 
     async def lag(self, positions: Mapping[ShardKey, int]) -> dict[ShardKey, int | None]:
-        owned = sorted(self._owned)
-        return await self._ask(lambda places: dict(places.lags(owned, positions)))
+        # A partition of which nothing was read is where its assignment began.
+        began = {shard: self._began.get(shard, 0) for shard in sorted(self._owned)}
+        return await self._ask(lambda places: dict(places.lags(began, positions)))
 
 
 def _commit(consumer: Consumer, offsets: list[TopicPartition]) -> KafkaError | None:
