@@ -11,6 +11,7 @@ sync it; with a directory the data stays, as durable as that of `ottla broker`.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 import threading
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.broker.running.node import Node
 from ottla.broker.running.run import new_event_loop
 from ottla.broker.topics import create_topic, delete_topic, existing
+from ottla.client.errors import WrongPlace
 from ottla.metadata.config.broker import load_broker_config
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class EmbeddedBroker:
         self._node: Node | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
 
     @property
     def bootstrap(self) -> str:
@@ -67,7 +70,9 @@ class EmbeddedBroker:
         A broker that runs is left as it is, so `with broker.start():` works, too.
         """
         if self._thread is not None:
+            self._check_process()
             return self
+        self._pid = os.getpid()
         ready: threading.Event = threading.Event()
         failure: list[BaseException] = []
         path = self._data_dir
@@ -117,10 +122,12 @@ class EmbeddedBroker:
         node, loop = self._node, self._loop
         if node is None or loop is None:
             raise RuntimeError("the broker is not running; use it in a with block")
+        self._check_process()
         asyncio.run_coroutine_threadsafe(function(node), loop).result()
 
     def stop(self) -> None:
         """Stops cleanly; a temporary directory is removed."""
+        self._check_process()
         thread, self._thread = self._thread, None
         if thread is not None:
             if self._loop is not None and self._node is not None:
@@ -130,6 +137,13 @@ class EmbeddedBroker:
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None
+
+    def _check_process(self) -> None:
+        if self._thread is not None and self._pid != os.getpid():
+            raise WrongPlace(
+                "this broker was started before the process forked and runs in the parent; connect "
+                "to its address from here, but change and stop it there, or start another one"
+            )
 
     def __enter__(self) -> EmbeddedBroker:
         return self.start()

@@ -22,6 +22,7 @@ from ottla.broker.hosting.data import METADATA_FILE, Data
 from ottla.broker.hosting.durability import OsDurability
 from ottla.broker.hosting.flusher import GroupFlusher
 from ottla.broker.hosting.partitions import Partitions
+from ottla.broker.running.binding import bound
 from ottla.broker.running.jobs import Jobs
 from ottla.broker.running.services import Services
 from ottla.broker.running.settings import Listener, Settings
@@ -225,19 +226,20 @@ class Node:
     async def _bind(self) -> None:
         for listener in self.settings.listeners:
             try:
-                server = await asyncio.get_running_loop().create_server(
-                    partial(self._accept, listener),
-                    listener.host or None,
-                    listener.port,
-                    start_serving=False,
-                    backlog=self.config.get_int("socket.listen.backlog.size"),
-                )
+                sockets = await bound(listener.host, listener.port)
             except OSError as error:
                 where = f"listener {listener.name} at {listener.host}:{listener.port}"
                 raise CannotListen.because(error, where) from error
-            self._size_buffers(server.sockets)
-            self.servers.append(server)
-            self.addresses[listener.name] = server.sockets[0].getsockname()[:2]
+            self._size_buffers(sockets)
+            self.addresses[listener.name] = sockets[0].getsockname()[:2]
+            for one in sockets:
+                server = await asyncio.get_running_loop().create_server(
+                    partial(self._accept, listener),
+                    sock=one,
+                    start_serving=False,
+                    backlog=self.config.get_int("socket.listen.backlog.size"),
+                )
+                self.servers.append(server)
 
     def _size_buffers(self, listening: Sequence[socket.socket]) -> None:
         """Connections inherit them from the socket they are accepted on."""

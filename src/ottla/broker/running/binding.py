@@ -1,0 +1,40 @@
+"""The sockets of a listener.
+
+The event loop could make them itself, but uvloop resolves even `127.0.0.1` in threads of libuv.
+Those do not survive a fork, and a forked child of a program with an embedded broker would crash
+when it ends and libuv waits for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+
+
+async def bound(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of the host (none: of the machine), not listening yet."""
+    found = await asyncio.to_thread(
+        socket.getaddrinfo, host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            try:
+                one = socket.socket(family, kind, protocol)
+            except OSError:
+                continue  # a resolver may name a family that the machine does not have
+            sockets.append(one)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                # The addresses of IPv4 have sockets of their own.
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind(address)
+    except OSError:
+        for one in sockets:
+            one.close()
+        raise
+    if not sockets:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+    return sockets
