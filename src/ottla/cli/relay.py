@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RELAY_EXAMPLES = """\b
 Examples:
     ottla relay --input file://./x.ss/orders --output kafka://127.0.0.1:9092/orders --until-end
-    tail -F app.log | ottla relay --input stdio:/// --output redis://localhost/log
+    tail -F app.log | ottla relay --input stdio:///log --output redis://localhost/log
     ottla relay --input kafka://127.0.0.1:9092/a --output file://./a.ss/a --offsets ./offsets
 """
 CLOCK_EXAMPLES = """\b

@@ -113,19 +113,20 @@ async def relay_streams(
             target = connect(output_url, CREATING)
             if strict:  # before the output is opened, which may make a file
                 _refuse(lossy(source, target, new_timestamps=new_timestamps))
-            async with target:
+            # The input comes first: if it cannot be read, no output file is made.
+            async with (
+                source.consumer(options=_options(source, offsets, name, from_start)) as consumer,
+                target,
+            ):
                 lost = await losses(source, target, new_timestamps=new_timestamps)
                 if strict:
                     _refuse(lost)
                 for loss in lost:
                     warn(f"the output does not keep {loss}")
                 keep = _Keep.of(source, target, new_timestamps=new_timestamps)
-                async with (
-                    source.consumer(
-                        options=_options(source, offsets, name, from_start)
-                    ) as consumer,
-                    target.producer(options=ProducerOptions(stop_at_failure=True)) as producer,
-                ):
+                async with target.producer(
+                    options=ProducerOptions(stop_at_failure=True)
+                ) as producer:
                     copy = _Copy(consumer, producer, keep, None if strict else warn)
                     await copy.run(tally, stop, until_end=until_end, show=show)
     finally:

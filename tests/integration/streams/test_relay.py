@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ottla import Producer, Reader
+from ottla.cli.relay import RELAY_EXAMPLES
 from ottla.cli.whole import app
 from ottla.client.admin.admin import Admin
 from ottla.offsets import MemoryOffsetStore
@@ -116,6 +117,36 @@ async def test_a_relay_from_kafka_ends_behind_a_transaction(
             await relay_streams(url, target, until_end=True, offsets=store)
         await relay_streams(url, f"file://{tmp_path}/p.ss/o", until_end=True)
     assert await payloads(target) == ["v"]
+
+
+async def test_the_examples_in_the_help_of_relay_run(
+    tmp_path: Path, redis_server: RedisServer, ottla_broker: EmbeddedBroker
+) -> None:
+    (tmp_path / "app.log").write_text("one\ntwo\n")
+    await tick(f"file://{tmp_path}/x.ss/orders", 0, 2)
+    await tick(f"kafka://{ottla_broker.bootstrap}/a", 0, 2)
+    examples = [line.strip() for line in RELAY_EXAMPLES.splitlines() if "ottla relay" in line]
+    assert len(examples) == 3
+    for example in examples:
+        # A copy that ends, with the servers of this test.
+        line = example.replace("tail -F", "cat").replace("--until-end", "") + " --until-end"
+        line = line.replace("ottla relay", f"{sys.executable} -m ottla.cli relay")
+        line = line.replace("127.0.0.1:9092", ottla_broker.bootstrap)
+        line = line.replace("redis://localhost", redis_server.url)
+        done = await asyncio.to_thread(
+            subprocess.run, line, shell=True, cwd=tmp_path, capture_output=True, timeout=60
+        )
+        assert (done.returncode, done.stderr.splitlines()[-1]) == (0, b"relayed 2 messages"), line
+
+
+@pytest.mark.parametrize("url", ["stdio:///", "kafka://{}/no-such-topic"])
+def test_a_relay_whose_input_fails_makes_no_output(
+    url: str, tmp_path: Path, ottla_broker: EmbeddedBroker
+) -> None:
+    words = ["--input", url.format(ottla_broker.bootstrap), "--output", f"file://{tmp_path}/o.ss/o"]
+    failed = run.invoke(app, ["relay", *words])
+    assert failed.exit_code == 1
+    assert not (tmp_path / "o.ss").exists()
 
 
 async def test_keys_and_headers_are_refused_where_they_would_be_dropped(tmp_path: Path) -> None:
