@@ -169,10 +169,7 @@ class Consumer:
     # ---- reading
 
     def __aiter__(self) -> AsyncIterator[Message]:
-        self._life.check_reading()
-        iterator = _Iterator(self)
-        self._life.iterator = weakref.ref(iterator)
-        return iterator
+        return _Iterator(self)
 
     async def next(self, timeout: float | None = None) -> Message:  # noqa: ASYNC109
         """The next message; `TimeoutError` after `timeout` seconds, `StreamEnded` at the end."""
@@ -419,12 +416,22 @@ class Consumer:
 
 
 class _Iterator:
-    """`async for`: while it lives, the consumer is ITERATING."""
+    """`async for`: while it lives, the consumer is ITERATING.
+
+    A cancelled wait ends that too, because the traceback keeps the iterator alive after its loop.
+    Asked again (`wait_for(anext(it))`), it owns the consumer again.
+    """
 
     __slots__ = ("__weakref__", "_consumer")
 
     def __init__(self, consumer: Consumer):
         self._consumer = consumer
+        self._claim()
+
+    def _claim(self) -> None:
+        life = self._consumer._life
+        life.check_reading()
+        life.iterator = weakref.ref(self)
 
     def __aiter__(self) -> Self:
         return self
@@ -434,8 +441,14 @@ class _Iterator:
         queue = consumer._queue
         if len(queue) > 1 and not consumer._tracked and consumer._life.late_error is None:
             return queue.popleft()
+        life = consumer._life
+        if life.iterator is None or life.iterator() is not self:
+            self._claim()
         try:
             return (await consumer._take(1, None))[0]
         except StreamEnded:
-            consumer._life.iterator = None
+            life.iterator = None
             raise StopAsyncIteration from None
+        except asyncio.CancelledError:
+            life.iterator = None
+            raise

@@ -107,6 +107,48 @@ async def test_t07_one_owner_at_a_time_and_nothing_after_close() -> None:
     await consumer.close()
 
 
+async def test_a_loop_that_is_cancelled_gives_the_consumer_back() -> None:
+    source = ListSource([])
+
+    async def read() -> None:
+        async for _ in consumer:
+            pass
+
+    async with make(source) as consumer:
+        task = asyncio.create_task(read())
+        await until(lambda: consumer.state is ConsumerState.ITERATING)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as cancelled:  # keeps the traceback
+            await task
+        assert consumer.state is ConsumerState.READY
+        with pytest.raises(TimeoutError) as expired:
+            await asyncio.wait_for(read(), 0.01)
+        source.add(messages(3))
+        assert (await consumer.next(5)).seq == 1
+        async for message in consumer:
+            assert message.seq == 2
+            break
+        del cancelled, expired
+
+
+async def test_an_iterator_whose_wait_was_cancelled_owns_the_consumer_when_it_is_asked_again() -> (
+    None
+):
+    source = ListSource([])
+    async with make(source) as consumer:
+        iterator = aiter(consumer)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(iterator), 0.01)
+        other = aiter(consumer)
+        with pytest.raises(ConsumerBusy):
+            await anext(iterator)
+        del other
+        source.add(messages(1))
+        assert (await anext(iterator)).seq == 1
+        with pytest.raises(ConsumerBusy):
+            await consumer.next()
+
+
 async def test_t08_ten_tasks_share_a_thousand_messages() -> None:
     async with make(ListSource(messages(1000), ends=True, chunk=7)) as consumer:
         seen: list[int] = []
