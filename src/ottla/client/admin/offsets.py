@@ -9,7 +9,7 @@ from ottla.client import arguments
 from ottla.client.admin.base import AdminBase, by_topic, check_parts
 from ottla.client.admin.types import ListedOffset
 from ottla.client.arguments import INT64
-from ottla.client.cluster.cluster import together
+from ottla.client.cluster.cluster import Beside, together
 from ottla.client.cluster.view import NO_LEADER, TopicPartition
 from ottla.client.errors import BadArgument, check, failure
 from ottla.client.reader.types import Timestamp
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ottla.client.admin.types import Position
+    from ottla.client.cluster.cluster import Target
 
 # Kafka's numbers for positions that are no times, and the version that first knew each.
 _POSITIONS = {
@@ -129,7 +130,9 @@ class OffsetCalls(AdminBase):
             ],
             timeout_ms=self._timeout_ms,
         )
-        answer: ListOffsetsResponse = await self._client.send(request, to=leader, min_version=low)
+        answer: ListOffsetsResponse = await self._client.send(
+            request, to=self._target(leader), min_version=low
+        )
         found = {}
         for topic in answer.topics:
             for one in topic.partitions:
@@ -137,6 +140,9 @@ class OffsetCalls(AdminBase):
                 check(one.error_code, f"find an offset in {key}")
                 found[key] = ListedOffset(one.offset, one.timestamp, one.leader_epoch)
         return found
+
+    def _target(self, leader: int) -> Target:
+        return leader
 
     async def _delete_records(
         self, leader: int, partitions: list[TopicPartition], offsets: dict[TopicPartition, int]
@@ -160,6 +166,13 @@ class OffsetCalls(AdminBase):
             for topic in answer.topics
             for one in topic.partitions
         }
+
+
+class OffsetsBesideFetches(OffsetCalls):
+    """The same for a client that fetches: no call waits for a fetch that waits for records."""
+
+    def _target(self, leader: int) -> Target:
+        return Beside(leader)
 
 
 def _timestamp(at: Position) -> tuple[int, int]:

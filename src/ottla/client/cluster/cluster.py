@@ -3,8 +3,8 @@
 Rules:
 
 - Connections are kept by address; the address of a broker comes from the last metadata answer.
-  Requests to a coordinator use connections of their own, since a fetch that waits for data holds
-  up the later requests on its connection.
+  Requests to a coordinator use connections of their own, and so do questions `Beside` fetches,
+  since a fetch that waits for data holds up the later requests on its connection.
 - There is no background work. Of the calls that need a connection or fresher metadata one gets it
   and the others wait (`Turns`), so nothing outlives the calls that need it.
 - After a failed connection attempt, a broker is not tried again for a while (exponential back-off).
@@ -67,12 +67,19 @@ class Coordinator(NamedTuple):
     key_type: int = 0
 
 
-Target: TypeAlias = int | Literal["any", "controller"] | TopicPartition | Coordinator
+class Beside(NamedTuple):
+    """A broker that may hold a fetch of this client: the request does not wait behind it."""
+
+    node: int
+
+
+Target: TypeAlias = int | Literal["any", "controller"] | TopicPartition | Coordinator | Beside
+Use: TypeAlias = Literal["data", "coordination", "questions"]
 
 
 class _Place(NamedTuple):
     address: Address
-    for_coordination: bool
+    use: Use = "data"
 
 
 @dataclass(slots=True)
@@ -236,7 +243,9 @@ class Client:
             return await self._connection(await self._broker(await self.leader_of(target)))
         if isinstance(target, Coordinator):
             node = await self.coordinator_of(target)
-            return await self._connection(await self._broker(node), for_coordination=True)
+            return await self._connection(await self._broker(node), "coordination")
+        if isinstance(target, Beside):
+            return await self._connection(await self._broker(target.node), "questions")
         if isinstance(target, int):
             return await self._connection(await self._broker(target))
         if target == "controller":
@@ -349,7 +358,7 @@ class Client:
         candidates = candidates[start:] + candidates[:start]
         candidates += [address for address in self.bootstrap if address not in candidates]
         for address in candidates:
-            link = self._links.get(_Place(address, for_coordination=False))
+            link = self._links.get(_Place(address))
             if link is not None and link.connection is not None and link.is_open:
                 return link.connection
         failure = BrokerUnreachable("no broker is known")
@@ -362,13 +371,13 @@ class Client:
         raise failure
 
     def _not_before(self, address: Address) -> float:
-        link = self._links.get(_Place(address, for_coordination=False))
+        link = self._links.get(_Place(address))
         return -math.inf if link is None else link.not_before
 
-    async def _connection(self, address: Address, *, for_coordination: bool = False) -> Connection:
+    async def _connection(self, address: Address, use: Use = "data") -> Connection:
         if self._closed:
             raise ClientClosed("the client is closed")
-        link = self._links.setdefault(_Place(address, for_coordination), _Link())
+        link = self._links.setdefault(_Place(address, use), _Link())
 
         async def work() -> None:
             # In place before it is open, so that closing the client closes it.

@@ -28,7 +28,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self, TypeAlias, get_args
 
 from ottla.client import arguments
-from ottla.client.admin.offsets import OffsetCalls
+from ottla.client.admin.offsets import OffsetsBesideFetches
 from ottla.client.cluster.cluster import API_TIMEOUT, METADATA_MAX_AGE, Client
 from ottla.client.cluster.connection import REQUEST_TIMEOUT
 from ottla.client.cluster.view import TopicPartition
@@ -541,8 +541,9 @@ class Consumer:
 
     async def lag(self) -> dict[TopicPartition, int]:
         """The number of offsets between each position and the current end of its log."""
+        self._running()
         positions = self.positions
-        ends = await OffsetCalls(self._client).list_offsets(list(positions))
+        ends = await OffsetsBesideFetches(self._client).list_offsets(list(positions))
         return {key: max(0, found.offset - positions[key]) for key, found in ends.items()}
 
     async def _commit_now_and_then(self) -> None:

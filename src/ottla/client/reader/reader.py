@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Self, get_args
 
 from ottla.client import arguments
-from ottla.client.admin.offsets import OffsetCalls
+from ottla.client.admin.offsets import OffsetsBesideFetches
 from ottla.client.arguments import INT32, INT64
 from ottla.client.cluster.cluster import API_TIMEOUT, METADATA_MAX_AGE, Client
 from ottla.client.cluster.connection import REQUEST_TIMEOUT
@@ -276,8 +276,9 @@ class Reader:
 
     async def lag(self) -> dict[int, int]:
         """The number of offsets between each position and the current end of its log."""
+        self._running()
         positions = self.positions
-        ends = await OffsetCalls(self._client).list_offsets(
+        ends = await OffsetsBesideFetches(self._client).list_offsets(
             [(self.topic, number) for number in positions]
         )
         return {
