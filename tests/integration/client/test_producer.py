@@ -276,6 +276,14 @@ async def test_nobody_listens_or_speaks_another_protocol() -> None:
                 await producer.send("t", b"v")
 
 
+async def test_a_broker_that_never_answers_is_not_a_missing_topic() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with Producer(f"127.0.0.1:{silent.getsockname()[1]}", max_block_ms=100) as producer:
+            with pytest.raises(RequestTimedOut, match="answer") as told:
+                await producer.send("t", b"v")
+    assert "not found" not in str(told.value)
+
+
 async def test_an_unreachable_broker_comes_with_advice(brokers: dict[int, ScriptedBroker]) -> None:
     # Too short for a second attempt, whatever the first one costs.
     async with producer_of(brokers, max_block_ms=60_000) as producer:

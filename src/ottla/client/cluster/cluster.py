@@ -200,14 +200,22 @@ class Client:
         except TimeoutError:
             raise RequestTimedOut(f"given up after {limit:g} s: {what}") from None
 
-    async def retry(self, attempt: Callable[[], Awaitable[T]], *, repeatable: bool = True) -> T:
+    async def retry(
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        *,
+        repeatable: bool = True,
+        deadline: float | None = None,
+    ) -> T:
         """The result of the first attempt that succeeds or fails for good, within `api_timeout`.
 
-        `repeatable` says whether a request that may have been served can be sent once more.
+        `repeatable` says whether a request that may have been served can be sent once more. Calls
+        that share an `api_timeout` give its end as `deadline`, by the loop's clock.
         """
         self.check_loop()
         now = asyncio.get_running_loop().time
-        deadline = now() + self.api_timeout
+        if deadline is None:
+            deadline = now() + self.api_timeout
         failures = 0
         last = "no broker has answered"
         while True:

@@ -372,15 +372,19 @@ class Producer:
             await self._client.topics([name])
 
         patience = self._client.api_timeout
-        try:
-            async with asyncio.timeout(patience):
-                for _ in range(MISSING_TOPIC_ROUNDS):
-                    with suppress(UnknownTopic):
-                        return await self._client.retry(attempt)
-        except TimeoutError:
-            raise RequestTimedOut(
-                f"topic {name!r}: not found in {patience:g} s; create it, or raise max_block_ms"
-            ) from None
+        deadline = asyncio.get_running_loop().time() + patience
+        missing = False
+        for _ in range(MISSING_TOPIC_ROUNDS):
+            try:
+                return await self._client.retry(attempt, deadline=deadline)
+            except UnknownTopic:
+                missing = True
+            except RequestTimedOut:
+                if not missing:
+                    raise  # and says what kept the brokers from answering
+                raise RequestTimedOut(
+                    f"topic {name!r}: not found in {patience:g} s; create it, or raise max_block_ms"
+                ) from None
         raise UnknownTopic(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"send to {name!r}",
