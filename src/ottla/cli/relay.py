@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -28,6 +28,15 @@ Examples:
     ottla clock --output stdio:///clock --interval 100ms
     ottla clock --output file://./clock.ss/clock --count 10
 """
+
+CONNECT_TIMEOUT = 30.0
+"""Seconds; joining a Kafka group may have to wait for the session of a crashed relay to end."""
+Timeout: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        "--timeout", min=0.1, metavar="SECONDS", help="Give up connecting after this time."
+    ),
+]
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
@@ -59,6 +68,7 @@ def relay(
         bool,
         typer.Option("--new-timestamps", help="Give messages the time of their arrival."),
     ] = False,
+    timeout: Timeout = CONNECT_TIMEOUT,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show the rate.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the total as JSON.")] = False,
 ) -> None:
@@ -79,6 +89,7 @@ def relay(
             name=name,
             strict=strict,
             new_timestamps=new_timestamps,
+            timeout=timeout,
             tally=tally,
             show=show,
             warn=complain,
@@ -100,6 +111,7 @@ def clock(
     count: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Stop after N messages.")
     ] = None,
+    timeout: Timeout = CONNECT_TIMEOUT,
 ) -> None:
     """Send `tick-0`, `tick-1`, ... to a stream."""
     found = re.fullmatch(r"(\d+)(ms|s|m)", interval)
@@ -109,7 +121,7 @@ def clock(
         )
     from ottla.streams.relay import tick
 
-    _run(tick(output_url, int(found[1]) * _UNITS[found[2]], count))
+    _run(tick(output_url, int(found[1]) * _UNITS[found[2]], count, timeout))
 
 
 def _store(url: str | None) -> OffsetStore | None:

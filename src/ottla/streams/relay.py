@@ -54,7 +54,9 @@ WAIT = 0.2
 
 _log = logging.getLogger("ottla.streams")
 
-CREATING = ConnectOptions(file=FileOptions(create=Create.IF_MISSING))
+CREATING = FileOptions(create=Create.IF_MISSING)
+TIMEOUT = 60.0
+"""Seconds to wait for a store, as `ConnectOptions` has it."""
 
 
 class Lossy(ConfigError):
@@ -89,6 +91,7 @@ async def relay_streams(
     name: str = "ottla-relay",
     strict: bool = False,
     new_timestamps: bool = False,
+    timeout: float = TIMEOUT,  # noqa: ASYNC109 - that of each connection
     tally: Tally | None = None,
     show: Callable[[Tally], None] | None = None,
     warn: Callable[[str], None] = _log.warning,
@@ -108,9 +111,11 @@ async def relay_streams(
         loop.add_signal_handler(number, stop.set)
     try:
         async with (
-            connect(input_url, ConnectOptions(file=FileOptions(follow=not until_end))) as source,
+            connect(
+                input_url, ConnectOptions(timeout=timeout, file=FileOptions(follow=not until_end))
+            ) as source,
         ):
-            target = connect(output_url, CREATING)
+            target = connect(output_url, ConnectOptions(timeout=timeout, file=CREATING))
             if strict:  # before the output is opened, which may make a file
                 _refuse(lossy(source, target, new_timestamps=new_timestamps))
             # The input comes first: if it cannot be read, no output file is made.
@@ -322,9 +327,15 @@ def _place(message: Message) -> str:
     return f"{message.stream}/{message.shard} at {message.seq}"
 
 
-async def tick(output_url: str, interval: float, count: int | None) -> None:
+async def tick(
+    output_url: str,
+    interval: float,
+    count: int | None,
+    timeout: float = TIMEOUT,  # noqa: ASYNC109 - that of the connection
+) -> None:
     """Send `tick-N` every interval."""
-    async with connect(output_url, CREATING) as streamer, streamer.producer() as producer:
+    options = ConnectOptions(timeout=timeout, file=CREATING)
+    async with connect(output_url, options) as streamer, streamer.producer() as producer:
         number = 0
         while count is None or number < count:
             await (await producer.send(f"tick-{number}"))

@@ -88,7 +88,7 @@ class Streamer:
                 await self._driver.open()
         except TimeoutError:
             raise ConnectError(
-                f"{self.url!r} did not answer in {self._driver.options.timeout} s; "
+                f"{self.url.masked} did not answer in {self._driver.options.timeout:g} s; "
                 "is it running, and the address right?"
             ) from None
         return self

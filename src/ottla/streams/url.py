@@ -59,7 +59,7 @@ class StreamUrl:
     def stream(self) -> str:
         """The only key."""
         if self.keys is None or len(self.keys) != 1:
-            raise NotOneStreamKey(f"{self!r} has {len(self.keys or ())} stream keys, not one")
+            raise NotOneStreamKey(f"{self.masked} has {len(self.keys or ())} stream keys, not one")
         return self.keys[0]
 
     @property
@@ -70,8 +70,13 @@ class StreamUrl:
     def __str__(self) -> str:
         return self._text(self.password)
 
+    @property
+    def masked(self) -> str:
+        """The URL for messages, without the password."""
+        return self._text(HIDDEN if self.password is not None else None)
+
     def __repr__(self) -> str:
-        return f"StreamUrl({self._text(HIDDEN if self.password is not None else None)!r})"
+        return f"StreamUrl({self.masked!r})"
 
     def _text(self, password: str | None) -> str:
         nodes = ",".join(self.nodes)

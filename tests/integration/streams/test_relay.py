@@ -7,6 +7,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -205,6 +206,7 @@ def test_file_commands(tmp_path: Path) -> None:
         (["relay", "--input", "stdio:///a", "--output", "amqp://h/a"], 1, "unknown scheme"),
         (["relay", "--input", "file://./none.ss/a", "--output", "stdio:///a"], 1, "does not exist"),
         (["relay", "--input", "a", "--output", "b", "--from", "middle"], 2, "start or end"),
+        (["clock", "--output", "kafka://127.0.0.1:99999/a"], 1, "number from 1 to 65535"),
         (["clock", "--interval", "soon"], 2, "ms, s or m"),
         (["file", "verify", "none.ss"], 1, "cannot open"),
     ],
@@ -214,6 +216,16 @@ def test_failures_are_sentences(words: list[str], status: int, sentence: str) ->
     assert result.exit_code == status
     assert sentence in result.output
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("words", [["clock"], ["relay", "--input", "stdio:///a"]])
+def test_a_port_that_never_answers_is_given_up_after_the_timeout(words: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/a"
+        result = run.invoke(app, [*words, "--output", url, "--timeout", "0.2"])
+    assert result.exit_code == 1
+    assert "127.0.0.1" in result.stderr
+    assert "StreamUrl" not in result.output
 
 
 def test_a_store_that_cannot_be_opened_is_told_in_a_sentence(tmp_path: Path) -> None:

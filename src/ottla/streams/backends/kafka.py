@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
-from ottla.streams.backends.kafka_config import client_config, producer_config, with_extra
+from ottla.streams.backends.kafka_config import (
+    client_config,
+    producer_config,
+    with_extra,
+    with_port,
+)
 from ottla.streams.backends.kafka_shared import SharedSource
 from ottla.streams.backends.kafka_sink import KafkaSink
 from ottla.streams.backends.kafka_source import KafkaSource
 from ottla.streams.base import Driver, Operation
-from ottla.streams.errors import ConnectError, Unsupported
+from ottla.streams.errors import ConnectError, Unsupported, UrlError
 from ottla.streams.modes import consumer_name, has_wildcard
 from ottla.streams.types import Backend, KafkaOptions, Mode
 
@@ -41,6 +46,10 @@ class KafkaDriver(Driver):
 
     def __init__(self, url: StreamUrl, options: ConnectOptions) -> None:
         super().__init__(url, options)
+        for node in url.nodes:
+            port = with_port(node).rpartition(":")[2]
+            if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+                raise UrlError(f"the port of {node} in a Kafka URL is not a number from 1 to 65535")
         self._kafka = options.kafka or KafkaOptions()
 
     async def open(self) -> None:
