@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ottla import Admin, Consumer, Producer, Reader, ShareConsumer
+from ottla import Admin, Consumer, Producer, Reader, ShareConsumer, share_worker
 from ottla.errors import ClientClosed, WrongPlace
 
 if TYPE_CHECKING:
@@ -119,3 +119,8 @@ def test_a_closed_client_says_so_in_any_loop(ottla_broker: EmbeddedBroker) -> No
     with pytest.raises(ClientClosed, match="the producer is closed"):
         asyncio.run(made[0].send("t", b"v"))
     asyncio.run(made[0].close())
+
+
+async def test_share_worker_within_a_loop_names_the_class(ottla_broker: EmbeddedBroker) -> None:
+    with pytest.raises(WrongPlace, match="use ShareWorker: await ShareWorker"):
+        share_worker(print, ottla_broker.bootstrap, group="s", topics=["t"])

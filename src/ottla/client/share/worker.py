@@ -39,6 +39,7 @@ from ottla.client.errors import (
     BrokerUnreachable,
     ClientError,
     UnknownTopic,
+    WrongPlace,
     WrongProtocol,
 )
 from ottla.client.share.calls import Threads, awaited
@@ -395,4 +396,11 @@ def share_worker(
         )
         return await worker.run(signals=True)
 
-    return asyncio.run(run())
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run())
+    raise WrongPlace(
+        "share_worker runs an event loop of its own, and there is one here (a notebook has one, "
+        "too); use ShareWorker: await ShareWorker(fn, bootstrap, group=..., topics=[...]).run()"
+    )
