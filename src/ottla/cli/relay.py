@@ -153,5 +153,7 @@ def _run(work: Coroutine[object, object, None]) -> None:
     except Lossy as error:
         complain(error)
         raise typer.Exit(2) from None
-    except (StreamError, OffsetError, OSError, ValueError) as error:
+    except StreamError as error:
+        fail(error.plain)
+    except (OffsetError, OSError, ValueError) as error:
         fail(error)

@@ -8,9 +8,18 @@ from ottla.errors import OttlaError
 class StreamError(OttlaError):
     """Base class of all errors of streams."""
 
-    def __init__(self, message: str, *, stream: str | None = None, shard: int | None = None):
+    def __init__(
+        self,
+        message: str,
+        *,
+        stream: str | None = None,
+        shard: int | None = None,
+        fix: str | None = None,
+    ):
         where = "" if stream is None else f"{stream}: " if shard is None else f"{stream}/{shard}: "
-        super().__init__(where + message)
+        self.plain = where + message
+        """Without `fix`, which a Python program can do and a user of the commands cannot."""
+        super().__init__(self.plain if fix is None else f"{self.plain}, {fix}")
         self.stream = stream
         self.shard = shard
 

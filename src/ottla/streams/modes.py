@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("ottla.streams")
 
+_IN_CONTAINER = Path("/.dockerenv")
+
 _MODES = {
     Mode.RESUMABLE: Operation.RESUMABLE,
     Mode.LOAD_BALANCED: Operation.LOAD_BALANCED,
@@ -51,7 +53,9 @@ def validate(
 ) -> None:
     """Validate options, the same for every store."""
     if not streams:
-        raise StreamKeyEmpty("name at least one stream, in the URL or in consumer(...)")
+        raise StreamKeyEmpty(
+            "name at least one stream after the last slash of the URL", fix="or in consumer(...)"
+        )
     for stream in streams:
         validate_key(stream, wildcard=True)
     mode = options.mode
@@ -86,7 +90,14 @@ def has_wildcard(streams: Sequence[str]) -> bool:
 
 def consumer_name(options: ConsumerOptions) -> str:
     """The group given, or `{host}:{app}:r`: per program, so that two of a host do not share it."""
-    return options.group or f"{host_id()}:{options.app or _program()}:r"
+    if options.group:
+        return options.group
+    if _IN_CONTAINER.exists() and not os.environ.get("HOST_ID"):
+        _log.warning(
+            "this resumable consumer is named after its container, so a new container does not "
+            "find its position; set the environment variable HOST_ID, or give the consumer a group"
+        )
+    return f"{host_id()}:{options.app or _program()}:r"
 
 
 def member_id() -> str:
@@ -99,8 +110,7 @@ def host_id() -> str:
     given = os.environ.get("HOST_ID")
     if given:
         return given
-    if Path("/.dockerenv").exists():
-        _log.warning("Set HOST_ID in containers, or a resumable consumer may lose its place")
+    if _IN_CONTAINER.exists():
         container = os.environ.get("HOSTNAME")
         if container:
             return container

@@ -228,6 +228,20 @@ def test_a_port_that_never_answers_is_given_up_after_the_timeout(words: list[str
     assert "StreamUrl" not in result.output
 
 
+@pytest.mark.parametrize(
+    "store", ["file://{tmp_path}/none.ss/a", "{redis}/no-such-key", "stdio:///"]
+)
+def test_errors_of_an_input_do_not_speak_python(
+    store: str, tmp_path: Path, redis_server: RedisServer
+) -> None:
+    url = store.format(tmp_path=tmp_path, redis=redis_server.url)
+    result = run.invoke(app, ["relay", "--input", url, "--output", "stdio:///b"])
+    assert result.exit_code == 1
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("ottla: ")
+    assert "(" not in last
+
+
 def test_a_store_that_cannot_be_opened_is_told_in_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "in.ss"
     assert run.invoke(app, ["clock", "--output", f"file://{path}/a", "--count", "1"]).exit_code == 0

@@ -27,6 +27,8 @@ from ottla.streams.types import INTERNAL, WILDCARD, AutoCommit, Backend
 from ottla.streams.url import parse, parse_stream_url, parse_streamer_uri, validate_key
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ottla.streams.base import Operation
 
 ROWS = [
@@ -146,3 +148,16 @@ def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert member_id() != member_id()
     monkeypatch.delenv("HOST_ID")
     assert host_id()
+
+
+def test_only_a_consumer_named_after_its_container_asks_for_a_host_id(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ottla.streams.modes._IN_CONTAINER", tmp_path)
+    monkeypatch.delenv("HOST_ID", raising=False)
+    member_id()
+    consumer_name(ConsumerOptions(group="g"))
+    assert caplog.messages == []
+    consumer_name(ConsumerOptions())
+    [said] = caplog.messages
+    assert "set the environment variable HOST_ID, or give the consumer a group" in said

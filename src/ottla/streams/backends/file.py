@@ -57,8 +57,8 @@ class FileDriver(Driver):
         exists = await asyncio.to_thread(Path(self.url.path).exists)
         if not exists and options.create is Create.NEVER:
             raise ConnectError(
-                f"{self.url.path} does not exist; to create it, connect with "
-                'connect(url, FileOptions(create="if_missing"))'
+                f"{self.url.path} does not exist; check the path",
+                fix='or create it: connect(url, FileOptions(create="if_missing"))',
             )
         if not exists or options.create is Create.EXCLUSIVE:
             handle = _Handle(self.url.path, options)

@@ -132,8 +132,8 @@ class Shards:
 
     def _missing(self, shard: Shard) -> StreamKeyNotFound:
         return StreamKeyNotFound(
-            f"there is no key {shard.key!r} on the server; send to it first, or connect with "
-            "RedisOptions(mkstream=True)",
+            f"there is no key {shard.key!r} on the server; send to it first",
+            fix="or connect with RedisOptions(mkstream=True)",
             stream=shard.stream,
             shard=shard.number,
         )
