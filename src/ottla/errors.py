@@ -24,6 +24,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ottla.broker.errors import (
+        BrokerNotRunning,
+        CannotListen,
+        CannotOpenDirectory,
+    )
     from ottla.client.admin.resets import (
         NothingToReset,
     )
@@ -83,6 +88,10 @@ if TYPE_CHECKING:
         TransactionError,
         TransactionUnresolved,
         WrongTransactionState,
+    )
+    from ottla.metadata.errors import (
+        InvalidConfig,
+        UnknownConfig,
     )
     from ottla.offsets.errors import (
         InvalidOffsetArgument,
@@ -177,7 +186,10 @@ __all__ = [
     "BadSchema",
     "BadVerdict",
     "BatchLost",
+    "BrokerNotRunning",
     "BrokerUnreachable",
+    "CannotListen",
+    "CannotOpenDirectory",
     "ChecksumError",
     "ClientClosed",
     "ClientError",
@@ -208,6 +220,7 @@ __all__ = [
     "GroupOfAnotherKind",
     "InvalidArgument",
     "InvalidBeaconInterval",
+    "InvalidConfig",
     "InvalidOffsetArgument",
     "InvalidOffsetType",
     "InvalidStreamKey",
@@ -268,6 +281,7 @@ __all__ = [
     "TruncatedFile",
     "UnacknowledgedRecords",
     "UndecodableRecords",
+    "UnknownConfig",
     "UnknownTopic",
     "UnknownVerdict",
     "Unsupported",
@@ -293,11 +307,15 @@ _HOMES = {
     "BadSchema": "ottla.spark.errors",
     "BadVerdict": "ottla.spark.errors",
     "BatchLost": "ottla.spark.errors",
+    "BrokerNotRunning": "ottla.broker.errors",
     "BrokerUnreachable": "ottla.client.errors",
+    "CannotListen": "ottla.broker.errors",
+    "CannotOpenDirectory": "ottla.broker.errors",
     "ChecksumError": "ottla.streams.errors",
     "ClientClosed": "ottla.client.errors",
     "ClientError": "ottla.client.errors",
     "ClientFault": "ottla.client.errors",
+    "CommitFailed": "ottla.client.consumer.types",
     "CommitNotAllowed": "ottla.streams.errors",
     "ConcurrentPoll": "ottla.client.share.types",
     "ConfigError": "ottla.streams.errors",
@@ -305,7 +323,6 @@ _HOMES = {
     "ConnectionLost": "ottla.client.errors",
     "ConsumerBusy": "ottla.streams.errors",
     "ConsumerClosed": "ottla.streams.errors",
-    "CommitFailed": "ottla.client.consumer.types",
     "CorruptRecords": "ottla.client.reader.types",
     "DataLoss": "ottla.spark.errors",
     "DataLost": "ottla.client.reader.types",
@@ -324,6 +341,7 @@ _HOMES = {
     "GroupOfAnotherKind": "ottla.client.errors",
     "InvalidArgument": "ottla.streams.errors",
     "InvalidBeaconInterval": "ottla.streams.errors",
+    "InvalidConfig": "ottla.metadata.errors",
     "InvalidOffsetArgument": "ottla.offsets.errors",
     "InvalidOffsetType": "ottla.offsets.errors",
     "InvalidStreamKey": "ottla.streams.errors",
@@ -335,9 +353,9 @@ _HOMES = {
     "MissingExtra": "ottla.client.errors",
     "NoEndingSlash": "ottla.streams.errors",
     "NoJava": "ottla.spark.errors",
+    "NoOffset": "ottla.client.consumer.types",
     "NoProgress": "ottla.spark.errors",
     "NoStoredPosition": "ottla.streams.errors",
-    "NoOffset": "ottla.client.consumer.types",
     "NoSuchTransaction": "ottla.client.admin.transactions",
     "NoWildcardInGroup": "ottla.streams.errors",
     "NotAnchored": "ottla.streams.errors",
@@ -383,6 +401,7 @@ _HOMES = {
     "TruncatedFile": "ottla.streams.errors",
     "UnacknowledgedRecords": "ottla.client.share.types",
     "UndecodableRecords": "ottla.client.share.types",
+    "UnknownConfig": "ottla.metadata.errors",
     "UnknownTopic": "ottla.client.errors",
     "UnknownVerdict": "ottla.client.share.types",
     "Unsupported": "ottla.streams.errors",

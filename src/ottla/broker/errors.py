@@ -31,3 +31,11 @@ class CannotListen(OttlaError, OSError):
         if error.errno == errno.EADDRINUSE:
             return cls(f"{where}: the address is in use; choose another, --listen HOST:0 picks one")
         return cls(f"{where}: {error.strerror or error}")
+
+
+class CannotOpenDirectory(OttlaError, OSError):
+    """The data directory cannot be made or opened."""
+
+
+class BrokerNotRunning(OttlaError, RuntimeError):
+    """An embedded broker was used before it was started or after it was stopped."""

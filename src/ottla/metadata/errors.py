@@ -4,6 +4,7 @@ Every error has three facts: what was expected, what was found, and where. The b
 to Kafka's error codes; nothing here knows the protocol.
 """
 
+from ottla.errors import OttlaError
 from ottla.wire.errors import Mismatch
 
 
@@ -127,7 +128,7 @@ class StoreBusy(StoreUnavailable):
     summary = "metadata store busy"
 
 
-class ConfigError(MetadataError):
+class ConfigError(MetadataError, OttlaError):
     """Invalid configuration key or value."""
 
     summary = "configuration error"

@@ -19,10 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.broker.errors import BrokerNotRunning, CannotOpenDirectory
 from ottla.broker.running.node import Node
 from ottla.broker.running.run import new_event_loop
 from ottla.broker.topics import create_topic, delete_topic, existing
+from ottla.client import arguments
 from ottla.client.errors import WrongPlace
+from ottla.errors import OttlaError
 from ottla.metadata.config.broker import load_broker_config
 
 if TYPE_CHECKING:
@@ -47,8 +50,13 @@ class EmbeddedBroker:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        settings = {**TEST_DEFAULTS, "listeners": f"PLAINTEXT://{host}:{port}", **(config or {})}
-        self._config = load_broker_config(sets=[f"{k}={v}" for k, v in settings.items()])
+        if not isinstance(data_dir, str | os.PathLike | None):
+            raise arguments.wrong_type("data_dir", "a path", data_dir)
+        given = {} if config is None else arguments.mapping("config", config, "values by key")
+        settings = {**TEST_DEFAULTS, "listeners": f"PLAINTEXT://{host}:{port}", **given}
+        self._config = load_broker_config(
+            sets=[f"{k}={v}" for k, v in settings.items()], sets_from="config"
+        )
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._temporary: Path | None = None
         self._node: Node | None = None
@@ -60,7 +68,7 @@ class EmbeddedBroker:
     def bootstrap(self) -> str:
         """host:port for `bootstrap.servers`."""
         if self._node is None:
-            raise RuntimeError("the broker is not running; use it in a with block")
+            raise BrokerNotRunning("the broker is not running; use it in a with block")
         host, port = next(iter(self._node.addresses.values()))
         return f"{host}:{port}"
 
@@ -96,7 +104,13 @@ class EmbeddedBroker:
         ready.wait()
         if failure:
             self.stop()
-            raise failure[0]
+            error = failure[0]
+            if isinstance(error, OSError) and not isinstance(error, OttlaError):
+                raise CannotOpenDirectory(
+                    f"data_dir {str(path)!r}: {error.strerror or error}; give a directory that "
+                    "can be made and written"
+                ) from error
+            raise error
         return self
 
     async def _serve(self, path: Path, ready: threading.Event, stop: asyncio.Event) -> None:
@@ -121,7 +135,7 @@ class EmbeddedBroker:
         """Run a function of the broker in its own thread; what it raises is raised here."""
         node, loop = self._node, self._loop
         if node is None or loop is None:
-            raise RuntimeError("the broker is not running; use it in a with block")
+            raise BrokerNotRunning("the broker is not running; use it in a with block")
         self._check_process()
         asyncio.run_coroutine_threadsafe(function(node), loop).result()
 

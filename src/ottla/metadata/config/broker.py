@@ -76,7 +76,11 @@ class BrokerConfig(TypedConfig):
 
 
 def load_broker_config(
-    file: Path | None = None, sets: Iterable[str] = (), env: Mapping[str, str] | None = None
+    file: Path | None = None,
+    sets: Iterable[str] = (),
+    env: Mapping[str, str] | None = None,
+    *,
+    sets_from: str = "--set",
 ) -> BrokerConfig:
     """Read all sources; `ConfigError` says which one is wrong and how."""
     sources: list[tuple[str, Mapping[str, str]]] = []
@@ -88,8 +92,8 @@ def load_broker_config(
     for item in sets:
         key, equals, value = item.partition("=")
         if not equals:
-            raise ConfigError("key=value", repr(item), "--set")
-        sources.append(("--set", {key.strip(): value}))
+            raise ConfigError("key=value", repr(item), sets_from)
+        sources.append((sets_from, {key.strip(): value}))
     _check_keys(sources)
     values: dict[str, str] = {}
     for _, source in sources:
