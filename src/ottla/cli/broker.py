@@ -44,7 +44,10 @@ def broker(
         typer.Option(min=0, max=65535, help="Port to serve on at 127.0.0.1, in place of --listen."),
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Data directory (default ./ottla-data).")
+        Path | None,
+        typer.Option(
+            parser=_directory, metavar="PATH", help="Data directory (default ./ottla-data)."
+        ),
     ] = None,
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="Use a temporary directory and do not sync.")
@@ -79,6 +82,13 @@ def broker(
     broker_config = _load(config, list(set_ or ()), listen)
     directory = None if ephemeral else data_dir or Path(broker_config.get_list("log.dirs")[0])
     _run(broker_config, directory, metrics_port)
+
+
+def _directory(text: str) -> Path:
+    """An empty name, as of a shell variable that is not set, would be the current directory."""
+    if not text:
+        _fail("--data-dir is empty; name a directory, or leave it out for ./ottla-data")
+    return Path(text)
 
 
 def _load(file: Path | None, sets: list[str], listen: str | None) -> BrokerConfig:

@@ -16,7 +16,7 @@ from bisect import bisect_right
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.log.checkpoints import CorruptCheckpoint
+from ottla.log.checkpoints import Checkpoint, CorruptCheckpoint
 from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.index import AbortedIndex
@@ -88,6 +88,7 @@ class LogLoader:
         self._finish_swaps()
         self._drop_leftovers()
         segments = self._load_segments()
+        self._check_end(segments[-1].next_offset)
         epochs = self._load_epochs()
         # The epochs of walked segments come from their batches: those on disk may be older.
         epochs.truncate_end(min([segments[-1].next_offset, *self._recovered]))
@@ -118,6 +119,15 @@ class LogLoader:
             self._names.discard(swap.name)
             self._names.add(segment_name(base, LOG))
             self._storage.fsync_dir(self._directory)
+
+    def _check_end(self, end: int) -> None:
+        """Synced records do not vanish by a crash. New ones must not take their offsets."""
+        if end < self._recovery_point:
+            raise CorruptSegment(
+                f"the log ends at {end}, but its records up to {self._recovery_point} were synced;"
+                " restore its segments, or accept the loss by removing the partition's line from"
+                f" {Checkpoint.RECOVERY_POINT.value} (and correcting the count in its second line)"
+            )
 
     def _swap_end(self, base: int) -> int:
         segment = Segment(self._directory, base, self._config, self._now_ms, suffix=SWAP)

@@ -146,6 +146,7 @@ def test_a_locked_directory_is_said_in_one_line(tmp_path: Path) -> None:
         (("--config", "missing.toml"), "missing.toml"),
         (("--ephemeral", "--data-dir", "x"), "--data-dir"),
         (("--log-format", "xml"), "text or json"),
+        (("--data-dir", ""), "--data-dir is empty"),
     ],
 )
 def test_a_bad_option_is_said_in_one_line(arguments: tuple[str, ...], said: str) -> None:

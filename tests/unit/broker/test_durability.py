@@ -12,6 +12,7 @@ import pytest
 
 from ottla.broker.hosting.durability import OsDurability
 from ottla.broker.hosting.flusher import NEW_AT_ONCE, GroupFlusher
+from ottla.log.errors import LogClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,6 +107,17 @@ async def test_a_sync_that_fails_fails_its_own_partition(
     assert struck.log.high_watermark == 0, "what may not be durable is not shown"
     assert all(one.log.online and one.log.high_watermark == 1 for one in spared)
     await settled(flusher, *spared)
+
+
+async def test_a_log_that_is_closed_meanwhile_has_not_failed(
+    executor: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fault: a clean stop told of disks that fail."""
+    flusher = GroupFlusher(executor, 2)
+    closed = Partition(Log(fails(LogClosed("being shut down"))))
+    await settled(flusher, closed)
+    assert closed.log.online
+    assert not caplog.records
 
 
 async def test_a_reader_that_cannot_be_woken_does_not_keep_the_round(

@@ -142,6 +142,20 @@ def test_every_prefix_of_the_last_segment(storage: MemoryStorage) -> None:
         assert recovered.size_bytes == kept
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_synced_records_that_are_gone_are_told(storage: MemoryStorage, clean: bool) -> None:
+    """Fault: a log that had lost its end gave the offsets of acknowledged records to new ones."""
+    log = open_log(storage)
+    fill(log)
+    end = log.flush()
+    last = log.segments[-1].base_offset
+    log.close(clean=clean)
+    storage.unlink(segment_path(HOME, last, LOG))
+    with pytest.raises(StorageFailure, match=f"ends at {last}, .*up to {end} were synced"):
+        open_log(storage, clean=clean, recovery_point=end)
+    assert open_log(storage, clean=clean, recovery_point=last).log_end_offset == last
+
+
 @pytest.mark.parametrize("tail", [b"\0" * 61, b"\0" * 5000, b"\xff" * 200, bytes(range(256)) * 9])
 def test_garbage_after_the_last_batch_is_cut(
     storage: MemoryStorage, filled: PartitionLog, tail: bytes
@@ -319,8 +333,6 @@ def test_a_new_log_starts_where_it_is_told(storage: MemoryStorage) -> None:
     assert log.append(batch_of(b"x"), leader_epoch=0, now_ms=0).base_offset == 500
 
 
-def test_checkpoints_cannot_point_outside_the_log(storage: MemoryStorage) -> None:
-    log = PartitionLog.open(
-        HOME, SMALL, now_ms=0, recovery_point=9, high_watermark=9, storage=storage
-    )
-    assert (log.recovery_point, log.high_watermark) == (0, 0)
+def test_a_high_watermark_cannot_point_outside_the_log(storage: MemoryStorage) -> None:
+    log = PartitionLog.open(HOME, SMALL, now_ms=0, high_watermark=9, storage=storage)
+    assert log.high_watermark == 0

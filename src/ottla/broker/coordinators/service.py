@@ -18,6 +18,7 @@ from ottla.broker.errors import ApiError
 from ottla.broker.topics import ensure_topic
 from ottla.coordination.partitioner import partition_for
 from ottla.coordination.runtime import CoordinatorError, CoordinatorRuntime
+from ottla.log.errors import LogClosed
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -199,8 +200,8 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
     def _load_ended(self, index: int, load: asyncio.Task[None]) -> None:
         if load.cancelled() or (error := load.exception()) is None:
             return
-        if self._loads.get(index) is not load:
-            # Given up meanwhile: the partition moved, or its topic was deleted.
+        if self._loads.get(index) is not load or isinstance(error, LogClosed):
+            # Given up meanwhile: the partition moved, its topic was deleted, or the broker stops.
             logger.info("%s-%d is not loaded any more: %r", self.topic_name, index, error)
         else:
             logger.error(

@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.hosting.durability import one_is_done
+from ottla.log.errors import LogClosed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -199,8 +200,8 @@ class GroupFlusher:
 
 def _settle(partition: HostedPartition, outcome: int | Exception) -> None:
     """A partition that fails here does not keep the others of its round."""
-    if partition.gone:
-        return
+    if partition.gone or isinstance(outcome, LogClosed):
+        return  # whoever closes a log syncs it, unless it is deleted
     if isinstance(outcome, Exception):
         logger.error("sync of %r failed; its log is offline", partition, exc_info=outcome)
         partition.log.take_offline(outcome)
