@@ -68,6 +68,7 @@ class Streamer:
 
     def __init__(self, url: StreamUrl, options: ConnectOptions) -> None:
         self.url = url
+        self._with_query(ConsumerOptions())  # a wrong value is refused for producers too
         self._driver = driver_class(url.scheme)(url, options)
         self._consumers: list[Consumer] = []
         self._producers: list[Producer] = []

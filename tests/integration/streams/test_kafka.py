@@ -39,6 +39,7 @@ from ottla.streams.errors import (
     GroupNotSet,
     NoStoredPosition,
     PositionOutOfRange,
+    SeekOutOfRange,
     StreamKeyNotFound,
     Unsupported,
 )
@@ -276,6 +277,21 @@ async def test_t20_rewind_and_seek(kafka: StreamBroker) -> None:
                 if options is not EARLIEST:
                     consumer.ack(await consumer.next(10))
                     assert await consumer.commit() == {ShardKey(topic, 0): 3}
+
+
+@OTTLA
+async def test_a_rewind_past_the_end_is_refused_and_changes_nothing(kafka: StreamBroker) -> None:
+    topic = kafka.topic()
+    async with open_(kafka, topic) as streamer:
+        await fill(streamer, topic, 3)
+        async with streamer.consumer(options=EARLIEST) as consumer:
+            assert (await consumer.next(10)).seq == 0
+            with pytest.raises(SeekOutOfRange, match="there is no offset 1099511627776 yet"):
+                await consumer.rewind(At(1 << 40))
+            assert (await consumer.next(10)).seq == 1
+            await consumer.rewind(At(3))
+            await fill(streamer, topic, 1)
+            assert (await consumer.next(10)).seq == 3
 
 
 async def test_a_balanced_member_that_seeks_leaves_its_group(kafka: StreamBroker) -> None:

@@ -140,6 +140,12 @@ def test_t06_missing_extras_and_unknown_schemes(monkeypatch: pytest.MonkeyPatch)
         connect("amqp://h/a")
 
 
+@pytest.mark.parametrize("query", ["mode=bad", "reset=never"])
+def test_a_wrong_value_in_a_query_is_refused_by_connect(query: str) -> None:
+    with pytest.raises(UrlError, match="in a URL's query"):
+        connect(f"stdio:///a?{query}")
+
+
 def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOST_ID", "here")
     assert host_id() == "here"

@@ -14,6 +14,7 @@ from ottla.streams.errors import (
     ConnectError,
     NoStoredPosition,
     PositionOutOfRange,
+    SeekOutOfRange,
     StreamKeyNotFound,
 )
 from ottla.streams.types import Reset, ShardKey
@@ -104,13 +105,23 @@ class Places:
             yield shard, max(end - max(at, first), 0)
 
     def at(self, shards: Iterable[ShardKey], to: SeqPos) -> list[TopicPartition]:
-        return [partition(shard, self._offset(shard, to)) for shard in shards]
+        """That place in each shard; the end of those that do not reach so far, but not of all."""
+        found = {shard: self.place(shard, to) for shard in shards}
+        if to.kind == "at" and found and all(offset < to.seq for offset in found.values()):
+            last = max(found.values())
+            raise SeekOutOfRange(
+                f"there is no offset {to.seq} yet, the end is {last}; rewind to END or to an "
+                "offset before it; the position is unchanged"
+            )
+        return [partition(shard, offset) for shard, offset in found.items()]
 
-    def _offset(self, shard: ShardKey, to: SeqPos) -> int:
-        if to.kind == "at":
-            return to.seq
+    def place(self, shard: ShardKey, to: SeqPos) -> int:
+        """The offset of a place, within the log: librdkafka would move others by its reset."""
+        if to.kind == "beginning":
+            return int(OFFSET_BEGINNING)
         # The end is read now, so that messages sent from here on are delivered.
-        return self.ends(shard)[1] if to.kind == "end" else int(OFFSET_BEGINNING)
+        first, end = self.ends(shard)
+        return end if to.kind == "end" else min(max(to.seq, first), end)
 
     def by_reset(self, shard: ShardKey, reset: Reset) -> int:
         """Where to begin without prior state."""

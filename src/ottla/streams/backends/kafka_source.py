@@ -223,7 +223,7 @@ class KafkaSource(Source):
         """A shard the store knows nothing of: the start position, unless reset forbids one."""
         if self._options.reset is Reset.NONE:
             return places.by_reset(shard, Reset.NONE)
-        return places.at([shard], self._options.start_position)[0].offset
+        return places.place(shard, self._options.start_position)
 
     def _on_revoke(self, consumer: Consumer, gone: list[TopicPartition]) -> None:
         self._give_up(consumer, gone, lost=False)
