@@ -89,6 +89,9 @@ if TYPE_CHECKING:
         TransactionUnresolved,
         WrongTransactionState,
     )
+    from ottla.log.directory import (
+        DirectoryLocked,
+    )
     from ottla.metadata.errors import (
         InvalidConfig,
         UnknownConfig,
@@ -207,6 +210,7 @@ __all__ = [
     "DataLost",
     "DefinitionError",
     "DeliveryError",
+    "DirectoryLocked",
     "EmptyGroupId",
     "EnvironmentProblem",
     "Evicted",
@@ -328,6 +332,7 @@ _HOMES = {
     "DataLost": "ottla.client.reader.types",
     "DefinitionError": "ottla.spark.pipelines.errors",
     "DeliveryError": "ottla.streams.errors",
+    "DirectoryLocked": "ottla.log.directory",
     "EmptyGroupId": "ottla.client.share.types",
     "EnvironmentProblem": "ottla.spark.pipelines.errors",
     "Evicted": "ottla.streams.errors",

@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from ottla.errors import OttlaError
 from ottla.log.checkpoints import (
     META_PROPERTIES,
     PARTITION_METADATA,
@@ -46,7 +47,7 @@ _GOING = re.compile(r".*-[0-9]+\.[0-9a-f]{32}-delete")
 logger = logging.getLogger(__name__)
 
 
-class DirectoryLocked(Exception):
+class DirectoryLocked(OttlaError):
     """Another process serves from this data directory."""
 
 

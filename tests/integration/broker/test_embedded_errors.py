@@ -44,3 +44,11 @@ def test_outside_of_its_block() -> None:
             _ = broker.bootstrap
         with broker:
             broker.create_topic("t")
+
+
+def test_what_another_broker_has(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as first:
+        with pytest.raises(errors.DirectoryLocked, match="in use by process"):
+            EmbeddedBroker(tmp_path).start()
+        with pytest.raises(errors.CannotListen, match="port 0 picks one"):
+            EmbeddedBroker(port=int(first.bootstrap.partition(":")[2])).start()
