@@ -29,7 +29,10 @@ class CannotListen(OttlaError, OSError):
     @classmethod
     def because(cls, error: OSError, where: str) -> Self:
         if error.errno == errno.EADDRINUSE:
-            return cls(f"{where}: the address is in use; choose another, port 0 picks one")
+            return cls(
+                f"{where}: the address is in use; choose another, port 0 picks one "
+                "(on the command line: --listen HOST:0)"
+            )
         return cls(f"{where}: {error.strerror or error}")
 
 
