@@ -4,11 +4,11 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help install services check format test verify coverage bench soak demo docs clean
+.PHONY: help install services check format test verify interpreters coverage bench soak demo docs clean
 
 help:
 	@echo "make test   set up if needed, then lint, type-check and run the tests that make a change safe"
-	@echo "make verify the rest of what CI runs: Apache Kafka, Spark, kill runs, long searches, other Pythons"
+	@echo "make verify the rest of what CI runs: Apache Kafka, Spark, kill runs, long searches"
 	@echo "make check  lint, types and layers only"
 	@echo "make format rewrite the sources in the house style"
 	@echo "make coverage  how much of each module the unit and integration tests reach"
@@ -53,6 +53,9 @@ test: check services
 verify: install
 	@scripts/install_services.sh --all
 	$(PYTEST) -n 2 -m "(jvm or long) and not soak"
+
+# The unit and client tests on every other Python that is installed; says which it did not find.
+interpreters: install
 	$(BIN)/python scripts/run_on_interpreters.py
 
 coverage: install

@@ -1,4 +1,4 @@
-"""Runs the unit and client tests on each other Python that is installed; part of `make verify`.
+"""Runs the unit and client tests on each other Python that is installed (`make interpreters`).
 
 - A Python is looked for by name on PATH and among pyenv's versions. One that is not found is named
   at the end and is no failure.
