@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ottla.metadata.config.broker import (
     MAX_FILE_BYTES,
     BrokerConfig,
     key_of_variable,
     load_broker_config,
-    parse_properties,
 )
 from ottla.metadata.config.values import BROKER_CONFIGS
 from ottla.metadata.errors import ConfigError, InvalidConfig, UnknownConfig
@@ -158,27 +155,3 @@ def test_a_configuration_made_by_hand_is_checked_too() -> None:
         BrokerConfig({"num.partition": "1"})
     with pytest.raises(InvalidConfig):
         BrokerConfig({"num.partitions": "none"})
-
-
-@pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ("a=b=c", {"a": "b=c"}),
-        ("a\\:b:c", {"a:b": "c"}),
-        ("a b c", {"a": "b c"}),
-        ("a", {"a": ""}),
-        ("a=\\\\\nb=c", {"a": "\\", "b": "c"}),
-        ("a=\\t\\x", {"a": "\tx"}),
-        ("  a = 1\r\n\r\n  # c\r\nb=2", {"a": "1", "b": "2"}),
-        ("a=1\\\n  # not a comment", {"a": "1# not a comment"}),
-        ("a=1\na=2", {"a": "2"}),
-        ("=x", {"": "x"}),
-    ],
-)
-def test_properties_as_java_reads_them(text: str, values: dict[str, str]) -> None:
-    assert parse_properties(text) == values
-
-
-@given(st.text())
-def test_any_text_is_properties(text: str) -> None:
-    parse_properties(text)

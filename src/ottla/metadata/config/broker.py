@@ -15,7 +15,6 @@ each with the nearest known key. Kafka's keys without an effect here are accepte
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +24,7 @@ from ottla.metadata.config.kafka_keys import SYNONYMS, has_no_effect
 from ottla.metadata.config.types import ConfigValue, TypedConfig
 from ottla.metadata.config.values import definition_of
 from ottla.metadata.errors import ConfigError, InvalidConfig, UnknownConfig
+from ottla.properties import parse_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -206,42 +206,3 @@ def _toml_text(value: object, key: str, where: str) -> str:
             return str(value)
         case _:
             raise InvalidConfig("text, a number, true or false", value, f"{where}, {key}")
-
-
-_ESCAPE: Final = r"(?s)\\(u[0-9A-Fa-f]{4}|.)"
-_CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_KEY_AND_VALUE: Final = r"(?s)((?:\\.|[^\\=:\s])*)(?:\s*[=:]\s*|\s+|$)(.*)"
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """Java's properties format: comments, three separators, continued lines, escapes."""
-    values: dict[str, str] = {}
-    logical = ""
-    for line in text.splitlines():
-        stripped = line.lstrip()
-        if not logical and (not stripped or stripped[0] in "#!"):
-            continue
-        logical += stripped
-        trailing = len(logical) - len(logical.rstrip("\\"))
-        if trailing % 2:
-            logical = logical[:-1]
-            continue
-        _add_property(values, logical)
-        logical = ""
-    if logical:
-        _add_property(values, logical)
-    return values
-
-
-def _add_property(values: dict[str, str], line: str) -> None:
-    found = re.fullmatch(_KEY_AND_VALUE, line)
-    assert found is not None  # key and value may both be empty: every line matches
-    values[_unescaped(found[1])] = _unescaped(found[2])
-
-
-def _unescaped(text: str) -> str:
-    def plain(found: re.Match[str]) -> str:
-        code = found[1]
-        return chr(int(code[1:], 16)) if len(code) > 1 else _CONTROLS.get(code, code)
-
-    return re.sub(_ESCAPE, plain, text)
