@@ -15,8 +15,18 @@ from ottla.metadata.changes.nodes import (
     SetClusterId,
     UnregisterBroker,
 )
+from ottla.metadata.changes.security import (
+    AddAcls,
+    RemoveAcls,
+    RemoveScramCredential,
+    SetClientQuotas,
+    SetScramCredential,
+)
 from ottla.metadata.changes.topics import AddPartitions, CreateTopic, DeleteTopic, SetLeader
 from ottla.metadata.image import NO_LEADER, Endpoint, ResourceType
+from ottla.metadata.security.acls import Acl, Operation, Pattern, Permission, Resource
+from ottla.metadata.security.quotas import EntityPart
+from ottla.metadata.security.users import ScramCredential
 
 if TYPE_CHECKING:
     from ottla.metadata.changes.apply import Change
@@ -36,6 +46,29 @@ _listeners = st.dictionaries(
     st.builds(Endpoint, st.text(max_size=3), st.integers(0, 65535)),
     max_size=2,
 )
+_acls = st.lists(
+    st.builds(
+        Acl,
+        st.sampled_from(Resource),
+        st.sampled_from(Pattern),
+        st.sampled_from(["t", "*"]),
+        st.sampled_from(["User:a", "User:*"]),
+        st.just("*"),
+        st.sampled_from([Operation.ALL, Operation.READ]),
+        st.sampled_from(Permission),
+    ),
+    max_size=4,
+).map(tuple)
+_users = st.sampled_from(["alice", "b\u00f6b"])
+_mechanisms = st.sampled_from(["SCRAM-SHA-256", "SCRAM-SHA-512"])
+_entities = st.sampled_from(
+    [
+        (EntityPart("user", "alice"),),
+        (EntityPart("client-id", None), EntityPart("user", None)),
+        (EntityPart("ip", "10.0.0.1"),),
+    ]
+)
+_rates = st.sampled_from([1.0, 0.5, 1e9])
 
 
 def changes() -> st.SearchStrategy[Change]:
@@ -66,4 +99,22 @@ def changes() -> st.SearchStrategy[Change]:
         ),
         st.builds(SetFeature, st.sampled_from(["f", "g"]), st.integers(-1, 2)),
         st.builds(AllocateProducerIds, _nodes, st.integers(0, 2)),
+        st.builds(AddAcls, _acls),
+        st.builds(RemoveAcls, _acls),
+        st.builds(
+            SetScramCredential,
+            _users,
+            _mechanisms,
+            st.builds(
+                ScramCredential, st.binary(), st.integers(4096, 4099), st.binary(), st.binary()
+            ),
+        ),
+        st.builds(RemoveScramCredential, _users, _mechanisms),
+        st.builds(
+            SetClientQuotas,
+            _entities,
+            st.dictionaries(
+                st.sampled_from(["producer_byte_rate", "request_percentage"]), st.none() | _rates
+            ),
+        ),
     )

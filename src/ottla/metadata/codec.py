@@ -1,25 +1,42 @@
-"""Changes and images as JSON text, for stores. The dataclasses are the schema.
+"""Changes and images as JSON text, for stores. Dataclasses and named tuples are the schema.
 
-Text because the store should be readable with nothing but the sqlite3 shell. Reading is strict: a
-field that is missing, unknown or of another type raises `UndecodableMetadata`, because a
-guess could change the cluster.
+Text because the store should be readable with nothing but the sqlite3 shell; bytes are base64.
+Reading is strict: a field that is missing, unknown or of another type raises
+`UndecodableMetadata`, because a guess could change the cluster.
+
+The decoder of a type is composed once, of the decoders of its fields: an image may have 100,000
+ACLs, and a start reads them all.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import IntEnum
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
-from typing import Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Final,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 from uuid import UUID
 
 from ottla.metadata import image
-from ottla.metadata.changes import configs, nodes, topics
+from ottla.metadata.changes import configs, nodes, security, topics
 from ottla.metadata.changes.apply import Change
 from ottla.metadata.image import MetadataImage
+from ottla.metadata.security import acls, quotas, users
 
 _CHANGE_TYPES: Final[Mapping[str, type[Change]]] = {
     kind.__name__: kind for kind in get_args(Change)
@@ -31,10 +48,15 @@ _NAMES: Final = {
     **vars(topics),
     **vars(nodes),
     **vars(configs),
+    **vars(security),
+    **vars(acls),
+    **vars(quotas),
+    **vars(users),
 }
 
 
 _T = TypeVar("_T")
+Decoder: TypeAlias = Callable[[Any], Any]
 
 
 class UndecodableMetadata(ValueError):
@@ -50,7 +72,7 @@ def decode_change(text: str) -> Change:
     kind = _CHANGE_TYPES.get(cast("str", value.pop("change", None)))
     if kind is None:
         raise UndecodableMetadata(f"not a known change: {text[:80]!r}")
-    return cast("Change", _decode(kind, value))
+    return cast("Change", _decoder(cast("Hashable", kind))(value))
 
 
 def encode_image(value: MetadataImage) -> str:
@@ -58,7 +80,7 @@ def encode_image(value: MetadataImage) -> str:
 
 
 def decode_image(text: str) -> MetadataImage:
-    return cast("MetadataImage", _decode(MetadataImage, _load(text)))
+    return cast("MetadataImage", _decoder(MetadataImage)(_load(text)))
 
 
 def _dump(value: dict[str, object]) -> str:
@@ -76,86 +98,112 @@ def _load(text: str) -> dict[str, object]:
 
 
 def _encoded_fields(value: object) -> dict[str, object]:
-    return {name: _encode(getattr(value, name)) for name in _field_types(cast("type", type(value)))}
+    return {
+        name: _encode(getattr(value, name)) for name in _schema(cast("Hashable", type(value))).kinds
+    }
 
 
 def _encode(value: object) -> object:
     if isinstance(value, UUID):
         return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
     if isinstance(value, Mapping):
         return {str(key): _encode(item) for key, item in value.items()}
+    if isinstance(value, frozenset):
+        return [_encode(item) for item in sorted(value)]
+    if is_dataclass(value) or hasattr(value, "_fields"):
+        return _encoded_fields(value)
     if isinstance(value, tuple):
         return [_encode(item) for item in value]
-    if is_dataclass(value):
-        return _encoded_fields(value)
     return value
 
 
+class _Schema(NamedTuple):
+    """The fields of a dataclass or a named tuple: their types, and those without a default."""
+
+    kinds: Mapping[str, object]
+    required: frozenset[str]
+
+
 @cache
-def _field_types(kind: type) -> Mapping[str, object]:
+def _schema(kind: Any) -> _Schema:
     hints = get_type_hints(kind, _NAMES)
-    return {each.name: hints[each.name] for each in fields(kind)}
+    if is_dataclass(kind):
+        names = [each.name for each in fields(kind)]
+        required = frozenset(
+            each.name
+            for each in fields(kind)
+            if each.default is MISSING and each.default_factory is MISSING
+        )
+    else:
+        names = list(kind._fields)
+        required = frozenset(names) - kind._field_defaults.keys()
+    return _Schema({name: hints[name] for name in names}, required)
 
 
 @cache
-def _required(kind: type) -> frozenset[str]:
-    return frozenset(
-        each.name
-        for each in fields(kind)
-        if each.default is MISSING and each.default_factory is MISSING
-    )
-
-
-def _decode(expected: object, value: object) -> object:
+def _decoder(expected: Any) -> Decoder:
     origin = get_origin(expected)
     if origin in {Union, UnionType}:
-        return _decode_optional(get_args(expected), value)
+        options = get_args(expected)
+        (only,) = (_decoder(option) for option in options if option is not NoneType)
+        return partial(_decode_optional, only)
     if origin is Mapping:
-        return _decode_mapping(get_args(expected), value)
-    if origin is tuple:
-        item = get_args(expected)[0]
-        return tuple(_decode(item, each) for each in _as(list, value))
-    kind = cast("type", expected)
-    if is_dataclass(kind):
-        return _decode_dataclass(kind, _as(dict, value))
+        key, item = get_args(expected)
+        return partial(_decode_mapping, _key_decoder(key), _decoder(item))
+    if origin in {tuple, frozenset}:
+        return partial(_decode_items, origin, _decoder(get_args(expected)[0]))
+    kind = cast("type[Any]", expected)
+    if is_dataclass(kind) or hasattr(kind, "_fields"):
+        return _fields_decoder(kind)
     if kind is UUID:
-        return _decode_uuid(value)
+        return _decode_uuid
+    if kind is bytes:
+        return _decode_bytes
     if issubclass(kind, IntEnum):
-        return _decode_enum(kind, value)
-    return _as(kind, value)
+        return partial(_decode_enum, kind, {each.value: each for each in kind})
+    return partial(_as, kind)
 
 
-def _decode_optional(options: tuple[object, ...], value: object) -> object:
-    if value is None and NoneType in options:
-        return None
-    (only,) = (option for option in options if option is not NoneType)
-    return _decode(only, value)
+def _decode_optional(only: Decoder, value: object) -> object:
+    return None if value is None else only(value)
 
 
-def _decode_mapping(kinds: tuple[object, ...], value: object) -> dict[object, object]:
-    key_kind, item_kind = kinds
-    return {
-        _decode_key(key_kind, key): _decode(item_kind, item)
-        for key, item in _as(dict, value).items()
-    }
+def _decode_items(kind: type, item: Decoder, value: object) -> object:
+    return kind(map(item, _as(list, value)))
 
 
-def _decode_key(kind: object, key: str) -> object:
-    """Turn a JSON key, which is text, back into a node id or topic id."""
-    if kind is int:
-        try:
-            return int(key)
-        except ValueError as error:
-            raise UndecodableMetadata(f"not a number: {key!r}") from error
-    return _decode(kind, key)
+def _decode_mapping(key: Decoder, item: Decoder, value: object) -> dict[object, object]:
+    return {key(name): item(each) for name, each in _as(dict, value).items()}
 
 
-def _decode_dataclass(kind: type, value: dict[str, object]) -> object:
-    types = _field_types(kind)
-    wrong = (value.keys() - types.keys()) | (_required(kind) - value.keys())
-    if wrong:
-        raise UndecodableMetadata(f"{kind.__name__} with unknown or missing {sorted(wrong)}")
-    return kind(**{name: _decode(types[name], item) for name, item in value.items()})
+def _key_decoder(kind: object) -> Decoder:
+    """JSON's keys are text; node ids and topic ids are not."""
+    return _decode_number if kind is int else _decoder(kind)
+
+
+def _decode_number(key: str) -> int:
+    try:
+        return int(key)
+    except ValueError as error:
+        raise UndecodableMetadata(f"not a number: {key!r}") from error
+
+
+def _fields_decoder(kind: type[Any]) -> Decoder:
+    kinds, required = _schema(cast("Hashable", kind))
+    decoders = {name: _decoder(each) for name, each in kinds.items()}
+    known = kinds.keys()
+
+    def decode(value: object) -> object:
+        given = _as(dict, value)
+        names = given.keys()
+        if not (required <= names <= known):
+            wrong = (names - known) | (required - names)
+            raise UndecodableMetadata(f"{kind.__name__} with unknown or missing {sorted(wrong)}")
+        return kind(**{name: decoders[name](item) for name, item in given.items()})
+
+    return decode
 
 
 def _decode_uuid(value: object) -> UUID:
@@ -165,11 +213,18 @@ def _decode_uuid(value: object) -> UUID:
         raise UndecodableMetadata(f"not a UUID: {value!r}") from error
 
 
-def _decode_enum(kind: type[IntEnum], value: object) -> IntEnum:
+def _decode_bytes(value: object) -> bytes:
     try:
-        return kind(_as(int, value))
-    except ValueError as error:
-        raise UndecodableMetadata(str(error)) from error
+        return base64.b64decode(_as(str, value), validate=True)
+    except binascii.Error as error:
+        raise UndecodableMetadata(f"not base64: {error}") from error
+
+
+def _decode_enum(kind: type[IntEnum], members: Mapping[int, IntEnum], value: object) -> IntEnum:
+    found = members.get(_as(int, value))
+    if found is None:
+        raise UndecodableMetadata(f"{value} is not a valid {kind.__name__}")
+    return found
 
 
 def _as(kind: type[_T], value: object) -> _T:

@@ -98,6 +98,24 @@ class ClusterIdFixed(ChangeRefused):
     summary = "cluster id is fixed"
 
 
+class InvalidAcl(ChangeRefused):
+    """An ACL or a filter of ACLs has a value that means nothing."""
+
+    summary = "invalid ACL"
+
+
+class UnacceptableCredential(ChangeRefused):
+    """The user's name, or its credential, is too weak or malformed."""
+
+    summary = "unacceptable credential"
+
+
+class InvalidQuota(ChangeRefused):
+    """A quota, its entity or a filter of quotas has a value that means nothing."""
+
+    summary = "invalid quota"
+
+
 class StoreError(MetadataError):
     """The metadata store failed."""
 

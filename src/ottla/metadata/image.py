@@ -22,6 +22,10 @@ from ottla.metadata.names import is_internal
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ottla.metadata.security.acls import Acl
+    from ottla.metadata.security.quotas import ClientQuota
+    from ottla.metadata.security.users import ScramCredential
+
 NO_LEADER: Final = -1
 ZERO_UUID: Final = UUID(int=0)
 # Kafka keeps the ids 0 and 1 for itself ("no id" and its metadata topic).
@@ -87,7 +91,11 @@ class Topic:
 
 @dataclass(frozen=True)
 class MetadataImage:
-    """Everything the cluster agreed on. Config mappings hold overrides only, never defaults."""
+    """Everything the cluster agreed on. Config mappings hold overrides only, never defaults.
+
+    `scram` has the credentials of each user by mechanism, `client_quotas` each entity with quotas
+    by `ottla.metadata.security.quotas.entity_key`.
+    """
 
     version: int = 0
     cluster_id: str = ""
@@ -99,6 +107,9 @@ class MetadataImage:
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
+    acls: frozenset[Acl] = frozenset()
+    scram: Mapping[str, Mapping[str, ScramCredential]] = field(default_factory=dict)
+    client_quotas: Mapping[str, ClientQuota] = field(default_factory=dict)
 
     def topic(self, name: str) -> Topic | None:
         return self.topics_by_name.get(name)

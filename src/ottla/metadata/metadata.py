@@ -23,7 +23,7 @@ import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.clock import SYSTEM
 from ottla.metadata.changes.apply import carry_out
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from ottla.metadata.stores.store import MetadataStore
 
     Watcher = Callable[[MetadataImage, MetadataImage], None]
-    Work = Callable[[MetadataStore], MetadataImage]
+
+T = TypeVar("T")
 
 # Proposals hold a store's lock for milliseconds: a longer wait means a stuck process.
 # Clients wait 30 s for an answer, so they get the error and can retry before they give up.
@@ -110,6 +111,10 @@ class Metadata:
         """Adopt what other nodes changed; microseconds in the thread when they did not."""
         return await self._ask(lambda store: store.poll())
 
+    async def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
+        """A secret of the cluster that is in no image; the first to ask makes it, durably."""
+        return await self._ask(lambda store: store.secret(name, make))
+
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher(before, after)` whenever `image` moves; return what ends the watch.
 
@@ -128,14 +133,14 @@ class Metadata:
         finally:
             self._thread.shutdown(wait=False)
 
-    def _ask(self, work: Work) -> asyncio.Future[MetadataImage]:
+    def _ask(self, work: Callable[[MetadataStore], T]) -> asyncio.Future[T]:
         if self._closed:
             raise StoreUnavailable("a running node", "one that has stopped", "metadata store")
-        answer = self._loop.create_future()
+        answer: asyncio.Future[T] = self._loop.create_future()
         self._thread.submit(self._work, work, answer)
         return answer
 
-    def _work(self, work: Work, answer: asyncio.Future[MetadataImage]) -> None:
+    def _work(self, work: Callable[[MetadataStore], T], answer: asyncio.Future[T]) -> None:
         """Runs in the metadata thread; results reach the loop in the same order."""
         if answer.cancelled():
             return
@@ -166,11 +171,11 @@ def _close_opened(opening: Future[MetadataStore]) -> None:
         opening.result().close()
 
 
-def _set_result(answer: asyncio.Future[MetadataImage], image: MetadataImage) -> None:
+def _set_result(answer: asyncio.Future[T], result: T) -> None:
     if not answer.cancelled():
-        answer.set_result(image)
+        answer.set_result(result)
 
 
-def _set_exception(answer: asyncio.Future[MetadataImage], error: Exception) -> None:
+def _set_exception(answer: asyncio.Future[T], error: Exception) -> None:
     if not answer.cancelled():
         answer.set_exception(error)

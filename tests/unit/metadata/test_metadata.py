@@ -19,6 +19,7 @@ from ottla.metadata.producer_ids import ProducerIds
 from ottla.metadata.stores.sqlite import MEMORY, SqliteMetadataStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from ottla.metadata.changes.apply import Change, Decision
@@ -53,6 +54,10 @@ class Gated:
         self.threads.add(threading.get_ident())
         return self.image
 
+    def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
+        self.threads.add(threading.get_ident())
+        return make()
+
     def close(self) -> None:
         self.threads.add(threading.get_ident())
         self.closed = True
@@ -60,6 +65,15 @@ class Gated:
 
 async def opened(store: Gated) -> Metadata:
     return await Metadata.open(lambda: store, wait=AGES)
+
+
+async def test_secrets_come_from_the_thread_of_the_store() -> None:
+    store = Gated()
+    metadata = await opened(store)
+    assert await metadata.secret("s", lambda: b"made") == b"made"
+    assert store.threads
+    assert threading.get_ident() not in store.threads
+    await metadata.close()
 
 
 async def begun(store: Gated) -> None:

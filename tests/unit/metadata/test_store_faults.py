@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sqlite3
+import stat
 import threading
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -144,6 +147,59 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     _execute(path, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     with pytest.raises(UnsupportedSchema, match=str(SCHEMA_VERSION + 1)):
         SqliteMetadataStore(path)
+
+
+def test_a_store_of_the_release_before_is_raised_and_keeps_what_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    store = SqliteMetadataStore(path, cluster_id="c")
+    store.propose(SetFeature("f", 3))
+    before = store.snapshot()
+    store.close()
+    _execute(path, "DROP TABLE secrets")
+    _execute(path, "PRAGMA user_version = 1")
+    path.chmod(0o644)
+    raised = SqliteMetadataStore(path)
+    assert raised.snapshot() == before
+    assert raised.secret("s", lambda: b"one") == b"one"
+    raised.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+
+
+def test_the_first_to_ask_makes_a_secret_and_all_get_the_same(tmp_path: Path) -> None:
+    one, other = (SqliteMetadataStore(tmp_path / "m.db") for _ in range(2))
+    assert one.secret("a", lambda: b"first") == b"first"
+    assert other.secret("a", lambda: b"second") == b"first"
+    assert other.secret("b", lambda: b"second") == b"second"
+    one.close()
+    other.close()
+    again = SqliteMetadataStore(tmp_path / "m.db")
+    assert again.secret("b", lambda: b"third") == b"second"
+    again.close()
+
+
+def test_files_are_the_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = SqliteMetadataStore(tmp_path / "m.db")
+        store.propose(SetFeature("f", 1))
+        modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()}
+        store.close()
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(("m.db", "m.db-wal", "m.db-shm"), 0o600)
+
+
+def test_what_is_deleted_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    store = SqliteMetadataStore(path, snapshot_interval=2)
+    store.propose(SetFeature("canary-in-a-change", 1))
+    store.propose(SetFeature("canary-in-a-change", 0))
+    for level in range(1, 9):
+        store.propose(SetFeature("f", level))
+    store.close()  # folds the write-ahead log into the file
+    assert b"canary-in-a-change" not in path.read_bytes()
 
 
 @pytest.mark.parametrize(

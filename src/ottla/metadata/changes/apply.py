@@ -23,6 +23,13 @@ from ottla.metadata.changes.nodes import (
     SetClusterId,
     UnregisterBroker,
 )
+from ottla.metadata.changes.security import (
+    AddAcls,
+    RemoveAcls,
+    RemoveScramCredential,
+    SetClientQuotas,
+    SetScramCredential,
+)
 from ottla.metadata.changes.topics import AddPartitions, CreateTopic, DeleteTopic, SetLeader
 from ottla.metadata.image import MetadataImage
 
@@ -41,6 +48,11 @@ Change = (
     | SetConfigs
     | SetFeature
     | AllocateProducerIds
+    | AddAcls
+    | RemoveAcls
+    | SetScramCredential
+    | RemoveScramCredential
+    | SetClientQuotas
 )
 
 Decision = Callable[[MetadataImage], Sequence[Change]]

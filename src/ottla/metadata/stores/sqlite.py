@@ -1,8 +1,9 @@
 """The metadata store in one SQLite file, shared by every node on the machine.
 
-Two tables: `changes`, one row per version, and `snapshot`, the image as of some version. Opening
-reads the snapshot and folds the later changes over it; so does a node that fell behind. The rows
-are JSON: `sqlite3 metadata.db 'select * from changes'` shows what happened to the cluster.
+Three tables: `changes`, one row per version, `snapshot`, the image as of some version, and
+`secrets`, the passwords and keys that nodes share and that are in no image. Opening reads the
+snapshot and folds the later changes over it; so does a node that fell behind. The rows are JSON:
+`sqlite3 metadata.db 'select * from changes'` shows what happened to the cluster.
 
 Rules:
 
@@ -13,6 +14,10 @@ Rules:
   previous interval go, so that a node that polls now and then need not read a whole image.
 * A decision is asked inside that transaction, so it sees what the other nodes committed.
 * `PRAGMA data_version` tells in microseconds whether another node committed.
+* The file is readable by its owner alone, and SQLite overwrites what it deletes: it holds secrets
+  and what verifies passwords.
+* A store of schema version 1, which has no `secrets`, is raised to 2 when it is opened; releases
+  that know version 1 alone refuse it from then on.
 * A connection belongs to the thread that opened it, and does not survive a fork.
 
 ":memory:" is the same store for tests and ephemeral brokers; it cannot be shared.
@@ -20,8 +25,10 @@ Rules:
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.metadata.changes.apply import apply, carry_out
@@ -43,14 +50,14 @@ from ottla.metadata.errors import (
 from ottla.metadata.image import MetadataImage, random_topic_id, topic_id_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
     from ottla.metadata.changes.apply import Change, Decision
 
 MEMORY: Final = ":memory:"
 APPLICATION_ID: Final = 0x4F74746C  # "Ottl", so that `file` and Ottla recognize the database
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+_FILE_MODE: Final = 0o600
 # A snapshot costs about as much as a hundred changes; folding 2,000 at start costs milliseconds.
 SNAPSHOT_INTERVAL: Final = 1000
 # For all but proposals, which say how long they wait: opening may meet other nodes that start.
@@ -60,7 +67,11 @@ _SCHEMA: Final = (
     "CREATE TABLE changes (version INTEGER PRIMARY KEY, change TEXT NOT NULL) STRICT",
     "CREATE TABLE snapshot (one INTEGER PRIMARY KEY CHECK (one = 1), image TEXT NOT NULL) STRICT",
     f"PRAGMA application_id = {APPLICATION_ID}",
-    f"PRAGMA user_version = {SCHEMA_VERSION}",
+    "PRAGMA user_version = 1",
+)
+_SCHEMA_2: Final = (
+    "CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT",
+    "PRAGMA user_version = 2",
 )
 
 
@@ -78,6 +89,8 @@ class SqliteMetadataStore:
         self._snapshot_interval = snapshot_interval
         self._image = MetadataImage()
         self._data_version = -1
+        if self._path != MEMORY:
+            _create_private(self._path)
         with self._errors():
             self._connection = sqlite3.connect(
                 self._path, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None
@@ -118,17 +131,30 @@ class SqliteMetadataStore:
                 self._data_version = data_version
             return self._image
 
+    def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
+        with self._errors(), self._transaction("IMMEDIATE"):
+            find = "SELECT value FROM secrets WHERE name = ?"
+            row = self._connection.execute(find, (name,)).fetchone()
+            if row is None:
+                row = (make(),)
+                self._connection.execute("INSERT INTO secrets VALUES (?, ?)", (name, *row))
+            value: bytes = row[0]
+            return value
+
     def close(self) -> None:
         self._connection.close()
 
     def _open(self, cluster_id: str) -> None:
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute("PRAGMA secure_delete = ON")
         with self._transaction("IMMEDIATE"):
             if self._is_empty():
                 for statement in _SCHEMA:
                     self._connection.execute(statement)
             self._check_schema()
+            if self._pragma("user_version") < SCHEMA_VERSION:
+                self._raise_schema()
             image = self._read(MetadataImage())
             if not image.cluster_id:
                 first = SetClusterId(cluster_id)
@@ -145,11 +171,22 @@ class SqliteMetadataStore:
         if application_id != APPLICATION_ID:
             raise CorruptStore("a metadata store of Ottla", "another database", self._path)
         schema_version = self._pragma("user_version")
-        if schema_version != SCHEMA_VERSION:
-            raise UnsupportedSchema(SCHEMA_VERSION, schema_version, self._path)
+        if not 1 <= schema_version <= SCHEMA_VERSION:
+            raise UnsupportedSchema(
+                f"version 1 or {SCHEMA_VERSION}",
+                f"version {schema_version}, written by another release of Ottla: start that one",
+                self._path,
+            )
         (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise CorruptStore("a sound database", verdict, self._path)
+
+    def _raise_schema(self) -> None:
+        for statement in _SCHEMA_2:
+            self._connection.execute(statement)
+        if self._path != MEMORY:
+            for suffix in ("", "-wal", "-shm"):
+                _make_private(Path(self._path + suffix))
 
     def _pragma(self, name: str) -> int:
         value: int = self._connection.execute(f"PRAGMA {name}").fetchone()[0]
@@ -235,3 +272,17 @@ class SqliteMetadataStore:
             if isinstance(error, sqlite3.OperationalError) and not generic:
                 raise StoreUnavailable("a writable database", error, self._path) from error
             raise CorruptStore("a metadata store", error, self._path) from error
+
+
+def _create_private(path: str) -> None:
+    """Make the file before SQLite does, which would obey the umask alone.
+
+    Only a file that does not exist is opened: to close one drops this process's locks on it.
+    """
+    with suppress(OSError):  # SQLite says what is wrong with the place
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, _FILE_MODE))
+
+
+def _make_private(path: Path) -> None:
+    with suppress(OSError):  # another user's file, which this one may only write to
+        path.chmod(_FILE_MODE)

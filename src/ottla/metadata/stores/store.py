@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.metadata.changes.apply import Change, Decision
     from ottla.metadata.image import MetadataImage
 
@@ -31,6 +33,10 @@ class MetadataStore(Protocol):
 
     def poll(self) -> MetadataImage:
         """Read what other nodes changed since; return the newest image."""
+        ...
+
+    def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
+        """A secret of the cluster that is in no image; the first to ask makes it, durably."""
         ...
 
     def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""ACLs, users and quotas: values, what is valid, and filters."""
