@@ -23,6 +23,8 @@ SCHEME = "kafka://"
 
 EXTRAS = {
     "confluent_kafka": "kafka",
+    "cryptography": "security",
+    "jwt": "security",
     "numba": "arrow",
     "numpy": "arrow",
     "obstore": "s3",
