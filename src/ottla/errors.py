@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         BrokerNotRunning,
         CannotListen,
         CannotOpenDirectory,
+        ExposedListener,
     )
     from ottla.client.admin.resets import (
         NothingToReset,
@@ -221,6 +222,7 @@ __all__ = [
     "EmptyGroupId",
     "EnvironmentProblem",
     "Evicted",
+    "ExposedListener",
     "FatalTransactionError",
     "FileBusy",
     "FileLimitExceeded",
@@ -346,6 +348,7 @@ _HOMES = {
     "EmptyGroupId": "ottla.client.share.types",
     "EnvironmentProblem": "ottla.spark.pipelines.errors",
     "Evicted": "ottla.streams.errors",
+    "ExposedListener": "ottla.broker.errors",
     "FatalTransactionError": "ottla.client.transactions.types",
     "FileBusy": "ottla.streams.errors",
     "FileLimitExceeded": "ottla.streams.errors",

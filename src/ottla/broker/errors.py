@@ -36,6 +36,10 @@ class CannotListen(OttlaError, OSError):
         return cls(f"{where}: {error.strerror or error}")
 
 
+class ExposedListener(OttlaError, ValueError):
+    """A listener would let anyone on the network in; the text says what to do."""
+
+
 class CannotOpenDirectory(OttlaError, OSError):
     """The data directory cannot be made or opened."""
 

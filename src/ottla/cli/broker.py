@@ -61,6 +61,13 @@ def broker(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="A setting as key=value. May be repeated.")
     ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Start although anyone on the network can come in; for networks of your own.",
+        ),
+    ] = False,
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Show Prometheus metrics on this port.")
     ] = None,
@@ -79,7 +86,10 @@ def broker(
             _fail("--port and --listen say the same; leave one of them out")
         listen = f"127.0.0.1:{port}"
     _set_up_logging(log_format, log_level)
-    broker_config = _load(config, list(set_ or ()), listen)
+    sets = list(set_ or ())
+    if insecure:
+        sets.append("ottla.allow.insecure.listeners=true")
+    broker_config = _load(config, sets, listen)
     directory = None if ephemeral else data_dir or Path(broker_config.get_list("log.dirs")[0])
     _run(broker_config, directory, metrics_port)
 
@@ -109,7 +119,7 @@ def _load(file: Path | None, sets: list[str], listen: str | None) -> BrokerConfi
 
 
 def _run(config: BrokerConfig, directory: Path | None, metrics_port: int | None) -> None:
-    from ottla.broker.errors import CannotListen
+    from ottla.broker.errors import CannotListen, ExposedListener
     from ottla.broker.hosting.data import BrokenJournal, WrongDirectory
     from ottla.broker.running.run import run_broker
     from ottla.log.directory import DirectoryLocked
@@ -122,6 +132,7 @@ def _run(config: BrokerConfig, directory: Path | None, metrics_port: int | None)
         CannotListen,
         ConfigError,
         DirectoryLocked,
+        ExposedListener,
         WrongDirectory,
         LogError,
         StoreError,

@@ -42,6 +42,7 @@ def opened(connections: Connections, *some: One) -> None:
 def limited_to(count: int) -> Connections:
     sets = [
         "listeners=CLIENTS://127.0.0.1:1,NODES://127.0.0.1:2",
+        "listener.security.protocol.map=CLIENTS:PLAINTEXT,NODES:PLAINTEXT",
         "inter.broker.listener.name=NODES",
         f"max.connections={count}",
     ]

@@ -16,6 +16,7 @@ import socket
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.access.listeners import PLAINTEXT, WILDCARDS, check_exposure
 from ottla.broker.cluster import Cluster
 from ottla.broker.errors import CannotListen
 from ottla.broker.hosting.data import METADATA_FILE, Data
@@ -25,7 +26,7 @@ from ottla.broker.hosting.partitions import Partitions
 from ottla.broker.running.binding import bound
 from ottla.broker.running.jobs import Jobs
 from ottla.broker.running.services import Services
-from ottla.broker.running.settings import Listener, Settings
+from ottla.broker.running.settings import Settings
 from ottla.broker.serving.answer_memory import AnswerMemory
 from ottla.broker.serving.connection import Connection
 from ottla.broker.serving.context import Peer
@@ -36,7 +37,7 @@ from ottla.clock import SYSTEM
 from ottla.log.errors import LogError
 from ottla.metadata.changes.configs import SetFeature
 from ottla.metadata.changes.nodes import RegisterBroker, SetBrokerFenced
-from ottla.metadata.errors import ChangeRefused, StoreError
+from ottla.metadata.errors import ChangeRefused, InvalidConfig, StoreError
 from ottla.metadata.image import Endpoint
 from ottla.metadata.metadata import CHANGE_WAIT_SECONDS, Metadata
 from ottla.metadata.stores.sqlite import MEMORY, SqliteMetadataStore
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from ottla.broker.access.listeners import Listener
     from ottla.broker.hosting.durability import Durability
     from ottla.clock import Clock
     from ottla.metadata.changes.apply import Change
@@ -136,6 +138,15 @@ class Node:
     ) -> Node:
         """Nodes of one cluster are given one `metadata` file; a node alone keeps its own."""
         settings = Settings(config)
+        for listener in settings.listeners:
+            if listener.protocol != PLAINTEXT:
+                raise InvalidConfig(
+                    "PLAINTEXT, the one protocol this broker speaks",
+                    listener.protocol,
+                    f"listener {listener.name}",
+                )
+        for warning in check_exposure(config, settings.listeners):
+            logger.warning("%s", warning)
         data = Data(path, ephemeral=ephemeral, tail_bytes=settings.tail_cache_bytes)
         file = metadata or (MEMORY if ephemeral else path / METADATA_FILE)
         try:
@@ -267,11 +278,13 @@ class Node:
     async def _register(self, adopted: Sequence[Change]) -> None:
         endpoints = {}
         for listener in self.settings.listeners:
-            told = self.settings.advertised.get(listener.name, listener)
-            _, port = self.addresses[listener.name]
-            # A wildcard address means nothing to a client; loopback at least reaches it from here.
-            host = "127.0.0.1" if told.host in ("", "0.0.0.0", "::") else told.host
-            endpoints[listener.name] = Endpoint(host, told.port or port)
+            own = listener.host, listener.port
+            host, port = self.settings.advertised.get(listener.name, own)
+            if host in WILDCARDS:
+                # It means nothing to a client; loopback at least reaches it from here.
+                host = "127.0.0.1"
+            _, bound_port = self.addresses[listener.name]
+            endpoints[listener.name] = Endpoint(host, port or bound_port, listener.protocol)
         rack = self.config.parsed("broker.rack")
         await self.metadata.change(
             RegisterBroker(self.node_id, endpoints, None if rack is None else str(rack)),

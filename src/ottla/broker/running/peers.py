@@ -50,7 +50,8 @@ class Peers:
         if broker is None or broker.fenced or not broker.listeners:
             raise PeerUnreachable(f"node {node_id} is not up")
         wanted = self._cluster.config.parsed("inter.broker.listener.name")
-        endpoint = broker.listeners.get(str(wanted)) or next(iter(broker.listeners.values()))
+        named = broker.listeners.get(str(wanted).upper())
+        endpoint = named or next(iter(broker.listeners.values()))
         connection = Connection(
             Address(endpoint.host, endpoint.port), f"ottla-node-{self._cluster.node_id}"
         )

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from ottla.broker.access.listeners import (
+    advertised_of,
+    inter_broker_listener_of,
+    listeners_of,
+)
 from ottla.metadata.config.values import resolve_broker_config
 from ottla.metadata.errors import InvalidConfig
 
@@ -27,25 +32,12 @@ LIVE: Final = frozenset(
     {
         "max.connections",
         "max.connections.per.ip",
+        "max.connection.creation.rate",
         "producer.id.expiration.ms",
         "log.cleaner.backoff.ms",
     }
 )
 """The keys that are read again here when they are altered."""
-
-
-class Listener(NamedTuple):
-    """Where to listen; port 0 takes a free one."""
-
-    name: str
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Listener:
-        name, _, address = text.partition("://")
-        host, _, port = address.rpartition(":")
-        return cls(name, host.strip("[]"), int(port))
 
 
 class Settings:
@@ -54,10 +46,8 @@ class Settings:
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
         self._watchers: list[Callable[[], None]] = []
-        told = config.parsed("advertised.listeners")
-        advertised = [Listener.parse(text) for text in told] if isinstance(told, tuple) else []
-        self.advertised = {listener.name: listener for listener in advertised}
-        self.listeners = _listeners(config)
+        self.listeners = listeners_of(config)
+        self.advertised = advertised_of(config, self.listeners)
         self.auto_create_topics = config.get_bool("auto.create.topics.enable")
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.max_request_bytes = config.get_int("socket.request.max.bytes")
@@ -72,14 +62,18 @@ class Settings:
         self.journal_extent_max_bytes = config.get_int("ottla.journal.extent.max.bytes")
         self.accepts_lost_journal = config.get_str("ottla.journal.lost") == "accept"
         self.verify_transactions = config.get_bool("transaction.partition.verification.enable")
-        inter_broker = config.parsed("inter.broker.listener.name")
-        self.inter_broker_listener = inter_broker if len(self.listeners) > 1 else None
+        self.inter_broker_listener = inter_broker_listener_of(config, self.listeners)
+        named = config.parsed("inter.broker.listener.name") is not None
+        self.protected_listener = (
+            self.inter_broker_listener if named and len(self.listeners) > 1 else None
+        )
         """The listener that nodes alone use; None where clients share it with them."""
         self._read_live(config)
 
     def _read_live(self, config: TypedConfig) -> None:
         self.max_connections = _at_least_one(config, "max.connections")
         self.max_connections_per_ip = _at_least_one(config, "max.connections.per.ip")
+        self.connection_rate = config.get_int("max.connection.creation.rate")
         self.producer_expiration_ms = config.get_int("producer.id.expiration.ms")
         self.cleaner_backoff = config.get_int("log.cleaner.backoff.ms") / 1000
 
@@ -105,31 +99,3 @@ def _at_least_one(config: TypedConfig, key: str) -> int:
     except InvalidConfig as error:
         logger.warning("%s; counts as 1 until it is altered", error)
         return 1
-
-
-def _listeners(config: BrokerConfig) -> tuple[Listener, ...]:
-    """Those that clients use. Kafka's configuration also names those of its controllers."""
-    controllers = config.get_list("controller.listener.names")
-    protocols = dict(
-        item.split(":", 1) for item in config.get_list("listener.security.protocol.map")
-    )
-    found = tuple(
-        listener
-        for listener in map(Listener.parse, config.get_list("listeners"))
-        if listener.name not in controllers
-    )
-    if not found:
-        raise InvalidConfig(
-            "a listener that is not in controller.listener.names",
-            config.get_list("listeners"),
-            "listeners",
-        )
-    for listener in found:
-        protocol = protocols.get(listener.name, "PLAINTEXT")
-        if protocol != "PLAINTEXT":
-            raise InvalidConfig(
-                "PLAINTEXT, the one protocol this broker speaks",
-                protocol,
-                f"listener {listener.name}",
-            )
-    return found

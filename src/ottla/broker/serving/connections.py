@@ -87,7 +87,7 @@ class Connections:
             del self._hosts[host]
 
     def _is_protected(self, connection: Connection) -> bool:
-        return connection.peer.listener == self._settings.inter_broker_listener
+        return connection.peer.listener == self._settings.protected_listener
 
     def _close_surplus(self) -> None:
         staying = [connection for connection in self._open if not connection.leaves]

@@ -83,6 +83,7 @@ class Peer:
 
     host: str
     listener: str
+    principal: str = "User:ANONYMOUS"
     software: str = ""  # name and version as told by ApiVersions
     connection_id: int = field(default_factory=count(1).__next__)
     scrutiny: Scrutiny = field(default_factory=Scrutiny)  # of the batches it produces

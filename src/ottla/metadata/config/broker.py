@@ -8,6 +8,7 @@ each with the nearest known key. Kafka's keys without an effect here are accepte
   of another (`max.connections`, `max.connections.per.ip`) TOML wants the longer one in quotes.
   Arrays become lists.
 * A file ending in `.properties` is read as Java reads it.
+* `<key>.file` beside a sensitive key names a file whose text is the value; it is read here, once.
 * `OTTLA_LOG_SEGMENT_BYTES` sets `log.segment.bytes`; Ottla's own `ottla.flush.mode` does not
   repeat the name: `OTTLA_FLUSH_MODE`.
 """
@@ -18,9 +19,10 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ottla.metadata.config.broker_keys import BROKER_CONFIGS, RSM_PREFIX
+from ottla.metadata.config.broker_keys import BROKER_CONFIGS, RSM_PREFIX, broker_config_def
 from ottla.metadata.config.checks import check_heartbeat
 from ottla.metadata.config.kafka_keys import SYNONYMS, has_no_effect
+from ottla.metadata.config.security_keys import FILE_SUFFIX, MAX_SECRET_BYTES
 from ottla.metadata.config.types import ConfigValue, TypedConfig
 from ottla.metadata.config.values import definition_of
 from ottla.metadata.errors import ConfigError, InvalidConfig, UnknownConfig
@@ -66,13 +68,52 @@ class BrokerConfig(TypedConfig):
         text = self.static.get(key, definition.default)
         return None if text is None else definition.parse(text)
 
+    def __repr__(self) -> str:
+        shown = {
+            key: "(hidden)" if definition_of(BROKER_CONFIGS, key).sensitive else value
+            for key, value in self.static.items()
+        }
+        return f"BrokerConfig({shown})"
+
+    def listener(self, name: str, mechanism: str | None = None) -> ListenerConfig:
+        """The values that hold for one listener, or for one SASL mechanism of it."""
+        return ListenerConfig(self, name, mechanism)
+
     def store_options(self) -> dict[str, str]:
         """The keys below `rsm.config.`, without the prefix, for the object store."""
         return {
             key.removeprefix(RSM_PREFIX): value
             for key, value in self.static.items()
-            if key.startswith(RSM_PREFIX)
+            if key.startswith(RSM_PREFIX) and not key.endswith(FILE_SUFFIX)
         }
+
+
+@dataclass(frozen=True)
+class ListenerConfig(TypedConfig):
+    """A key is looked up for the mechanism, for the listener, and for the broker, in this order."""
+
+    broker: BrokerConfig
+    name: str
+    mechanism: str | None = None
+
+    def parsed(self, key: str) -> ConfigValue | None:
+        for prefix in self._prefixes():
+            if prefix + key in self.broker.static:
+                return self.broker.parsed(prefix + key)
+        return self.broker.parsed(key)
+
+    def where(self, key: str) -> str:
+        """The name under which a key is set; for messages."""
+        for prefix in self._prefixes():
+            if prefix + key in self.broker.static:
+                return prefix + key
+        return key
+
+    def _prefixes(self) -> Iterator[str]:
+        prefix = f"listener.name.{self.name.lower()}."
+        if self.mechanism is not None:
+            yield f"{prefix}{self.mechanism.lower()}."
+        yield prefix
 
 
 def load_broker_config(
@@ -101,9 +142,37 @@ def load_broker_config(
     for old, new in SYNONYMS.items():
         if old in values:
             values = {new: values.pop(old), **values}
-    config = BrokerConfig(values)
+    config = BrokerConfig(_with_secrets(values))
     warn_without_effect(values)
     return config
+
+
+def _with_secrets(values: Mapping[str, str]) -> dict[str, str]:
+    """The values of `<key>.file` added as those of `<key>`."""
+    found = dict(values)
+    for key, path in values.items():
+        secret = key.removesuffix(FILE_SUFFIX)
+        definition = broker_config_def(secret) if key.endswith(FILE_SUFFIX) else None
+        if definition is None or not definition.sensitive:
+            continue
+        if secret in values:
+            raise ConfigError(f"only one of {secret} and {key}", "both", "the configuration")
+        found[secret] = _read_secret(path, key)
+    return found
+
+
+def _read_secret(path: str, key: str) -> str:
+    try:
+        with open(path, "rb") as stream:  # noqa: PTH123  # pathlib is not loaded for this
+            content = stream.read(MAX_SECRET_BYTES + 1)
+        text = content.decode()
+    except OSError as error:
+        raise ConfigError("a file that can be read", f"{path}: {error.strerror}", key) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError("UTF-8 text", error.reason, key) from error
+    if len(content) > MAX_SECRET_BYTES:
+        raise ConfigError(f"a file of at most {MAX_SECRET_BYTES} bytes", "more", key)
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 def warn_without_effect(keys: Iterable[str]) -> None:

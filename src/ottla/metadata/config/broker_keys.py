@@ -6,7 +6,8 @@ replica, as Ottla does not replicate; `group.initial.rebalance.delay.ms` is 0, a
 configuration that Kafka ships; the sizes of socket buffers are the system's. Keys marked dynamic
 can be altered while the broker runs. Keys that start with `ottla.` are Ottla's own, and so are
 `remote.delete.grace.ms`, `remote.orphan.age.ms`, `remote.scrub.interval.ms`,
-`remote.result.cache.bytes` and `remote.partition.delete.events`.
+`remote.result.cache.bytes` and `remote.partition.delete.events`. The keys of security are in
+`security_keys`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ottla.metadata.config.keys import (
     ZSTD_LEVELS,
     table,
 )
+from ottla.metadata.config.security_keys import FILE_SUFFIX, SECURITY_CONFIGS, ListenerKey
 from ottla.metadata.config.types import (
     INT_MAX,
     LONG_MAX,
@@ -134,6 +136,8 @@ _SOCKETS: Final = [
     # here. It would lock out the administrator who wants to change it back.
     _live("max.connections", _INT, INT_MAX, "Most connections to the broker.", AtLeast(1)),
     _live("max.connections.per.ip", _INT, INT_MAX, "Most connections from one address.",
+          AtLeast(1)),
+    _live("max.connection.creation.rate", _INT, INT_MAX, "New connections in a second at most.",
           AtLeast(1)),
     _fixed("queued.max.request.bytes", _LONG, 256 * MIB,
            "Stop reading from clients when unserved requests have this many bytes; -1: no limit.",
@@ -396,15 +400,30 @@ _REMOTE: Final = [
 ]  # fmt: skip
 
 BROKER_CONFIGS: Final[Mapping[str, ConfigDef]] = table(
-    [*_NODE, *_SOCKETS, *_LOG, *_PRODUCERS, *_GROUPS, *_SHARE_GROUPS, *_REMOTE]
-)
+    [
+        *_NODE, *_SOCKETS, *_LOG, *_PRODUCERS, *_GROUPS, *_SHARE_GROUPS, *_REMOTE,
+        *SECURITY_CONFIGS,
+    ]
+)  # fmt: skip
 
 
 def broker_config_def(key: str) -> ConfigDef | None:
-    """The definition of a key, also of those that the object store or Kafka alone understands."""
+    """The definition of a key, also of those that the object store or Kafka alone understands.
+
+    And of keys for one listener, and of `<key>.file` beside a sensitive key.
+    """
     known = BROKER_CONFIGS.get(key)
     if known is not None:
         return known
+    if key.endswith(FILE_SUFFIX):
+        secret = broker_config_def(key.removesuffix(FILE_SUFFIX))
+        if secret is not None and secret.sensitive:
+            doc = f"File that holds {secret.name}."
+            return ConfigDef(key, _TEXT, None, doc, dynamic=False)
+    of_listener = ListenerKey.parse(key)
+    if of_listener is not None:
+        definition = BROKER_CONFIGS[of_listener.key]
+        return definition._replace(name=key, default=None, dynamic=False)
     if key.startswith(RSM_PREFIX) and key != RSM_PREFIX:
         # What the store's keys mean is not known here: some of them are secrets.
         return ConfigDef(

@@ -1,9 +1,8 @@
 """Kafka's broker keys that change nothing here, so that a `server.properties` of Kafka's works.
 
 They are accepted, stored and shown like other keys, and a warning names those that are set. What
-they tune does not exist in Ottla: replication, controllers, thread pools, purgatories. Keys that
-protect a cluster are refused instead: a broker that ignored them would be open without its owner
-knowing.
+they tune does not exist in Ottla: replication, controllers, thread pools, purgatories. No key that
+protects a cluster is among them: those are honoured or refused (`security_keys`).
 
 The names are those of Kafka 4.3, and those that Kafka 4.0 dropped.
 """
@@ -18,7 +17,7 @@ WITHOUT_EFFECT: Final = frozenset(
     alter.log.dirs.replication.quota.window.num
     alter.log.dirs.replication.quota.window.size.seconds auto.leader.rebalance.enable
     background.threads broker.heartbeat.interval.ms broker.session.timeout.ms
-    connection.failed.authentication.delay.ms controlled.shutdown.enable
+    controlled.shutdown.enable
     controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
     controller.quorum.append.linger.ms controller.quorum.auto.join.enable
     controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
@@ -49,8 +48,7 @@ WITHOUT_EFFECT: Final = frozenset(
     log.cleaner.dedupe.buffer.size log.cleaner.enable log.cleaner.io.buffer.load.factor
     log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second log.cleaner.threads
     log.dir.failure.timeout.ms log.flush.start.offset.checkpoint.interval.ms
-    log.initial.task.delay.ms max.connection.creation.rate max.connections.per.ip.overrides
-    metadata.log.dir metadata.log.max.record.bytes.between.snapshots
+    log.initial.task.delay.ms metadata.log.dir metadata.log.max.record.bytes.between.snapshots
     metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
     metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms
     metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
@@ -72,12 +70,12 @@ WITHOUT_EFFECT: Final = frozenset(
     replication.quota.window.size.seconds request.timeout.ms
     rlmm.config.remote.log.metadata.topic.min.isr
     rlmm.config.remote.log.metadata.topic.retention.ms security.inter.broker.protocol
-    security.providers server.max.startup.time.ms share.coordinator.append.linger.ms
+    server.max.startup.time.ms share.coordinator.append.linger.ms
     share.coordinator.cached.buffer.max.bytes share.coordinator.load.buffer.size
     share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
     share.coordinator.state.topic.replication.factor share.coordinator.threads
     share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
-    socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
+    ssl.protocol socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
     telemetry.max.bytes transaction.abort.timed.out.transaction.cleanup.interval.ms
     transaction.remove.expired.transaction.cleanup.interval.ms
     transaction.state.log.load.buffer.size transaction.state.log.min.isr
@@ -103,20 +101,6 @@ DROPPED_BY_KAFKA: Final = frozenset(
 SYNONYMS: Final = {"broker.id": "node.id", "log.dir": "log.dirs"}
 """Older names of keys; the newer one wins where both are set."""
 
-_GUARDING_PREFIXES: Final = ("ssl.", "sasl.", "delegation.token.", "listener.name.")
-_GUARDING: Final = frozenset(
-    """
-    allow.everyone.if.no.acl.found alter.config.policy.class.name authorizer.class.name
-    client.quota.callback.class config.providers connections.max.reauth.ms
-    create.topic.policy.class.name principal.builder.class super.users
-    """.split()  # noqa: SIM905  # two hundred names read better so
-)
-
 
 def has_no_effect(key: str) -> bool:
     return key in WITHOUT_EFFECT or key in DROPPED_BY_KAFKA
-
-
-def guards(key: str) -> bool:
-    """Whether this key protects a cluster in Kafka."""
-    return key in _GUARDING or key.startswith(_GUARDING_PREFIXES)

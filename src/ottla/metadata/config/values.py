@@ -99,15 +99,12 @@ def _unknown(defs: Mapping[str, ConfigDef], key: str, where: str) -> UnknownConf
     if defs is not BROKER_CONFIGS:
         near = difflib.get_close_matches(shown, defs, n=1)
     else:
-        from ottla.metadata.config.kafka_keys import WITHOUT_EFFECT, guards
+        from ottla.metadata.config.kafka_keys import WITHOUT_EFFECT
+        from ottla.metadata.config.security_keys import refusal
 
-        if guards(key):
-            return UnknownConfig(
-                "no key that protects a cluster, as this broker could not obey it "
-                "(keep its listeners on 127.0.0.1, or behind something that protects them)",
-                repr(shown),
-                where,
-            )
+        refused = refusal(key)
+        if refused is not None:
+            return UnknownConfig(refused, repr(shown), where)
         near = difflib.get_close_matches(shown, [*defs, *WITHOUT_EFFECT], n=1)
     expected = f"{near[0]} (the nearest known key)" if near else "a known key"
     return UnknownConfig(expected, repr(shown), where)

@@ -1,0 +1,1 @@
+"""Who comes in, and how: listeners, the lobby, TLS, authentication, rights."""
