@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from ottla.broker.running import reserve
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest
-from tests.support.faults_broker import BrokerProcess
+from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess
 from tests.support.raw_client import RawClient, batch, records_of
 
 if TYPE_CHECKING:
@@ -113,6 +114,37 @@ def test_a_full_disk_is_told_and_nothing_acknowledged_is_lost(tmp_path: Path) ->
                 assert numbers(client, "later") == {0: 8}
                 assert write(client, "orders", MOST)[0] == ErrorCode.NONE
             assert broker.stop() == 0
+
+
+def test_a_broker_with_a_full_disk_is_restarted_and_serves_reads(tmp_path: Path) -> None:
+    """SQLite could not write the registration; a reserve is given up for it."""
+    data = tmp_path / "data"
+    with small_disk(data) as within, BrokerProcess(tmp_path, under=within) as broker:
+        with RawClient(broker.bootstrap) as client:
+            for topic in ("orders", "old"):
+                assert create(client, topic) == ErrorCode.NONE
+                assert write(client, topic, 1)[0] == ErrorCode.NONE
+        assert broker.stop() == 0
+        fill(within, data)
+        broker.start()
+        with RawClient(broker.bootstrap) as client:
+            assert numbers(client, "orders") == {0: 1}
+            fill(within, data)
+            assert write(client, "orders", 2)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+        assert f"{reserve.FILE} was deleted" in broker.log_text()
+        broker.kill()
+        fill(within, data)
+        # With nothing left to give up it says what to do.
+        broker.spawn()
+        assert broker.process.wait(PATIENCE_SECONDS) != 0
+        broker.kill()
+        assert "KiB are free on its disk: make room for 256" in broker.log_text()
+        subprocess.run([*within, "rm", data / "filling"], check=True)
+        broker.start()
+        with RawClient(broker.bootstrap) as client:
+            assert numbers(client, "orders") == {0: 1}
+            assert write(client, "orders", 2)[0] == ErrorCode.NONE
+        subprocess.run([*within, "test", "-s", data / reserve.FILE], check=True)
 
 
 def fill(within: Sequence[str], data: Path) -> None:

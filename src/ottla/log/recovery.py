@@ -216,8 +216,20 @@ class LogLoader:
             end = max(self._bases(SNAPSHOT), default=segment.base_offset)
         sums, is_readable = self._sums_at(end)
         known = segment.load(sealed=next_base is not None, sums=sums)
+        if next_base is not None and not segment.size:
+            self._check_emptied(segment, next_base, sums)
         if segment.size and not (known and is_readable and end >= segment.next_offset):
             self._unknown.add(segment.base_offset)
+
+    def _check_emptied(self, segment: Segment, end: int, sums: IndexSums | None) -> None:
+        """A closed segment has batches. Only Kafka's cleaner leaves empty ones, without entries."""
+        had_entries = sums is not None and any(sums[:2])
+        if had_entries or not self._config.compacts:
+            name = segment_name(segment.base_offset, LOG)
+            raise CorruptSegment(
+                f"{name} is empty, but had the offsets from {segment.base_offset} to {end - 1};"
+                " restore the file, or accept the loss by removing it"
+            )
 
     def _sums_at(self, offset: int) -> tuple[IndexSums | None, bool]:
         """The checksums of the segment before an offset, and whether there is a snapshot."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ottla.wire.batch import RecordBatch
 
 SMALL = LogConfig(segment_bytes=1500, index_interval_bytes=200)
+COMPACTED = replace(SMALL, cleanup_policy=frozenset({"compact"}))
 HOME = Path("/data/t-0")
 
 
@@ -154,6 +155,39 @@ def test_synced_records_that_are_gone_are_told(storage: MemoryStorage, clean: bo
     with pytest.raises(StorageFailure, match=f"ends at {last}, .*up to {end} were synced"):
         open_log(storage, clean=clean, recovery_point=end)
     assert open_log(storage, clean=clean, recovery_point=last).log_end_offset == last
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_synced_segment_that_was_emptied_is_told(
+    storage: MemoryStorage, filled: PartitionLog, which: int, *, clean: bool
+) -> None:
+    """Fault: its offsets were skipped without a word."""
+    end = filled.flush()
+    base, next_base = (filled.segments[index].base_offset for index in (which, which + 1))
+    filled.close(clean=clean)
+    overwrite(storage, segment_path(HOME, base, LOG).name, b"")
+    told = f"{base:020d}.log is empty, but had the offsets from {base} to {next_base - 1}; restore"
+    with pytest.raises(StorageFailure, match=told):
+        open_log(storage, clean=clean, recovery_point=end)
+    with pytest.raises(StorageFailure, match=told):
+        open_log(storage, COMPACTED, clean=clean, recovery_point=end)
+    storage.unlink(segment_path(HOME, base, LOG))
+    assert open_log(storage, clean=clean, recovery_point=end).log_end_offset == end
+
+
+def test_an_empty_segment_of_kafkas_cleaner_is_not_damage(
+    storage: MemoryStorage, filled: PartitionLog
+) -> None:
+    end = filled.flush()
+    second = filled.segments[1].base_offset
+    filled.close()
+    for kind in (LOG, INDEX, TIME_INDEX):
+        overwrite(storage, segment_path(HOME, 0, kind).name, b"")
+    storage.unlink(segment_path(HOME, second, SNAPSHOT))  # Kafka's have no checksums
+    log = open_log(storage, COMPACTED, clean=True, recovery_point=end)
+    assert log.log_end_offset == end
+    assert log.segments[0].size == 0
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 61, b"\0" * 5000, b"\xff" * 200, bytes(range(256)) * 9])

@@ -13,7 +13,9 @@ import asyncio
 import logging
 import random
 import socket
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.access.listeners import PLAINTEXT, WILDCARDS, check_exposure
@@ -23,6 +25,7 @@ from ottla.broker.hosting.data import METADATA_FILE, Data
 from ottla.broker.hosting.durability import OsDurability
 from ottla.broker.hosting.flusher import GroupFlusher
 from ottla.broker.hosting.partitions import Partitions
+from ottla.broker.running import reserve
 from ottla.broker.running.binding import bound
 from ottla.broker.running.jobs import Jobs
 from ottla.broker.running.services import Services
@@ -44,7 +47,6 @@ from ottla.metadata.stores.sqlite import MEMORY, SqliteMetadataStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from ottla.broker.access.listeners import Listener
     from ottla.broker.hosting.durability import Durability
@@ -150,13 +152,16 @@ class Node:
         data = Data(path, ephemeral=ephemeral, tail_bytes=settings.tail_cache_bytes)
         file = metadata or (MEMORY if ephemeral else path / METADATA_FILE)
         try:
+            if isinstance(file, Path):
+                reserve.spend(file.parent)
             opened = await Metadata.open(
                 lambda: SqliteMetadataStore(file, cluster_id=data.cluster_id),
                 wait=CHANGE_WAIT_SECONDS,
                 clock=clock,
             )
         except BaseException:
-            data.mark_clean()
+            with suppress(OSError):  # on a full disk; the next start then recovers every log
+                data.mark_clean()
             data.close()
             raise
         node = cls(
@@ -178,6 +183,8 @@ class Node:
             await node._bind()
             await node._register(adopted)
             await node.workers.run(partial(node.data.set_aside_strays, node.image))
+            if isinstance(file, Path):
+                await node.workers.run(partial(reserve.keep, file.parent))
             node.data.keep_leftover_of(node.image)
             node._end_watch = node.metadata.watch(node.services.image_changed)
             node.services.start()

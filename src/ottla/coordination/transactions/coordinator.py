@@ -117,15 +117,21 @@ class TransactionCoordinator:
             self.apply(record)
 
     def loaded(self, now: Now) -> None:
-        """Records have wall times, which become ages; a time in the future counts as now.
+        """Deadlines after a replay.
 
-        From here on time is monotonic, whatever becomes of the wall clock.
+        An open transaction gets its whole timeout again, as members of a group get their session.
+        Its record says when it began only by the wall clock, which may have been set since: an age
+        taken from it could end the transaction of a producer that is alive and in time. Unused ids
+        expire after days, so there the wall clock will do; a time in the future counts as now.
         """
         for transactional_id, txn in self.transactions.items():
             if txn.state in PREPARED:
                 self._open.set(transactional_id, now.ms)
+            elif txn.state is TransactionState.ONGOING:
+                self._arm(transactional_id, now, age_ms=0)
             else:
-                self._arm_by_records(transactional_id, now)
+                age_ms = max(0, now.wall_ms - txn.last_update_ms)
+                self._arm(transactional_id, now, age_ms)
 
     def decide(self, request: Request, token: Token, now: Now) -> _Decision:
         decision: _Decision = Decision()
@@ -191,23 +197,17 @@ class TransactionCoordinator:
             self._arm(transactional_id, now, age_ms=0)
 
     def _arm(self, transactional_id: str, now: Now, age_ms: int) -> None:
-        """`age_ms` is how much of its timeout the transaction, or the idle id, has used up."""
+        """`age_ms` is how long an idle id has been idle; 0 for a transaction."""
         self._open.cancel(transactional_id)
         self._idle.cancel(transactional_id)
         txn = self.transactions.get(transactional_id)
         if txn is None or txn.state in PREPARED:
             return
         if txn.state is TransactionState.ONGOING:
-            self._open.set(transactional_id, now.ms + max(0, txn.timeout_ms - age_ms))
+            self._open.set(transactional_id, now.ms + txn.timeout_ms)
         else:
             left_ms = max(0, self.config.id_expiration_ms - age_ms)
             self._idle.set(transactional_id, now.ms + left_ms)
-
-    def _arm_by_records(self, transactional_id: str, now: Now) -> None:
-        txn = self.transactions[transactional_id]
-        ongoing = txn.state is TransactionState.ONGOING
-        since_ms = txn.start_ms if ongoing else txn.last_update_ms
-        self._arm(transactional_id, now, age_ms=max(0, now.wall_ms - since_ms))
 
     def _fence(self, transactional_id: str, decision: _Decision, now: Now) -> None:
         txn = fenced(self.transactions[transactional_id], now.wall_ms)

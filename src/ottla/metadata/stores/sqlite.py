@@ -62,6 +62,8 @@ _FILE_MODE: Final = 0o600
 SNAPSHOT_INTERVAL: Final = 1000
 # For all but proposals, which say how long they wait: opening may meet other nodes that start.
 LOCK_TIMEOUT_SECONDS: Final = 10.0
+# SQLite's shared memory and a write-ahead log of a few changes take about 64 KiB.
+NEEDED_BYTES: Final = 256 * 1024
 
 _SCHEMA: Final = (
     "CREATE TABLE changes (version INTEGER PRIMARY KEY, change TEXT NOT NULL) STRICT",
@@ -253,6 +255,20 @@ class SqliteMetadataStore:
                 self._connection.execute("ROLLBACK")
             raise
 
+    def _advice(self) -> str:
+        """SQLite says of a full disk only that I/O failed."""
+        if self._path == MEMORY:
+            return ""
+        import shutil  # loaded in this case only
+
+        try:
+            free = shutil.disk_usage(Path(self._path).parent).free
+        except OSError:
+            return ""
+        if free >= NEEDED_BYTES:
+            return ""
+        return f" ({free // 1024} KiB are free on its disk: make room for {NEEDED_BYTES // 1024})"
+
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """Translate SQLite's errors: temporary, or a damaged or foreign file."""
@@ -270,7 +286,9 @@ class SqliteMetadataStore:
             # SQLITE_ERROR is a statement that does not fit the tables: ours always do.
             generic = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_ERROR
             if isinstance(error, sqlite3.OperationalError) and not generic:
-                raise StoreUnavailable("a writable database", error, self._path) from error
+                raise StoreUnavailable(
+                    "a writable database", f"{error}{self._advice()}", self._path
+                ) from error
             raise CorruptStore("a metadata store", error, self._path) from error
 
 

@@ -175,7 +175,7 @@ def clone(world: World) -> World:
     machine = driver.machine = TransactionCoordinator(driver.config)
     machine.transactions = old.transactions.copy()
     machine._before, machine._markers = old._before.copy(), old._markers.copy()
-    machine._arm_by_records(ID, driver.time)
+    machine._arm(ID, driver.time, age_ms=0)
     return after
 
 
