@@ -319,9 +319,13 @@ def write_issued(
     issued: Issued,
     *,
     p12_password: str | None = None,
+    writes_password: bool = False,
     force: bool = False,
 ) -> list[Path]:
-    """NAME.pem, NAME.key, NAME.keystore.pem (both), and NAME.p12 where a password is given."""
+    """NAME.pem, NAME.key, NAME.keystore.pem (both), and NAME.p12 where a password is given.
+
+    `writes_password` puts the password into NAME.p12.password, beside the key without one.
+    """
     if not _FILE_NAME.fullmatch(name):
         raise CertificateProblem(
             f"{name!r} cannot be part of a file name: use letters, digits and . _ @ -"
@@ -333,6 +337,8 @@ def write_issued(
     }
     if p12_password is not None:
         files[f"{name}.p12"] = (issued.pkcs12(name, p12_password), OWN)
+        if writes_password:
+            files[f"{name}.p12.password"] = (p12_password.encode(), OWN)
     return _written(directory, files, force=force)
 
 
@@ -392,16 +398,20 @@ class Shown:
         return (self.not_after - now).days
 
 
-def shown(data: bytes, rules: str = "DEFAULT") -> list[Shown]:
-    """The certificates of a PEM text, with the principals that the mapping rules make of them."""
+def read_shown(path: Path, rules: str = "DEFAULT") -> list[Shown]:
+    """The certificates of a PEM file, with the principals that the mapping rules make of them."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding
 
     from ottla.security.principal import MappingRules, subject_of
 
     mapping = MappingRules.parse(rules, "--rules")
+    try:
+        text = path.read_bytes().decode("ascii", "replace")
+    except OSError as error:
+        raise CertificateProblem(f"cannot read {path}: {error.strerror}") from error
     found = []
-    for block in certificates_in(data.decode("ascii", "replace")):
+    for block in certificates_in(text):
         try:
             one = x509.load_pem_x509_certificate(block.encode())
             names = tuple(_alternatives(one))
@@ -410,7 +420,7 @@ def shown(data: bytes, rules: str = "DEFAULT") -> list[Shown]:
                 for extension in one.extensions
             )
         except ValueError as error:
-            raise CertificateProblem(f"a certificate in it cannot be read: {error}") from error
+            raise CertificateProblem(f"a certificate of {path} cannot be read: {error}") from error
         subject = subject_of(one.public_bytes(Encoding.DER))
         name = mapping.apply(subject)
         found.append(
@@ -425,7 +435,7 @@ def shown(data: bytes, rules: str = "DEFAULT") -> list[Shown]:
             )
         )
     if not found:
-        raise CertificateProblem("it has no certificate in PEM (BEGIN CERTIFICATE)")
+        raise CertificateProblem(f"{path} has no certificate in PEM (BEGIN CERTIFICATE)")
     return found
 
 

@@ -3,7 +3,7 @@
 `subject_of` writes the subject as Java's `X500Principal.getName()` does (RFC 2253), since ACLs and
 rules were written for that text: the last RDN first, `,` between RDNs and `+` inside of one, the
 keywords below, any other attribute as its OID and `#` with the hex of its DER. It reads the DER
-itself: the certificate has been verified, and loading cryptography would hold the event loop.
+itself: the certificate has been verified, and loading cryptography would hold up the event loop.
 
 `MappingRules` are Kafka's `ssl.principal.mapping.rules`: comma-separated, the first match wins,
 `DEFAULT` is the whole name, `RULE:pattern/replacement/[LU]` rewrites it. Differences to Kafka:
@@ -37,17 +37,9 @@ KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-ENCODINGS: Final = {
-    0x0C: "utf-8",  # UTF8String
-    0x13: "ascii",  # PrintableString
-    0x14: "latin-1",  # T61String, as everybody reads it
-    0x16: "ascii",  # IA5String
-    0x1B: "ascii",  # GeneralString
-    0x1C: "utf-32-be",  # UniversalString
-    0x1E: "utf-16-be",  # BMPString
-}
-"""Of the kinds of text in DER."""
-ESCAPED: Final = frozenset(',=+<>#;"\\')
+TEXTS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E})
+"""Tags of DER that are text. Java reads all of them as UTF-8, whatever their tag says."""
+ESCAPES: Final = str.maketrans({c: f"\\{c}" for c in ',=+<>#;"\\'} | {"\0": "\\00"})
 
 SEQUENCE: Final = 0x30
 SET: Final = 0x31
@@ -130,16 +122,17 @@ def _rdn(rdn: bytes) -> str:
         _, identifier, behind = _element(attribute, 0, OBJECT_IDENTIFIER)
         tag, value, _ = _element(attribute, behind)
         oid = _oid(identifier)
-        keyword, encoding = KEYWORDS.get(oid), ENCODINGS.get(tag)
-        if keyword is None or encoding is None:
+        keyword = KEYWORDS.get(oid)
+        if keyword is None or tag not in TEXTS:
             found.append(f"{keyword or oid}=#{attribute[behind:].hex()}")
         else:
-            found.append(f"{keyword}={_escaped(str(value, encoding))}")
+            # Not UTF-8: refused. Java writes U+FFFD, which makes one name of two.
+            found.append(f"{keyword}={_escaped(str(value, 'utf-8'))}")
     return "+".join(found)
 
 
 def _escaped(text: str) -> str:
-    inner = "".join(f"\\{c}" if c in ESCAPED else c for c in text)
+    inner = text.translate(ESCAPES)
     begun = inner.lstrip(" ")
     middle = begun.rstrip(" ")
     before, behind = len(inner) - len(begun), len(begun) - len(middle)
