@@ -15,6 +15,7 @@ import random
 import socket
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -48,6 +49,7 @@ from ottla.metadata.stores.sqlite import MEMORY, SqliteMetadataStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ottla.broker.access.door import Door, Guard
     from ottla.broker.access.listeners import Listener
     from ottla.broker.hosting.durability import Durability
     from ottla.clock import Clock
@@ -127,6 +129,8 @@ class Node:
             metadata.poll if shares_metadata else None,
         )
         self._end_watch: Callable[[], None] = lambda: None
+        self.door: Door | None = None
+        self._guards: dict[str, Guard] = {}
 
     @classmethod
     async def start(
@@ -141,11 +145,9 @@ class Node:
         """Nodes of one cluster are given one `metadata` file; a node alone keeps its own."""
         settings = Settings(config)
         for listener in settings.listeners:
-            if listener.protocol != PLAINTEXT:
+            if listener.has_tls:
                 raise InvalidConfig(
-                    "PLAINTEXT, the one protocol this broker speaks",
-                    listener.protocol,
-                    f"listener {listener.name}",
+                    "a protocol without TLS", listener.protocol, f"listener {listener.name}"
                 )
         for warning in check_exposure(config, settings.listeners):
             logger.warning("%s", warning)
@@ -180,6 +182,7 @@ class Node:
                 node.data.claim(node.image.cluster_id, node.node_id)
                 node.data.look_for_journal(accept_loss=settings.accepts_lost_journal)
             adopted = await node.workers.run(node._adopt) if node.data.all_on_disk() else []
+            await node._open_door()
             await node._bind()
             await node._register(adopted)
             await node.workers.run(partial(node.data.set_aside_strays, node.image))
@@ -270,8 +273,27 @@ class Node:
                 for one in listening:
                     one.setsockopt(socket.SOL_SOCKET, option, size)
 
+    async def _open_door(self) -> None:
+        """Guard the listeners that ask who comes in; without one, nothing is loaded for it."""
+        guarded = [one for one in self.settings.listeners if one.protocol != PLAINTEXT]
+        if not guarded:
+            return
+        await self.workers.run(partial(import_module, "ottla.broker.access.door"))
+        from ottla.broker.access.door import Door
+
+        self.door = door = await Door.open(
+            self.config, self.settings, self.clock, self.dispatcher.connections, self.metadata
+        )
+        self.services.door = door
+        for listener in guarded:
+            self._guards[listener.name] = await door.guard(self.config, listener)
+
     def _accept(self, listener: Listener) -> Connection:
-        return Connection(self.dispatcher, Peer("", listener.name), self.settings.max_request_bytes)
+        peer = Peer("", listener.name)
+        guard = self._guards.get(listener.name)
+        if guard is not None:
+            return guard.connection(self.dispatcher, peer)
+        return Connection(self.dispatcher, peer, self.settings.max_request_bytes)
 
     def _adopt(self) -> list[Change]:
         """What makes the logs this cluster's that were here before it knew any broker."""
@@ -323,6 +345,8 @@ class Node:
 
     async def _give_back(self) -> None:
         """Keep the directory locked while a thread of this process can still write to it."""
+        if self.door is not None:
+            self.door.close()
         await self.metadata.close()
         self.workers.close()
         self.data.close()

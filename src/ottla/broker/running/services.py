@@ -30,6 +30,7 @@ from ottla.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ottla.broker.access.door import Door
     from ottla.broker.cluster import Cluster
     from ottla.broker.coordinators.groups import GroupService
     from ottla.broker.coordinators.log import Hosting
@@ -115,6 +116,7 @@ class Services:
         self.workers: Workers = workers
         self.fetch_sessions: FetchSessions = fetch_sessions
         self.answers: AnswerMemory = answers
+        self.door: Door | None = None  # of a node with listeners that ask who comes in
         self._addresses = addresses
         self._requests = requests
         groups, persister = "coordinators.groups", "shares.persister"
@@ -155,6 +157,7 @@ class Services:
         """Settings first; coordinators are unloaded before their logs are closed."""
         for service in (
             self.settings,
+            self.door,
             self.persister.made,
             self.transactions.made,
             self.groups.made,

@@ -50,6 +50,8 @@ SERVED: dict[int, Served] = {
     14: Served(0, 5, "groups:sync_group"),
     15: Served(0, 6, "groups:describe_groups"),
     16: Served(0, 5, "groups:list_groups"),
+    # Version 0 is followed by raw tokens, which have no error answers.
+    17: Served(1, 1, "sasl:sasl_handshake"),
     18: Served(0, 4, "api_versions:api_versions"),
     19: Served(2, 7, "topics:create_topics"),
     20: Served(1, 6, "topics:delete_topics"),
@@ -64,6 +66,7 @@ SERVED: dict[int, Served] = {
     32: Served(1, 4, "configs:describe_configs"),
     33: Served(0, 2, "configs:alter_configs"),
     35: Served(1, 4, "log_dirs:describe_log_dirs"),
+    36: Served(0, 2, "sasl:sasl_authenticate"),
     37: Served(0, 3, "topics:create_partitions"),
     42: Served(0, 2, "groups:delete_groups"),
     44: Served(0, 1, "configs:incremental_alter_configs"),

@@ -11,6 +11,7 @@ from ottla.log.scrutiny import Scrutiny
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.broker.access.session import Session
     from ottla.broker.hosting.partitions import HostedPartition
     from ottla.broker.serving.connection import Connection
     from ottla.wire.messages import Codec
@@ -84,6 +85,7 @@ class Peer:
     host: str
     listener: str
     principal: str = "User:ANONYMOUS"
+    session: Session | None = None  # of a listener with SASL
     software: str = ""  # name and version as told by ApiVersions
     connection_id: int = field(default_factory=count(1).__next__)
     scrutiny: Scrutiny = field(default_factory=Scrutiny)  # of the batches it produces

@@ -78,10 +78,19 @@ class Dispatcher:
         self.connections.closed(connection)
         self._services.connection_closed(connection.peer.connection_id)
 
-    def dispatch(self, frame: memoryview, peer: Peer) -> Parts | Awaitable[Parked] | Ack | None:
-        """The parts of the answer, or an awaitable for it."""
+    def dispatch(
+        self, frame: memoryview, peer: Peer, *, admitted: bool = False
+    ) -> Parts | Awaitable[Parked] | Ack | None:
+        """The parts of the answer, or an awaitable for it.
+
+        A client that has to authenticate is asked first, before anything of the body is read.
+        """
         if len(frame) < _START.size:
             raise MalformedMessage("a whole header", f"{len(frame)} bytes", "request header")
+        if peer.session is not None and not admitted:
+            refused = peer.session.admit(frame)
+            if refused is not None:
+                return refused
         api_and_version, correlation_id = _START.unpack_from(frame)
         route = self._routes.get(api_and_version)
         if route is None:
@@ -118,7 +127,7 @@ class Dispatcher:
         self.requests.setdefault(api_key, 0)
         route = _Route(api_key, version, codec(api_key, version), *loaded)
         self._routes[_START.unpack_from(frame)[0]] = route
-        return self.dispatch(frame, peer)
+        return self.dispatch(frame, peer, admitted=True)
 
     async def _first(self, frame: memoryview, peer: Peer, api_key: int) -> Parked:
         """The first request of an API: load its modules while others are served."""
@@ -128,7 +137,7 @@ class Dispatcher:
         foresight = foresight_of(api_key)
         if foresight is not None:
             self._foresights[api_key] = foresight, self._services_of(foresight)
-        answer = self.dispatch(frame, peer)
+        answer = self.dispatch(frame, peer, admitted=True)
         if answer is None or isinstance(answer, list | Ack):
             return answer
         return await answer
@@ -141,6 +150,8 @@ class Dispatcher:
 
         Errors of the request are reported when its turn has come.
         """
+        if peer.session is not None and not peer.session.is_open:
+            return False  # nothing of a stranger's requests is read
         api_key = int.from_bytes(frame[:2], "big")
         foresight = self._foresights.get(api_key)
         if foresight is None:

@@ -1,0 +1,316 @@
+"""The door of a node: what its guarded listeners share, and what each of them asks for.
+
+`Door` is the shell around the lobby: connections arrive, get a slot, and leave it when they are
+authenticated or gone. `Guard` has the settings of one listener. Neither exists on a node whose
+listeners are all PLAINTEXT.
+
+- Hashing a password takes milliseconds of a thread of their own, two at a time: a flood of logins
+  delays other logins, and nobody else.
+- A connection whose answer is held back after a failure has left its slot. Above `MAX_HELD_BACK` of
+  them further ones are closed without an answer.
+- Connections of a user whose credential was changed or deleted are closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.broker.access.credentials import NODE_USER, Credentials, made_credentials
+from ottla.broker.access.guarded_connection import GuardedConnection
+from ottla.broker.access.lobby import Failures, Lobby
+from ottla.broker.access.session import NotWelcome
+from ottla.metadata.config.types import INT_MAX
+from ottla.metadata.errors import InvalidConfig
+from ottla.security.jaas import parse_jaas
+from ottla.security.mechanisms import OAUTHBEARER, PLAIN, PlainServer, RememberedPasswords
+from ottla.security.scram import MECHANISMS, NONCE_BYTES, ScramServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ottla.broker.access.credentials import Made
+    from ottla.broker.access.listeners import Listener
+    from ottla.broker.running.settings import Settings
+    from ottla.broker.serving.connection import Connection
+    from ottla.broker.serving.connections import Connections
+    from ottla.broker.serving.context import Peer
+    from ottla.broker.serving.dispatch import Dispatcher
+    from ottla.clock import Clock
+    from ottla.metadata.config.broker import BrokerConfig
+    from ottla.metadata.image import MetadataImage
+    from ottla.metadata.metadata import Metadata
+    from ottla.security.scram import ScramCredential
+    from ottla.security.steps import Mechanism
+
+PASSWORD_THREADS: Final = 2
+MAX_HELD_BACK: Final = 1_024  # answers to failures; each keeps a connection open
+SECRET_BYTES: Final = 32
+
+logger = logging.getLogger(__name__)
+
+
+class Door:
+    """Of one node."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        settings: Settings,
+        clock: Clock,
+        connections: Connections,
+        image: Callable[[], MetadataImage],
+        *,
+        fake_secret: bytes,
+        own: Made,
+    ) -> None:
+        self._settings = settings
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        self._lobby: Lobby[GuardedConnection] = Lobby(
+            slots=config.get_int("ottla.authentications.max"),
+            wait_seconds=config.get_int("ottla.lobby.wait.ms") / 1000,
+            authentication_seconds=config.get_int("ottla.authentication.timeout.ms") / 1000,
+        )
+        self._failures = Failures()
+        self._held_back = 0
+        self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, thread_name_prefix="ottla-password")
+        self._timer: asyncio.TimerHandle | None = None
+        self._step_comes = False
+        self._closes_on_change = config.get_bool("ottla.disconnect.on.credential.change")
+        self.clock = clock
+        self.credentials = Credentials(image, fake_secret, own)
+        self.remembered = RememberedPasswords(secrets.token_bytes(SECRET_BYTES), clock.monotonic)
+        self.expired_sessions = 0
+        self.failed_authentications = 0
+        self._listener_rates: dict[str, float] = {}
+        settings.watch(self._settings_changed)
+
+    @classmethod
+    async def open(
+        cls,
+        config: BrokerConfig,
+        settings: Settings,
+        clock: Clock,
+        connections: Connections,
+        metadata: Metadata,
+    ) -> Door:
+        """With the secrets of the cluster, which the first node makes."""
+        fake = await metadata.secret("fake.credentials", _new_secret)
+        node = await metadata.secret("user." + NODE_USER, _new_secret)
+        own = await asyncio.to_thread(made_credentials, {NODE_USER: node.hex()})
+        return cls(
+            config,
+            settings,
+            clock,
+            connections,
+            lambda: metadata.image,
+            fake_secret=fake,
+            own=own,
+        )
+
+    async def guard(self, config: BrokerConfig, listener: Listener) -> Guard:
+        """What a listener asks for; `ConfigError` if its settings cannot be."""
+        among_nodes = listener.name == self._settings.inter_broker_listener
+        guard = Guard(self, config, listener, among_nodes=among_nodes)
+        await asyncio.to_thread(guard.prepare)
+        rate = config.listener(listener.name).get_int("max.connection.creation.rate")
+        if rate < INT_MAX and rate != config.get_int("max.connection.creation.rate"):
+            self._listener_rates[listener.name] = rate
+        self._settings_changed()
+        return guard
+
+    # -- the lobby --------------------------------------------------------------------------------
+
+    def arrived(self, connection: GuardedConnection) -> None:
+        """It gets its slot now, or later."""
+        now = self._loop.time()
+        self._lobby.arrived(connection, connection.peer.host, connection.peer.listener, now)
+        self._step()
+
+    def left(self, connection: GuardedConnection) -> None:
+        """It is authenticated, or gone."""
+        self._lobby.left(connection)
+        if not self._step_comes:
+            self._step_comes = True
+            self._loop.call_soon(self._next_step)
+
+    def _next_step(self) -> None:
+        self._step_comes = False
+        self._step()
+
+    def _step(self) -> None:
+        now = self._loop.time()
+        moves = self._lobby.step(now)
+        for closing in moves.close:
+            logger.info("closing a connection of %s: %s", closing.visitor.peer.host, closing.reason)
+            closing.visitor.abort()
+        for connection in moves.enter:
+            connection.enter()
+        due = self._lobby.next_time(now)
+        if due is not None and (self._timer is None or due < self._timer.when()):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(due, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        self._step()
+
+    def _settings_changed(self) -> None:
+        rate = self._settings.connection_rate
+        broker = None if rate >= INT_MAX else rate
+        self._lobby.set_rates(broker, self._listener_rates, self._loop.time())
+
+    # -- failures ---------------------------------------------------------------------------------
+
+    async def hold_back(self, connection: GuardedConnection, delay: float, reason: str) -> None:
+        """Wait before the answer to a failed authentication may leave."""
+        host = connection.peer.host
+        self.failed_authentications += 1
+        logger.info("authentication of a client at %s failed: %s", host, reason)
+        self.left(connection)
+        wait = self._failures.failed(host, delay, self._loop.time())
+        if self._held_back >= MAX_HELD_BACK:
+            raise NotWelcome("fewer failures", self._held_back, "authentication")
+        self._held_back += 1
+        try:
+            await asyncio.sleep(wait)
+        finally:
+            self._held_back -= 1
+
+    def succeeded(self, host: str) -> None:
+        self._failures.succeeded(host)
+
+    async def work(self, call: Callable[[], Any]) -> Any:
+        return await self._loop.run_in_executor(self._passwords, call)
+
+    # -- what else happens ------------------------------------------------------------------------
+
+    def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Close the connections of users whose credential is another one, or gone."""
+        if before.scram is after.scram or not self._closes_on_change:
+            return
+        for connection in self._connections:
+            session = connection.peer.session
+            if session is None or not session.is_open:
+                continue
+            name = connection.peer.principal.partition(":")[2]
+            old, new = before.scram.get(name), after.scram.get(name)
+            if (
+                old is not new
+                and old is not None
+                and _used(old, session.mechanism) != _used(new or {}, session.mechanism)
+            ):
+                connection.close()
+
+    def sweep(self) -> None:
+        """Close silent connections whose session has ended."""
+        for connection in self._connections:
+            session = connection.peer.session
+            if session is not None and session.has_expired():
+                self.expired_sessions += 1
+                connection.close()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._passwords.shutdown(wait=False, cancel_futures=True)
+
+
+def _new_secret() -> bytes:
+    return secrets.token_bytes(SECRET_BYTES)
+
+
+def _used(credentials: Mapping[str, object], mechanism: str) -> object:
+    """The credential that a session of this mechanism was checked against."""
+    name = max(credentials, default="") if mechanism == PLAIN else mechanism
+    return credentials.get(name)
+
+
+class Guard:
+    """What one listener asks for."""
+
+    def __init__(
+        self, door: Door, config: BrokerConfig, listener: Listener, *, among_nodes: bool
+    ) -> None:
+        own = config.listener(listener.name)
+        self.door = door
+        self.listener = listener
+        self._config = config
+        self._among_nodes = among_nodes
+        self._delay = own.get_int("connection.failed.authentication.delay.ms") / 1000
+        self.max_request_bytes = config.get_int("socket.request.max.bytes")
+        self.max_frame_bytes = own.get_int("sasl.server.max.receive.size")
+        self.mechanisms: Sequence[str] = (
+            own.get_list("sasl.enabled.mechanisms") if listener.has_sasl else ()
+        )
+        self._lifetimes = {name: self._lifetime(name) for name in self.mechanisms}
+        self._configured: Mapping[str, ScramCredential] = {}
+
+    def prepare(self) -> None:
+        """What takes time: hash passwords, read certificates. Blocks."""
+        if OAUTHBEARER in self.mechanisms:
+            raise InvalidConfig(
+                "PLAIN or SCRAM", OAUTHBEARER, f"sasl.enabled.mechanisms of {self.listener}"
+            )
+        if PLAIN in self.mechanisms:
+            self._configured = self._plain_users()
+
+    def _plain_users(self) -> dict[str, ScramCredential]:
+        own = self._config.listener(self.listener.name, PLAIN)
+        text = own.parsed("sasl.jaas.config")
+        if text is None:
+            return {}
+        jaas = parse_jaas(str(text))
+        if jaas.module != "plain":
+            return {}
+        return {
+            name: credentials["SCRAM-SHA-512"]
+            for name, credentials in made_credentials(jaas.users).items()
+        }
+
+    def _lifetime(self, mechanism: str) -> float | None:
+        own = self._config.listener(self.listener.name, mechanism)
+        milliseconds = own.get_int("connections.max.reauth.ms")
+        return milliseconds / 1000 if milliseconds > 0 else None
+
+    def connection(self, dispatcher: Dispatcher, peer: Peer) -> Connection:
+        """A new connection to the listener."""
+        return GuardedConnection(dispatcher, peer, self)
+
+    # -- what a session asks ----------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self.door.clock.monotonic()
+
+    def wall(self) -> float:
+        return self.door.clock.wall_ms() / 1000
+
+    def lifetime_of(self, mechanism: str) -> float | None:
+        return self._lifetimes[mechanism]
+
+    def begin(self, name: str) -> Mechanism:
+        """One exchange of a mechanism."""
+        credentials = self.door.credentials
+        if name == PLAIN:
+            of_user = partial(
+                credentials.plain, among_nodes=self._among_nodes, configured=self._configured
+            )
+            return PlainServer(of_user, self.door.remembered)
+        mechanism = MECHANISMS[name]
+        of_user = partial(credentials.scram, mechanism, among_nodes=self._among_nodes)
+        return ScramServer(mechanism, of_user, secrets.token_urlsafe(NONCE_BYTES))
+
+    async def work(self, call: Callable[[], Any]) -> Any:
+        return await self.door.work(call)
+
+    async def hold_back(self, connection: GuardedConnection, reason: str) -> None:
+        await self.door.hold_back(connection, self._delay, reason)
+
+    def expired(self) -> None:
+        self.door.expired_sessions += 1

@@ -1,0 +1,81 @@
+"""A connection to a listener that asks who comes in.
+
+- It waits in the lobby until it has a slot (`enter`). Nothing is read from it until then.
+- A stranger has one request at a time and small frames, and its bytes do not count as those of
+  clients: strangers have a bound of their own (`lobby`).
+- From `welcome` on it is a connection like any other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.access.session import Session
+from ottla.broker.serving.connection import Connection
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ottla.broker.access.door import Guard
+    from ottla.broker.serving.context import Peer
+    from ottla.broker.serving.dispatch import Dispatcher
+
+
+# kafka-python takes an end that comes with the answer for a lost connection.
+LAST_WORDS_SECONDS: Final = 0.25
+
+
+class GuardedConnection(Connection):
+    """Of a listener with SASL, or of any while new connections are limited."""
+
+    def __init__(self, dispatcher: Dispatcher, peer: Peer, guard: Guard) -> None:
+        super().__init__(dispatcher, peer, guard.max_frame_bytes)
+        self._guard = guard
+        self._has_slot = False
+        self._is_known = False
+        self._is_failed = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if not transport.is_closing():
+            self._guard.door.arrived(self)
+            self._update_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._guard.door.left(self)
+        super().connection_lost(exc)
+        self.peer.session = None  # it refers to this connection
+
+    def enter(self) -> None:
+        """It has a slot: begin."""
+        self._has_slot = True
+        if self._guard.listener.has_sasl:
+            self.peer.session = Session(self, self._guard)
+        else:
+            self.welcome(self.peer.principal)
+        self._update_reading()
+
+    def welcome(self, principal: str) -> None:
+        """The client is authenticated, or it need not be."""
+        self.peer.principal = principal
+        if not self._is_known:
+            self._is_known = True
+            self._frames.max_frame_bytes = self._guard.max_request_bytes
+            self._guard.door.left(self)
+        self._guard.door.succeeded(self.peer.host)
+
+    def close_soon(self) -> None:
+        """A last answer leaves; the client has a moment to read it before it meets the end."""
+        self._is_failed = True
+        self._loop.call_later(LAST_WORDS_SECONDS, self.close)
+
+    def _wants_to_read(self) -> bool:
+        if self._is_failed:
+            return False
+        if not self._is_known and (not self._has_slot or self._gate is not None or self._waiting):
+            return False
+        return super()._wants_to_read()
+
+    def _account(self) -> None:
+        if self._is_known:
+            super()._account()

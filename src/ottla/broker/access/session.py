@@ -1,0 +1,104 @@
+"""The session of a connection to a listener with SASL: the shell around `SaslSession`.
+
+It is asked before a request is looked at (`admit`), and by the handlers of the two SASL APIs. The
+answer to a failure is held back, and the connection closes after it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from ottla.broker.access.authentication import Admission, SaslSession, State
+from ottla.broker.serving.apis import SERVED
+from ottla.security.steps import Work
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.errors import MessageError
+from ottla.wire.messages import API_VERSIONS, codec
+from ottla.wire.schema.api_versions import ApiVersionsResponse
+from ottla.wire.schema.sasl_authenticate import SaslAuthenticateResponse
+from ottla.wire.schema.sasl_handshake import SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ottla.broker.access.door import Guard
+    from ottla.broker.access.guarded_connection import GuardedConnection
+    from ottla.wire.writers import Parts
+
+_HEADER = struct.Struct(">hhi")
+
+
+class NotWelcome(MessageError):
+    """A request that an unauthenticated client must not send; the connection is closed."""
+
+    summary = "not authenticated"
+
+
+class Session:
+    """Of one connection; it lives as long."""
+
+    __slots__ = ("_connection", "_guard", "_machine")
+
+    def __init__(self, connection: GuardedConnection, guard: Guard) -> None:
+        self._connection = connection
+        self._guard = guard
+        self._machine = SaslSession(guard.mechanisms, guard.begin, guard.lifetime_of)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether all APIs are served."""
+        return self._machine.is_open
+
+    @property
+    def mechanism(self) -> str:
+        return self._machine.mechanism_name
+
+    def has_expired(self) -> bool:
+        return self._machine.is_open and self._machine.has_expired(self._guard.now())
+
+    def admit(self, frame: memoryview) -> Awaitable[Parts] | None:
+        """None if the request is served; an answer in its place, or `NotWelcome`."""
+        api_key, version, correlation_id = _HEADER.unpack_from(frame)
+        admission = self._machine.admit(api_key, version, self._guard.now())
+        if admission is Admission.SERVE:
+            return None
+        if admission is Admission.ILLEGAL:
+            return self._illegal(version, correlation_id)
+        if admission is Admission.EXPIRED:
+            self._guard.expired()
+        raise NotWelcome("an authenticated client", self._machine.reason, "session")
+
+    def handshake(self, mechanism: str) -> SaslHandshakeResponse | Awaitable[SaslHandshakeResponse]:
+        greeting = self._machine.handshake(mechanism, self._guard.now())
+        answer = SaslHandshakeResponse(greeting.error_code, greeting.mechanisms)
+        return self._held(answer) if self._machine.state is State.FAILED else answer
+
+    async def _held(self, answer: SaslHandshakeResponse) -> SaslHandshakeResponse:
+        await self._punish()
+        return answer
+
+    async def authenticate(self, token: bytes) -> SaslAuthenticateResponse:
+        guard, machine = self._guard, self._machine
+        reply = machine.token(token, guard.now(), guard.wall())
+        while isinstance(reply, Work):
+            result = await guard.work(reply.call)
+            reply = machine.worked(reply.then(result), guard.now(), guard.wall())
+        if machine.state is State.FAILED:
+            await self._punish()
+        elif machine.state is State.DONE and machine.principal is not None:
+            self._connection.welcome(machine.principal)
+        return SaslAuthenticateResponse(*reply)
+
+    async def _illegal(self, version: int, correlation_id: int) -> Parts:
+        """ApiVersions within an exchange; answered in version 0 if its own is not known."""
+        await self._punish()
+        served = SERVED[API_VERSIONS]
+        known = served.min_version <= version <= served.max_version
+        answer = ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+        return codec(API_VERSIONS, version if known else 0).response(correlation_id, answer)
+
+    async def _punish(self) -> None:
+        """Hold the answer back; the connection closes after it."""
+        await self._guard.hold_back(self._connection, self._machine.reason)
+        self._connection.close_soon()

@@ -1,0 +1,263 @@
+"""SASL on the wire, without TLS: what a stranger may send, and what comes back."""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema.api_versions import ApiVersionsRequest
+from ottla.wire.schema.metadata import MetadataRequest
+from ottla.wire.schema.produce import ProduceRequest
+from ottla.wire.schema.sasl_handshake import SaslHandshakeRequest
+from tests.support.doors import USERS, bootstrap, delete_user, guarded_broker, node_of, set_user
+from tests.support.names import fresh
+from tests.support.raw_client import RawClient, batch
+from tests.support.sasl_client import authenticate, handshake, log_in, plain_token, scram_client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import ottla
+
+SASL = "SASL_PLAINTEXT"
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+CONFIG = {
+    "listeners": f"{SASL}://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+    "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+}
+NAMED = ApiVersionsRequest("tests", "1.0")
+FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ottla.EmbeddedBroker]:
+    with guarded_broker(CONFIG) as broker:
+        yield broker
+
+
+@pytest.fixture
+def raw(broker: ottla.EmbeddedBroker) -> Iterator[RawClient]:
+    with RawClient(bootstrap(broker, SASL)) as client:
+        yield client
+
+
+def works(raw: RawClient) -> bool:
+    return len(raw.ask("metadata", 12, MetadataRequest(())).brokers) == 1
+
+
+@pytest.mark.parametrize("name", USERS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_case_21_every_mechanism_logs_in(raw: RawClient, mechanism: str, name: str) -> None:
+    raw.ask("api_versions", 3, NAMED)
+    answer = log_in(raw, mechanism, name, USERS[name])
+    assert (answer.error_code, answer.session_lifetime_ms) == (0, 0)
+    assert works(raw)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("name", ["alice", "nobody"])
+def test_case_24_and_26_a_wrong_password_and_an_unknown_user_look_the_same(
+    raw: RawClient, mechanism: str, name: str
+) -> None:
+    began = time.monotonic()
+    answer = log_in(raw, mechanism, name, "wrong")
+    held = time.monotonic() - began
+    assert (answer.error_code, answer.error_message) == (FAILED, "Authentication failed")
+    assert (answer.auth_bytes, answer.session_lifetime_ms) == (b"", 0)
+    assert held >= 0.1
+    assert raw.closed()
+
+
+def test_case_26_and_28_made_up_credentials_look_like_stored_ones(
+    broker: ottla.EmbeddedBroker,
+) -> None:
+    def salt_of(name: str) -> bytes:
+        with RawClient(bootstrap(broker, SASL)) as raw:
+            handshake(raw, "SCRAM-SHA-256")
+            client = scram_client("SCRAM-SHA-256", name, "x")
+            text = bytes(authenticate(raw, client.first()).auth_bytes)
+        _, salt, iterations = text.split(b",")
+        assert iterations == b"i=4096"
+        return salt
+
+    known, fakes = salt_of("alice"), [salt_of(name) for name in ("nobody", "nobody", "noone")]
+    assert fakes[0] == fakes[1] != fakes[2]
+    assert len({len(known), *map(len, fakes)}) == 1
+
+
+def test_case_25_unknown_mechanisms_are_told_the_list(broker: ottla.EmbeddedBroker) -> None:
+    for mechanism in ("GSSAPI", "NONE", ""):
+        with RawClient(bootstrap(broker, SASL)) as raw:
+            answer = handshake(raw, mechanism)
+            assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+            assert list(answer.mechanisms) == MECHANISMS
+            assert raw.closed()
+
+
+def test_case_30_a_recorded_exchange_is_refused(broker: ottla.EmbeddedBroker) -> None:
+    client = scram_client("SCRAM-SHA-256", "alice", USERS["alice"])
+    first = client.first()
+    with RawClient(bootstrap(broker, SASL)) as raw:
+        handshake(raw, "SCRAM-SHA-256")
+        step = client.step(bytes(authenticate(raw, first).auth_bytes))
+        final = step.finish().data  # type: ignore[union-attr]
+        assert authenticate(raw, final).error_code == 0
+    with RawClient(bootstrap(broker, SASL)) as raw:
+        handshake(raw, "SCRAM-SHA-256")
+        assert authenticate(raw, first).error_code == 0
+        assert authenticate(raw, final).error_code == FAILED
+        assert raw.closed()
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "token"),
+    [
+        ("PLAIN", plain_token("alice", USERS["alice"], "bob")),
+        ("PLAIN", b"alice\0" + USERS["alice"].encode()),
+        ("PLAIN", b"\0alice\0"),
+        ("PLAIN", b""),
+        ("SCRAM-SHA-256", b"n,a=bob,n=alice,r=abc"),
+        ("SCRAM-SHA-256", b"p=tls-unique,,n=alice,r=abc"),
+        ("SCRAM-SHA-256", b"n,,m=x,n=alice,r=abc"),
+        ("SCRAM-SHA-256", b"\xff" * 100),
+        ("SCRAM-SHA-256", b"n,,n=alice,r=" + b"x" * 100_000),
+    ],
+)
+def test_case_31_crafted_tokens_are_refused(raw: RawClient, mechanism: str, token: bytes) -> None:
+    handshake(raw, mechanism)
+    answer = authenticate(raw, token)
+    assert (answer.error_code, answer.error_message) == (FAILED, "Authentication failed")
+    assert raw.closed()
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_every_version_of_the_answer(raw: RawClient, version: int) -> None:
+    handshake(raw, "PLAIN")
+    assert authenticate(raw, plain_token("alice", USERS["alice"]), version).error_code == 0
+
+
+def request(api_key: int, version: int, body: bytes) -> bytes:
+    return struct.pack(">hhih", api_key, version, 1, -1) + body
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        request(3, 12, b"\xff" * 50),
+        request(0, 9, b"\xff" * 50),
+        request(17, 0, b"\0\5PLAIN"),
+        request(36, 9, b""),
+        request(-1, -1, b""),
+        b"\0\3\0",
+    ],
+)
+def test_case_35_what_a_stranger_must_not_send_closes_without_an_answer(
+    raw: RawClient, frame: bytes
+) -> None:
+    try:
+        raw.send_frame(frame.ljust(4, b"\0"))
+    finally:
+        assert raw.closed()
+
+
+def test_case_35_nothing_of_a_body_is_read(
+    broker: ottla.EmbeddedBroker, raw: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even to prepare for a request behind one that is being served."""
+    dispatcher = node_of(broker).dispatcher
+    with RawClient(bootstrap(broker, "PLAINTEXT")) as plain:
+        plain.produce(fresh_topic(plain), None)  # its modules are loaded
+    seen: list[int] = []
+    for api_key, (handler, services) in list(dispatcher._foresights.items()):
+        monkeypatch.setitem(
+            dispatcher._foresights, api_key, (lambda *_, key=api_key: seen.append(key), services)
+        )
+        assert handler is not None
+    produce = raw.frame("produce", 9, ProduceRequest(acks=-1))
+    raw.send_bytes(raw.frame("sasl_handshake", 1, SaslHandshakeRequest("NONE")) + 3 * produce)
+    _, answer = raw.receive("sasl_handshake", 1)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    assert raw.closed()
+    assert seen == []
+
+
+def fresh_topic(raw: RawClient) -> str:
+    name = fresh("topic")
+    raw.topic(name, create=True)
+    return name
+
+
+def test_case_35_out_of_order(broker: ottla.EmbeddedBroker) -> None:
+    where = bootstrap(broker, SASL)
+    with RawClient(where) as raw:
+        assert authenticate(raw, b"x").error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert raw.closed()
+    with RawClient(where) as raw:
+        handshake(raw, "PLAIN")
+        assert handshake(raw, "PLAIN").error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert raw.closed()
+    with RawClient(where) as raw:
+        handshake(raw, "PLAIN")
+        assert raw.ask("api_versions", 3, NAMED).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert raw.closed()
+    with RawClient(where) as raw:
+        for _ in range(3):
+            assert raw.ask("api_versions", 3, NAMED).error_code == 0
+        raw.send("api_versions", 3, NAMED)
+        assert raw.closed()
+
+
+def test_case_35_after_success_nothing_changes(raw: RawClient) -> None:
+    log_in(raw, "PLAIN", "alice", USERS["alice"])
+    assert handshake(raw, "PLAIN").error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert authenticate(raw, b"x").error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert works(raw)
+
+
+def test_a_listener_without_sasl_says_so(broker: ottla.EmbeddedBroker) -> None:
+    with RawClient(bootstrap(broker, "PLAINTEXT")) as raw:
+        assert handshake(raw, "PLAIN").error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert authenticate(raw, b"x").error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert works(raw)
+
+
+def test_a_strangers_frame_is_small_and_a_clients_may_be_large(raw: RawClient) -> None:
+    log_in(raw, "PLAIN", "alice", USERS["alice"])
+    topic = fresh_topic(raw)
+    assert raw.produce(topic, batch(bytes(500_000))).error_code == 0
+
+
+def test_case_92_a_strangers_large_frame_is_closed_at_its_announcement(raw: RawClient) -> None:
+    raw.send_bytes(struct.pack(">i", 131_073))
+    assert raw.closed()
+
+
+def test_case_45_the_users_of_nodes_cannot_come_in_elsewhere(broker: ottla.EmbeddedBroker) -> None:
+    door = node_of(broker).door
+    assert door is not None
+    assert "__node" in door.credentials._own
+    with RawClient(bootstrap(broker, SASL)) as raw:
+        assert log_in(raw, "PLAIN", "__node", "x").error_code == FAILED
+
+
+def test_case_46_connections_of_a_changed_or_deleted_user_are_closed(
+    broker: ottla.EmbeddedBroker,
+) -> None:
+    where = bootstrap(broker, SASL)
+    set_user(broker, "carol", "one")
+    with RawClient(where) as other, RawClient(where) as carol, RawClient(where) as plain:
+        log_in(other, "PLAIN", "alice", USERS["alice"])
+        log_in(carol, "SCRAM-SHA-256", "carol", "one")
+        log_in(plain, "PLAIN", "carol", "one")
+        set_user(broker, "carol", "two", ("SCRAM-SHA-256",))
+        assert carol.closed()
+        assert works(plain)  # it was checked against the other credential
+        delete_user(broker, "carol")
+        assert plain.closed()
+        assert works(other)
+    with RawClient(where) as raw:
+        assert log_in(raw, "PLAIN", "carol", "one").error_code == FAILED
