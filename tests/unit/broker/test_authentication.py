@@ -72,10 +72,11 @@ def test_an_exchange() -> None:
     assert session.token(b"more:", 0.0, WALL) == Reply(ErrorCode.NONE, None, b"challenge")
     work = session.token(b"work:ok:alice", 0.0, WALL)
     assert isinstance(work, Work)
-    assert session.principal is None
+    assert not session.is_open
     reply = session.worked(work.finish(), 0.0, WALL)
     assert reply == Reply(ErrorCode.NONE, None, b"bye")
-    assert (session.state, session.principal) == (State.DONE, "User:alice")
+    assert session.is_open
+    assert session.principal == "User:alice"
     assert session.admit(METADATA, 12, 1e9) is Admission.SERVE
 
 
