@@ -42,6 +42,10 @@ class FaultyStorage(OsStorage):
         self._strike("pwritev", self._paths[fd])
         return super().pwritev(fd, chunks, position)
 
+    def write_durably(self, fd: int, chunks: Sequence[Buffer], position: int) -> None:
+        self._strike("write_durably", self._paths[fd])
+        super().write_durably(fd, chunks, position)
+
     def pread(self, fd: int, size: int, position: int) -> bytes:
         self._strike("pread", self._paths[fd])
         return super().pread(fd, size, position)

@@ -8,6 +8,7 @@ acknowledged are there in order, followed by nothing but batches that were appen
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -70,6 +71,7 @@ class Crew:
         self.starts = [0] * partitions  # as a checkpoint file has them, durably
         self.recovery_points = [0] * partitions  # likewise, and maybe old
         self.survival = Survival.NOTHING
+        self.at_start: dict[int, Fault] = {}  # what strikes the next start after a loss of power
         self.streams = 0
         self.replays = 0
         self.logs: list[PartitionLog] = []
@@ -155,10 +157,10 @@ class Crew:
             self.sync_directly()
 
         def close() -> None:
-            for log in self.logs:
-                log.close()
+            closed = [log.close() for log in self.logs]
             self.note_recovery_points()
-            remove(self.directory)
+            if all(closed):
+                remove(self.directory)
             self._start()
 
         self._step(close)
@@ -191,6 +193,10 @@ class Crew:
             work()
         except PowerLoss:
             self._recover()
+        except (OSError, StorageFailure):  # the broker ends, and the disk keeps what it has
+            survival, self.survival = self.survival, Survival.EVERYTHING
+            self._recover()
+            self.survival = survival
 
     def _append(self, partition: int, sizes: Sequence[int]) -> None:
         log = self.logs[partition]
@@ -209,7 +215,8 @@ class Crew:
             data[12:16] = (1).to_bytes(4, "big")
             expected.append(bytes(data))
         self.appended[partition] += expected
-        log.append_many(batches, leader_epoch=1, now_ms=1000)
+        with suppress(StorageFailure):
+            log.append_many(batches, leader_epoch=1, now_ms=1000)
 
     def _write(self, slot: SlotWrite, *, fails: bool) -> None:
         if fails:
@@ -239,14 +246,23 @@ class Crew:
 
     def _obey(self, command: MakeFile | Checkpoint[int]) -> None:
         if isinstance(command, MakeFile):
-            self.files.make(command.number)
-            self.writer.made(command.number)
+            try:
+                self.files.make(command.number)
+            except OSError:
+                self.writer.not_made()
+            else:
+                self.writer.made(command.number)
         else:
-            for key, end in command.covers.items():
-                if self.logs[key].recovery_point < end:
+            left = [key for key, end in command.covers.items() if self._lacks(key, end)]
+            for key in left:
+                with suppress(StorageFailure):
                     self.logs[key].flush()
-            self.writer.checkpointed(command.file)
+            if not any(self._lacks(key, command.covers[key]) for key in left):
+                self.writer.checkpointed(command.file)
         self._take_commands()
+
+    def _lacks(self, key: int, end: int) -> bool:
+        return self.logs[key].recovery_point < end
 
     def _take_commands(self) -> None:
         self.commands += self.writer.commands()
@@ -258,11 +274,17 @@ class Crew:
     def _recover(self) -> None:
         while True:
             self.disk = self.disk.crash(self.survival)
+            self.disk.plan, self.at_start = self.at_start, {}
+            may_fail = bool(self.disk.plan)
             self.directory = MemoryDirectory(self.disk)
             try:
                 self._start()
             except PowerLoss:
                 continue
+            except (OSError, StorageFailure):
+                if may_fail:
+                    continue
+                raise
             self.check()
             return
 
@@ -295,7 +317,7 @@ class Crew:
                 if next(iter(iter_batches(memoryview(data)))).next_offset <= log.log_end_offset
             ]
             self.acknowledged[index] = log.log_end_offset
-            log.keep_fresh()
+            log.keep_fresh(EXTENT_MAX_BYTES)
         remove(self.directory)
         self.streams += 1
         stream = self.streams.to_bytes(16, "big")

@@ -33,6 +33,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "doctor": ("doctor", "doctor", "EXAMPLES"),
     "cert": ("cert",),
     "file": ("file",),
+    "log": ("log",),
     "topic": ("topic",),
     "group": ("group",),
     "share-group": ("share_group",),

@@ -55,7 +55,7 @@ from ottla.wire.errors import BatchError
 from ottla.wire.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from ottla.log.compaction import CompactedGroup
@@ -99,15 +99,30 @@ class _Staged(NamedTuple):
 
 
 class FreshBatches:
-    """The bytes that were appended to a log, as they are in its file."""
+    """The bytes that were appended to a log, as they are in its file.
 
-    __slots__ = ("base", "chunks", "lacks_some", "size")
+    More than `max_bytes` are not kept: the journal would not take them.
+    """
 
-    def __init__(self, base: int) -> None:
+    __slots__ = ("base", "chunks", "lacks_some", "max_bytes", "size")
+
+    def __init__(self, base: int, max_bytes: int) -> None:
         self.base = base
+        self.max_bytes = max_bytes
         self.chunks: list[bytes] = []
         self.size = 0
-        self.lacks_some = False  # a batch was too large to be kept
+        self.lacks_some = False
+
+    def add(self, chunks: Iterable[bytes], size: int) -> None:
+        self.size += size
+        if self.size > self.max_bytes:
+            self.drop()
+        elif not self.lacks_some:
+            self.chunks += chunks
+
+    def drop(self) -> None:
+        self.lacks_some = True
+        self.chunks = []
 
 
 class PartitionLog:
@@ -379,8 +394,7 @@ class PartitionLog:
             segment.add(len(chunk), last, timestamp)
             self._tail.add(base, chunk)
         if self.fresh is not None:
-            self.fresh.chunks += [entry.chunk for entry in staged]
-            self.fresh.size += segment.size - before
+            self.fresh.add([entry.chunk for entry in staged], segment.size - before)
         self._segments.size_bytes += segment.size - before
         self.log_end_offset = staged[-1].last_offset + 1
 
@@ -391,7 +405,7 @@ class PartitionLog:
         self._segments.active.add(size, last_offset, max_timestamp)
         self._tail.clear()
         if self.fresh is not None:
-            self.fresh.lacks_some = True
+            self.fresh.drop()
         self._segments.size_bytes += size
         self.log_end_offset = last_offset + 1
 
@@ -416,15 +430,15 @@ class PartitionLog:
         self._segments.size_bytes += batch.size
         self.log_end_offset = last + 1
 
-    def keep_fresh(self) -> None:
-        """From now on keep appended batches for a journal."""
-        self.fresh = FreshBatches(self.log_end_offset)
+    def keep_fresh(self, max_bytes: int) -> None:
+        """From now on keep appended batches for a journal, as long as they are few."""
+        self.fresh = FreshBatches(self.log_end_offset, max_bytes)
 
     def take_fresh(self) -> FreshBatches:
         """The batches appended since the last call."""
         fresh = self.fresh
         assert fresh is not None
-        self.fresh = FreshBatches(self.log_end_offset)
+        self.fresh = FreshBatches(self.log_end_offset, fresh.max_bytes)
         return fresh
 
     def journalled(self, end: int) -> None:
@@ -660,7 +674,9 @@ class PartitionLog:
         """Make everything appended so far durable; the offset up to which it is. Blocks."""
         self._require_usable()
         with self.lease(), self._flushing:
-            return self._flush()
+            end = self._sync_files()
+            self.synced(end)
+            return end
 
     def flush_within(self) -> int:
         """`flush` in a block of `Storage.together`: `synced` is to follow it. Blocks."""
@@ -671,11 +687,6 @@ class PartitionLog:
     def synced(self, end: int) -> None:
         """What `flush_within` gave is durable."""
         self.recovery_point = max(self.recovery_point, end)
-
-    def _flush(self, *, closing: bool = False) -> int:
-        end = self._sync_files(closing=closing)
-        self.synced(end)
-        return end
 
     def _sync_files(self, *, closing: bool = False) -> int:
         end = self.log_end_offset
@@ -709,13 +720,14 @@ class PartitionLog:
                 self.files.close()  # those inside must not look for it by its path any more
         self._tail.clear()
 
-    def close(self, *, clean: bool = True) -> bool:
+    def close(self, *, clean: bool = True, within: bool = False) -> bool:
         """Refuse every call, and give the files back when the last lease is released. Blocks.
 
         With `clean` everything is made durable first. True if `open` may trust the files as they
         are. A log that is offline, or that fails now, gives False: then the data directory must
         not be marked as shut down cleanly. Closing twice changes nothing. To be called in the
-        log's thread, or in a worker after `begin_close`.
+        log's thread, or in a worker after `begin_close`. In a block of `Storage.together`
+        (`within`), `synced` is to follow it.
         """
         self.begin_close()
         if not self._left:
@@ -724,7 +736,9 @@ class PartitionLog:
                 with suppress(StorageFailure), self._flushing:
                     with suppress(OSError):  # once for all files; then each file separately
                         self.files.hold()
-                    self._finish()
+                    end = self._finish()
+                    if not within:
+                        self.synced(end)
                     self._closed_cleanly = True
             self._leases.leave(THE_LOG)
         return self._closed_cleanly
@@ -734,19 +748,18 @@ class PartitionLog:
         """What changes when the files do."""
         return self.log_end_offset, self._segments.changes
 
-    def _finish(self) -> None:
-        """Write what only a running log keeps in memory, and sync all of it."""
+    def _finish(self) -> int:
+        """Write what only a running log keeps in memory, and sync all of it; its end."""
         if self._closed_as == self._on_disk and not self.epochs.dirty:
-            return  # nothing has been written since the files were closed cleanly
+            return self.log_end_offset  # nothing was written since the files were closed cleanly
         active = self._segments.active
         if active.size <= SCANNED_BYTES and not len(self._producers) and not active.aborted:
-            self._flush()
-            return
+            return self._sync_files()
         try:
             self._segments.finish(self.log_end_offset, self._producers)
         except OSError as error:
             raise self._fail(error) from error
-        self._flush(closing=True)
+        return self._sync_files(closing=True)
 
     # Failing
 

@@ -174,6 +174,35 @@ def test_metrics_are_served(tmp_path: Path) -> None:
     stop(process)
 
 
+def test_metrics_tell_how_the_journal_is_doing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = start(
+        *("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--metrics-port", str(port)),
+        *("--set", "ottla.flush.mode=journal"),
+    )
+    address = ready_address(process)
+
+    def samples() -> dict[str, float]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if line.startswith("ottla_journal_"))
+        return {name: float(value) for name, value in pairs}
+
+    produce(address, b"makes the journal's first file")
+    while not samples()["ottla_journal_write_seconds_count"]:
+        produce(address, b"counted")
+    found = samples()
+    assert found["ottla_journal_write_seconds_sum"] > 0
+    assert found['ottla_journal_write_seconds_bucket{le="+Inf"}'] >= 1
+    assert found["ottla_journal_written_bytes_total"] >= 4096
+    assert found["ottla_journal_direct_partitions_total"] >= 1
+    assert found["ottla_journal_off"] == 0
+    assert {"ottla_journal_free_files", "ottla_journal_checkpoints_total"} <= found.keys()
+    assert "ottla_journal_checkpoint_seconds_total" in found
+    stop(process)
+
+
 def test_metrics_tell_how_share_partitions_are_doing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -12,6 +12,8 @@ from ottla.cli.whole import app
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
+
     from ottla.testing.embedded import EmbeddedBroker
 
 
@@ -26,6 +28,7 @@ def test_a_whole_installation_is_well(tmp_path: Path, ottla_broker: EmbeddedBrok
     assert {row["verdict"] for name, row in found.items() if name.startswith("extra ")} == {"ok"}
     assert found["Java for Spark"]["verdict"] == "ok"
     assert found["disk sync"]["found"].endswith("ms (median)")
+    assert found["journal write"]["found"].endswith("ms (median)")
     assert "1 node(s)" in found[f"broker {ottla_broker.bootstrap}"]["found"]
     assert list(tmp_path.iterdir()) == []
 
@@ -41,6 +44,14 @@ def test_what_is_broken_comes_with_advice(tmp_path: Path) -> None:
     assert "refused" in broker["found"]
     assert directory["advice"]
     assert broker["advice"]
+
+
+def test_a_slow_disk_comes_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.cli.doctor.SLOW_WRITE_SECONDS", 0.0)
+    status, found = examine("--data-dir", str(tmp_path))
+    assert status == 0
+    assert found["journal write"]["verdict"] == "note"
+    assert "ottla.journal.dir" in found["journal write"]["advice"]
 
 
 def test_people_read_a_table(tmp_path: Path) -> None:

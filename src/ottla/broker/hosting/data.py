@@ -138,7 +138,8 @@ class Data:
         self._tail = TailCache(tail_bytes)
         # Batches that a crash left in a journal; None if there are none.
         self.leftover: Leftover | None = None
-        self.keeps_fresh = False  # logs keep appended batches until the journal takes them
+        # Logs keep so much of new batches until the journal takes them; without a journal nothing.
+        self.fresh_max_bytes: int | None = None
         self.checkpoints = Checkpoints(self.storage, path, offsets)
         self.checkpoints.keep_only(self._on_disk)
 
@@ -373,8 +374,8 @@ class Data:
         if opened.stray:
             self.forget(name)
         elif opened.log is not None:
-            if self.keeps_fresh:
-                opened.log.keep_fresh()
+            if self.fresh_max_bytes is not None:
+                opened.log.keep_fresh(self.fresh_max_bytes)
             self._on_disk.add(name)
             self._trusted.discard(name)
             self.checkpoints.own(name, request.topic_id.bytes)
@@ -387,10 +388,14 @@ class Data:
         share_sync = clean and len(logs) >= LOGS_TO_SHARE_A_SYNC
         try:
             with self._directory.together() if share_sync else nullcontext():
-                closed += [_close_log(log, clean=clean) for log in logs]
+                closed += [_close_log(log, clean=clean, within=share_sync) for log in logs]
         except OSError:
             logger.exception("%d logs could not be made durable", len(logs))
             return [False] * len(logs)
+        if share_sync:
+            for log, is_clean in zip(logs, closed, strict=True):
+                if is_clean:
+                    log.synced(log.log_end_offset)
         return closed
 
     def was_closed(self, name: TopicPartition, *, trusted: bool) -> None:
@@ -517,9 +522,9 @@ class Data:
         self._directory.close()
 
 
-def _close_log(log: PartitionLog, *, clean: bool) -> bool:
+def _close_log(log: PartitionLog, *, clean: bool, within: bool = False) -> bool:
     try:
-        return log.close(clean=clean)
+        return log.close(clean=clean, within=within)
     except Exception:
         logger.exception("%s could not be closed", log.directory.name)
         return False

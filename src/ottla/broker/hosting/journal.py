@@ -5,7 +5,7 @@
 - Appends join the next round. A round starts at the end of the turn of the event loop in which the
   first append joined. If a slot is being written then, it starts as soon as that is done, before
   the slot's responses are sent, so that the disk works meanwhile.
-- One thread writes slots and creates files, so the event loop never waits for the journal's disk.
+- One thread writes slots; workers make files and sync logs. The event loop never waits for a disk.
 - The `GroupFlusher` syncs partitions that do not use the journal, at the same time. A request that
   wrote to both kinds waits for both.
 - The `GroupFlusher` also syncs all partitions while the journal of the previous run is still
@@ -18,8 +18,10 @@ import asyncio
 import logging
 import os
 import threading
+from bisect import bisect_left
 from contextlib import nullcontext
 from functools import partial
+from itertools import accumulate
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from ottla.broker.hosting.flusher import GroupFlusher
     from ottla.broker.hosting.partitions import HostedPartition
     from ottla.clock import Clock
+    from ottla.log.journal.writer import SlotWrite
     from ottla.log.partition import PartitionLog
 
     Outcome = Callable[[BaseException | None], None]
@@ -51,10 +54,43 @@ if TYPE_CHECKING:
 # Without a write for so long the logs are synced, so that a crash of a quiet broker costs nothing.
 IDLE_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 5.0  # of a file that could not be made, of a log that could not be synced
+WRITE_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1.0)
+"""How long writes are told to have taken, for metrics: at most each of these, or longer."""
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+
+
+class Counts:
+    """What the journal has done, for metrics. The writing thread counts writes."""
+
+    __slots__ = (
+        "checkpoint_seconds",
+        "checkpoints",
+        "direct",
+        "write_seconds",
+        "writes",
+        "written",
+    )
+
+    def __init__(self) -> None:
+        self.writes = [0] * (len(WRITE_SECONDS) + 1)  # by how long they took
+        self.write_seconds = 0.0
+        self.written = 0  # bytes
+        self.direct = 0  # partitions that were synced by themselves
+        self.checkpoints = 0
+        self.checkpoint_seconds = 0.0
+
+    def wrote(self, size: int, seconds: float) -> None:
+        self.writes[bisect_left(WRITE_SECONDS, seconds)] += 1
+        self.write_seconds += seconds
+        self.written += size
+
+    def write_buckets(self) -> list[tuple[str, float]]:
+        """As Prometheus wants them: how many took at most so long."""
+        limits = [*map(str, WRITE_SECONDS), "+Inf"]
+        return [*zip(limits, map(float, accumulate(self.writes)), strict=True)]
 
 
 class _Waiter:
@@ -64,7 +100,7 @@ class _Waiter:
 
     def __init__(self, future: asyncio.Future[None]) -> None:
         self.future = future
-        self.waits = 0
+        self.waits = 1
 
     def settle(self) -> None:
         if not self.future.done():
@@ -87,6 +123,7 @@ class JournalDurability:
         path: Path | None,
         total_bytes: int,
         extent_max_bytes: int,
+        file_bytes: int = FILE_BYTES,
     ) -> None:
         self._data = data
         self._flusher = flusher
@@ -97,10 +134,11 @@ class JournalDurability:
         self._writer: JournalWriter[HostedPartition] = JournalWriter(
             stream,
             node=node_id,
-            files=total_bytes // FILE_BYTES,
+            files=total_bytes // file_bytes,
             extent_max_bytes=extent_max_bytes,
+            file_bytes=file_bytes,
         )
-        self._files = JournalFiles(data.directory, stream, path)
+        self._files = JournalFiles(data.directory, stream, path, file_bytes=file_bytes)
         self._thread = _Thread(self._loop)
         self._joined: list[Joined] = []
         self._held: list[Joined] = []  # of partitions whose direct sync is under way
@@ -111,16 +149,25 @@ class JournalDurability:
         self._jobs: set[asyncio.Future[Any]] = set()
         self._idle_at = 0  # the next slot's number when it was last looked at
         self._idle: asyncio.TimerHandle | None = None
-        data.keeps_fresh = True
+        self._retries: set[asyncio.TimerHandle] = set()
+        self._lacks_file = False  # and it has been told
+        self._is_closed = False
+        self.counts = Counts()
+        # More of a partition goes to its own log, so there is no need to keep it.
+        data.fresh_max_bytes = extent_max_bytes
 
     @property
     def rounds(self) -> int:
         return self._writer.next_seq - 1 + self._flusher.rounds
 
     @property
-    def off(self) -> str | None:
-        """Why the journal is switched off."""
-        return self._writer.off
+    def is_off(self) -> bool:
+        """Whether a write has failed."""
+        return self._writer.off is not None
+
+    @property
+    def free_files(self) -> int:
+        return self._writer.free_files
 
     # -- those who append -------------------------------------------------------------------------
 
@@ -129,7 +176,6 @@ class JournalDurability:
 
     def sync(self, partitions: Sequence[HostedPartition]) -> asyncio.Future[None]:
         waiter = _Waiter(self._loop.create_future())
-        waiter.waits = 1
         self._joined.append((waiter, partitions))
         self._cut_soon()
         return waiter.future
@@ -157,9 +203,13 @@ class JournalDurability:
         await self._flusher.drain()
 
     async def close(self) -> None:
+        # What a job would lead to is not begun any more: the files are removed next.
+        self._is_closed = True
         if self._idle is not None:
             self._idle.cancel()
-        if self._jobs:
+        for timer in self._retries:
+            timer.cancel()
+        while self._jobs:
             await asyncio.wait(self._jobs)
         await self._thread.close()
         self._files.close()
@@ -189,12 +239,12 @@ class JournalDurability:
                 continue
             is_plain = False
         slot, self._writing, direct = writer.cut(fresh, now_ms=self._clock.wall_ms())
-        if is_plain and not direct:
+        if slot is not None and is_plain and not direct:
             self._slot_acks = [ack for ack, _ in joined if ack is not None]
         else:
             self._sync_directly(direct, self._distribute(joined, set(direct), held))
         if slot is not None:
-            self._thread.run(partial(self._files.write, slot), partial(self._written, slot.seq))
+            self._thread.run(partial(self._write, slot), partial(self._written, slot.seq))
             if self._idle is None:
                 self._look_whether_idle()
         self._obey()
@@ -221,6 +271,12 @@ class JournalDurability:
                 joined_alone.append(ack)
         one_is_done(joined_alone)
         return waiting
+
+    def _write(self, slot: SlotWrite) -> None:
+        """In the journal's thread."""
+        began = self._clock.monotonic()
+        self._files.write(slot)
+        self.counts.wrote(slot.size, self._clock.monotonic() - began)
 
     def _written(self, seq: int, error: BaseException | None) -> None:
         """A slot has been written, or has not."""
@@ -254,6 +310,7 @@ class JournalDurability:
         if not partitions:
             return
         self._direct.update(partitions)
+        self.counts.direct += len(partitions)
 
         def ended(_: object) -> None:
             self._writer.direct_ended(partitions)
@@ -269,6 +326,8 @@ class JournalDurability:
     # -- files ------------------------------------------------------------------------------------
 
     def _obey(self) -> None:
+        if self._is_closed:
+            return
         for command in self._writer.commands():
             if isinstance(command, Checkpoint):
                 self._checkpoint(command.file, command.covers)
@@ -280,10 +339,19 @@ class JournalDurability:
     def _made(self, number: int, job: asyncio.Future[None]) -> None:
         error = job.exception()
         if error is None:
+            self._lacks_file = False
             self._writer.made(number)
+            self._drop_if_off()
             return
-        logger.warning("no space left for the journal; each log is synced separately: %s", error)
-        self._loop.call_later(RETRY_SECONDS, self._writer.not_made)
+        if not self._lacks_file:
+            self._lacks_file = True
+            logger.warning(
+                "no new file for the journal; while no other is free each log is synced"
+                " separately: %s",
+                error,
+            )
+        self._retry(self._writer.not_made)
+        self._drop_if_off()
 
     def _checkpoint(self, file: int, covers: Mapping[HostedPartition, int]) -> None:
         """Sync the logs that a file of the journal is kept for."""
@@ -291,23 +359,30 @@ class JournalDurability:
 
     def _sync_logs(self, covers: Mapping[HostedPartition, int]) -> list[Failure]:
         """In a worker thread: which could not be synced."""
-        left = [partition for partition, end in covers.items() if _lacks(partition, end)]
+        began = self._clock.monotonic()
+        left = [
+            partition
+            for partition, end in covers.items()
+            if _lacks(partition, end) and partition.log.online
+        ]
         shared = len(left) >= LOGS_TO_SHARE_A_SYNC
         failures: list[Failure] = []
-        synced: list[tuple[PartitionLog, int]] = []
+        synced: list[tuple[HostedPartition, PartitionLog, int]] = []
         try:
             with self._data.directory.together() if shared else nullcontext():
                 for partition in left:
                     try:
-                        synced.append((partition.log, partition.log.flush_within()))
+                        log = partition.log
+                        synced.append((partition, log, log.flush_within()))
                     except LogClosed:
                         continue  # it is being closed, which syncs it, or deleted
                     except Exception as error:  # noqa: BLE001 (told with the partition)
                         failures.append((partition, error))
         except OSError as error:  # of the one sync for all
-            return [(partition, error) for partition in left]
-        for log, end in synced:
+            return failures + [(partition, error) for partition, _, _ in synced]
+        for _, log, end in synced:
             log.synced(end)
+        self.counts.checkpoint_seconds += self._clock.monotonic() - began
         return failures
 
     def _checkpointed(
@@ -322,12 +397,17 @@ class JournalDurability:
         left = {one: end for one, end in covers.items() if _lacks(one, end)}
         if left:
             # Records that an offline log has lost may be only in the journal: keep it.
-            self._loop.call_later(RETRY_SECONDS, self._checkpoint, file, left)
+            self._retry(partial(self._checkpoint, file, left))
             return
+        self.counts.checkpoints += 1
         self._writer.checkpointed(file)
         self._obey()
-        if self._writer.off is not None and self._writer.is_empty:
-            # The next start need not read what may be unreadable.
+        self._drop_if_off()
+
+    def _drop_if_off(self) -> None:
+        """The next start need not read a journal that may be unreadable and is not needed."""
+        # Not while a file is being made: it would be the only one left.
+        if self.is_off and self._writer.is_empty and not self._jobs:
             self._in_worker(self._data.drop_journal, _tell)
 
     def _look_whether_idle(self) -> None:
@@ -339,6 +419,18 @@ class JournalDurability:
             return
         self._idle_at = seq
         self._idle = self._loop.call_later(IDLE_SECONDS, self._look_whether_idle)
+
+    def _retry(self, work: Callable[[], None]) -> None:
+        """Do it in a while, unless the journal is closed by then."""
+        if self._is_closed:
+            return
+
+        def do() -> None:
+            self._retries.discard(timer)
+            work()
+
+        timer = self._loop.call_later(RETRY_SECONDS, do)
+        self._retries.add(timer)
 
     def _in_worker(self, work: Callable[[], T], done: Callable[[asyncio.Future[T]], None]) -> None:
         job = self._loop.run_in_executor(self._executor, work)
@@ -375,7 +467,8 @@ def _fresh(partition: HostedPartition) -> Fresh[HostedPartition] | None:
 def _lacks(partition: HostedPartition, end: int) -> bool:
     """Whether the journal has something that the log's own files may lose."""
     log = partition.log
-    return log.recovery_point < end and log.life is not Life.CLOSED
+    is_deleted = partition.gone and log.life is Life.CLOSED
+    return log.recovery_point < end and not is_deleted
 
 
 def _tell(job: asyncio.Future[None]) -> None:

@@ -69,6 +69,7 @@ class NodeCollector:
         yield end
         yield size
         yield online
+        yield from self._journal()
         yield from self._cleaner()
         yield from self._transactions()
         yield from self._share_partitions()
@@ -79,6 +80,51 @@ class NodeCollector:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         yield CounterMetricFamily(
             "ottla_cpu_seconds", "Processor time of the process.", usage.ru_utime + usage.ru_stime
+        )
+
+    def _journal(self) -> Iterator[Metric]:
+        """Nothing where no journal is kept."""
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+
+        journal = self._node.journal
+        if journal is None:
+            return
+        counts = journal.counts
+        yield HistogramMetricFamily(
+            "ottla_journal_write_seconds",
+            "Durable writes to the journal and how long they took.",
+            counts.write_buckets(),
+            counts.write_seconds,
+        )
+        yield CounterMetricFamily(
+            "ottla_journal_written_bytes", "Bytes written to the journal.", counts.written
+        )
+        yield CounterMetricFamily(
+            "ottla_journal_direct_partitions",
+            "Syncs of single logs, because they had much to write or the journal had no room.",
+            counts.direct,
+        )
+        yield CounterMetricFamily(
+            "ottla_journal_checkpoints",
+            "Files of the journal whose logs were synced.",
+            counts.checkpoints,
+        )
+        yield CounterMetricFamily(
+            "ottla_journal_checkpoint_seconds",
+            "Time it took to sync their logs.",
+            counts.checkpoint_seconds,
+        )
+        yield GaugeMetricFamily(
+            "ottla_journal_free_files", "Files of the journal that are free.", journal.free_files
+        )
+        yield GaugeMetricFamily(
+            "ottla_journal_off",
+            "1 if a write to the journal failed: it is off until the broker restarts.",
+            journal.is_off,
         )
 
     def _cleaner(self) -> Iterator[Metric]:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ottla.broker.access.door import Door, Guard
     from ottla.broker.access.listeners import Listener
     from ottla.broker.hosting.durability import Durability
+    from ottla.broker.hosting.journal import JournalDurability
     from ottla.clock import Clock
     from ottla.metadata.changes.apply import Change
     from ottla.metadata.config.broker import BrokerConfig
@@ -101,11 +102,12 @@ class Node:
         )
         flusher = GroupFlusher(self.workers.executor, BLOCKING_THREADS)
         self.durability: Durability = flusher
+        self.journal: JournalDurability | None = None
         # An unneeded sync would make every acknowledgement slower.
         if ephemeral or settings.flush_mode == "os":
             self.durability = OsDurability(flusher)
         elif settings.flush_mode == "journal":
-            self.durability = self._journal(flusher)
+            self.durability = self.journal = self._journal(flusher)
         self.addresses: dict[str, tuple[str, int]] = {}
         self.servers: list[asyncio.Server] = []
         requests: dict[int, int] = {}
@@ -180,7 +182,9 @@ class Node:
                 node.services.tiering()
             if not ephemeral:
                 node.data.claim(node.image.cluster_id, node.node_id)
-                node.data.look_for_journal(accept_loss=settings.accepts_lost_journal)
+                await node.workers.run(
+                    partial(node.data.look_for_journal, accept_loss=settings.accepts_lost_journal)
+                )
             adopted = await node.workers.run(node._adopt) if node.data.all_on_disk() else []
             await node._open_door()
             await node._bind()
@@ -226,7 +230,7 @@ class Node:
     def image(self) -> MetadataImage:
         return self.metadata.image
 
-    def _journal(self, flusher: GroupFlusher) -> Durability:
+    def _journal(self, flusher: GroupFlusher) -> JournalDurability:
         # Not needed in the other modes.
         from ottla.broker.hosting.journal import JournalDurability
 

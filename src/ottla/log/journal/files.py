@@ -23,8 +23,6 @@ from ottla.log.journal.writer import FILE_BYTES
 from ottla.log.storage import File
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from ottla.log.directory import DataDirectory
     from ottla.log.journal.writer import SlotWrite
     from ottla.log.storage import Storage
@@ -80,15 +78,15 @@ def file_path(directory: DataDirectory, path: Path | None, number: int) -> Path:
         return directory.path / f"{STATE_FILE}.{number}"
     meta = directory.meta()
     assert meta is not None
-    return path / f"{_name(meta.directory_id)}.journal.{number}"
-
-
-def _name(directory_id: UUID) -> str:
-    return directory_id.hex
+    return path / f"{meta.directory_id.hex}.journal.{number}"
 
 
 class JournalFiles:
-    """Those of one stream. `make`, `write` and `close` belong to one thread."""
+    """Those of one stream.
+
+    `make` and `write` may run in different threads, each in one at a time: a file is written to
+    only after `make` has returned. `close` comes after both.
+    """
 
     def __init__(
         self,

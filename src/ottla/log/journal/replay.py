@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.log.checkpoints import CorruptCheckpoint
 from ottla.log.errors import StorageFailure
 from ottla.log.journal.files import STATE_FILE, file_path, read_state
-from ottla.log.journal.slots import HEADER_BYTES, CorruptSlot, Header, decode, decode_header
+from ottla.log.journal.slots import HEADER_BYTES, CorruptSlot, Header, Slot, decode, decode_header
 from ottla.log.journal.writer import BLOCK
 from ottla.wire.batch import HEADER_SIZE, RecordBatch
 
@@ -63,11 +63,8 @@ class Leftover:
     Each log is replayed when it is first opened; `settle` says that it is done.
     """
 
-    def __init__(
-        self, storage: Storage, state: JournalState, stretches: dict[Key, list[Stretch]]
-    ) -> None:
+    def __init__(self, storage: Storage, stretches: dict[Key, list[Stretch]]) -> None:
         self._storage = storage
-        self.state = state
         self._stretches = stretches
 
     def __len__(self) -> int:
@@ -116,8 +113,8 @@ class Leftover:
                 data = data[batch.size :]
 
 
-class _Found(NamedTuple):
-    """A header, and where it is."""
+class Found(NamedTuple):
+    """The header of a slot, and where it is."""
 
     header: Header
     path: Path
@@ -133,11 +130,16 @@ def scan(directory: DataDirectory) -> Leftover | None:
     if state is None:
         return None
     storage = directory.storage
-    found: list[_Found] = []
+    return Leftover(storage, _stretches(storage, find_slots(directory, state)))
+
+
+def find_slots(directory: DataDirectory, state: JournalState) -> list[Found]:
+    """The headers of this stream, in the order of their numbers. Blocks."""
+    found: list[Found] = []
     for number in range(state.files):
         path = file_path(directory, state.path, number)
         try:
-            data = memoryview(storage.read_file(path))
+            data = memoryview(directory.storage.read_file(path))
         except FileNotFoundError:
             raise JournalMissing(
                 f"{directory.path / STATE_FILE} names a journal, but {path} is missing; mount or"
@@ -145,16 +147,25 @@ def scan(directory: DataDirectory) -> Leftover | None:
                 f" newest acknowledged records"
             ) from None
         found += [
-            _Found(header, path, position)
+            Found(header, path, position)
             for position in range(0, len(data), BLOCK)
             if (header := decode_header(data[position : position + HEADER_BYTES])) is not None
             and header.stream == state.stream
         ]
     found.sort(key=lambda one: one.header.seq)
-    return Leftover(storage, state, _stretches(storage, found))
+    return found
 
 
-def _stretches(storage: Storage, found: Sequence[_Found]) -> dict[Key, list[Stretch]]:
+def read_slot(storage: Storage, found: Found) -> Slot:
+    """Raises CorruptSlot if it is not whole. Blocks."""
+    fd = storage.open(found.path, create=False)
+    try:
+        return decode(memoryview(storage.pread(fd, found.header.size, found.position)))
+    finally:
+        storage.close(fd)
+
+
+def _stretches(storage: Storage, found: Sequence[Found]) -> dict[Key, list[Stretch]]:
     if not found:
         return {}
     newest = found[-1].header
@@ -168,13 +179,8 @@ def _stretches(storage: Storage, found: Sequence[_Found]) -> dict[Key, list[Stre
                 f" {newest.seq} exist; restore {path.parent}, or set ottla.journal.lost=accept to"
                 f" start without the journal and lose acknowledged records"
             )
-        fd = storage.open(path, create=False)
         try:
-            data = memoryview(storage.pread(fd, header.size, start))
-        finally:
-            storage.close(fd)
-        try:
-            slot = decode(data)
+            slot = read_slot(storage, one)
         except CorruptSlot as error:
             if header is newest:
                 break  # it was being written

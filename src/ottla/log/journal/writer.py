@@ -52,6 +52,7 @@ class SlotWrite(NamedTuple):
     seq: int
     file: int
     position: int
+    size: int
     parts: Sequence[Buffer]
 
 
@@ -114,6 +115,7 @@ class JournalWriter(Generic[K]):
         self._used: deque[_File[K]] = deque()  # oldest first; the current one is the last
         self._current: _File[K] | None = None
         self._making = False
+        self._is_short = False  # a slot has found no file with room for it
         self._next_seq = 1
         self._in_flight: tuple[int, Mapping[K, int]] | None = None
         self._direct: set[K] = set()
@@ -143,13 +145,6 @@ class JournalWriter(Generic[K]):
     @property
     def free_files(self) -> int:
         return sum(file.phase is Phase.FREE for file in self._files)
-
-    def covered(self) -> dict[K, int]:
-        """All logs that the journal has to be kept for, and up to where."""
-        covered: dict[K, int] = {}
-        for file in self._used:
-            covered |= file.covers
-        return covered
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -196,11 +191,11 @@ class JournalWriter(Generic[K]):
         parts = encode(
             extents, stream=self._stream, seq=seq, trim=self.trim, node=self._node, now_ms=now_ms
         )
-        slot = SlotWrite(seq, file.number, file.position, parts)
         padding = -size % BLOCK
         if padding:
             parts.append(bytes(padding))
-        file.position += size + padding
+        slot = SlotWrite(seq, file.number, file.position, size + padding, parts)
+        file.position += slot.size
         self._next_seq += 1
         return slot
 
@@ -217,6 +212,7 @@ class JournalWriter(Generic[K]):
                 self._used.append(free)
                 self._current = free
                 return free
+        self._is_short = True
         return None
 
     def rest(self) -> None:
@@ -278,12 +274,14 @@ class JournalWriter(Generic[K]):
             return False
         if self.free_files:
             return False
-        return self._current is None or self._current.position * 2 >= self._file_bytes
+        if self._current is None:
+            return self._is_short
+        return self._current.position * 2 >= self._file_bytes
 
     def made(self, number: int) -> None:
         """A file of zeros was created and synced."""
         assert number == len(self._files)
-        self._making = False
+        self._making = self._is_short = False
         self._files.append(_File(number))
 
     def not_made(self) -> None:
