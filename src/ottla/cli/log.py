@@ -19,6 +19,9 @@ app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Look at the files of a data directory."
 )
 
+COVERED = ("topic", "partition", "first", "end", "bytes", "synced")
+SLOTS = ("seq", "file", "position", "bytes", "created", "state", "partitions")
+
 EXAMPLES = """\b
 Examples:
     ottla log journal /var/lib/ottla
@@ -60,12 +63,10 @@ def _show(found: Inspection, *, slots: bool) -> None:
     needed = sum(slot.state == "needed" for slot in found.slots)
     typer.echo(f"{found.files} files, {len(found.slots)} slots, {needed} of them needed")
     if found.covered:
-        columns = ("topic", "partition", "first", "end", "bytes", "synced")
-        print_table([covered._asdict() for covered in found.covered], columns)
+        print_table([covered._asdict() for covered in found.covered], COVERED)
     if slots and found.slots:
-        columns = ("seq", "file", "position", "bytes", "created", "state", "partitions")
         rows = [slot._asdict() | {"created": _time(slot.created_ms)} for slot in found.slots]
-        print_table(rows, columns)
+        print_table(rows, SLOTS)
 
 
 def _time(milliseconds: int) -> str:
