@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     )
     from ottla.client.security import (
         Security,
+        Token,
     )
     from ottla.client.share.consumer import (
         ShareConsumer,
@@ -130,6 +131,7 @@ __all__ = [
     "Streamer",
     "Timestamp",
     "ToOffset",
+    "Token",
     "TopicDescription",
     "TopicListing",
     "TopicPartition",
@@ -184,6 +186,7 @@ _HOMES = {
     "Streamer": "ottla.streams.streamer",
     "Timestamp": "ottla.client.reader.types",
     "ToOffset": "ottla.client.admin.resets",
+    "Token": "ottla.client.security",
     "TopicDescription": "ottla.client.admin.types",
     "TopicListing": "ottla.client.admin.types",
     "TopicPartition": "ottla.client.cluster.view",

@@ -253,7 +253,7 @@ def listening(answer: Callable[[socket.socket], None]) -> Iterator[int]:
     ("answer", "said"),
     [
         (refuse_as_http, "an HTTP server listens there; give the port"),
-        (shake_hands, "it wants TLS; give the port"),
+        (shake_hands, "it wants TLS: set security.protocol to SSL or SASL_SSL"),
     ],
 )
 async def test_another_protocol(

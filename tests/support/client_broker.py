@@ -32,6 +32,7 @@ from ottla.wire.schema.metadata import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from ssl import SSLContext
 
     from ottla.wire.spec import Span
 
@@ -55,9 +56,16 @@ class ScriptedBroker:
     request and returns the answer.
     """
 
-    def __init__(self, versions: Mapping[int, Span] | None = None) -> None:
+    def __init__(
+        self,
+        versions: Mapping[int, Span] | None = None,
+        ssl: SSLContext | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
         ours = {key: message(key, request=True).versions for key in API_NAMES}
         self.versions = dict(ours if versions is None else versions)
+        self._ssl = ssl
+        self._host = host
         self.scripts: dict[type, deque[Any]] = defaultdict(deque)
         self.metadata = MetadataResponse()
         self.requests: list[Any] = []
@@ -69,7 +77,7 @@ class ScriptedBroker:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, self._host, 0, ssl=self._ssl)
         self.port: int = self._server.sockets[0].getsockname()[1]
         return self
 

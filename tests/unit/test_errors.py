@@ -23,6 +23,7 @@ from ottla.offsets.types import CommitInfo, OffsetKey
 PUBLIC = ("ottla.client.", "ottla.offsets.", "ottla.streams.", "ottla.sync.", "ottla.spark.errors")
 # Raised and caught inside of a room.
 INNER = {
+    "FetchFailed",
     "LostRace",
     "Malformed",
     "Unfinished",

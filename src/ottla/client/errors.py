@@ -62,6 +62,10 @@ class WrongProtocol(BrokerUnreachable):
     """The server at this address does not speak Kafka's protocol."""
 
 
+class TlsFailed(BrokerUnreachable):
+    """There is no TLS connection; the message says what is wrong with it. A retry does not help."""
+
+
 class RequestTimedOut(ClientError):
     """No answer in time; whether the request was served is unknown."""
 
@@ -80,6 +84,10 @@ class UnsupportedApi(ClientError):
 
 class UnsupportedSecurity(ClientError):
     """Unsupported security setting."""
+
+
+class AuthenticationFailed(ClientError):
+    """The broker refused the login, or did not prove itself. A retry does not help."""
 
 
 _HINTS: Final = {
@@ -105,9 +113,6 @@ _HINTS: Final = {
     ),
     ErrorCode.INVALID_SHARE_SESSION_EPOCH: "its records are delivered again; poll for them",
     ErrorCode.SHARE_SESSION_NOT_FOUND: "its records are delivered again; poll for them",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for an ACL on the topic",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for an ACL on the group",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for an ACL on the cluster",
 }
 
 
@@ -144,6 +149,41 @@ class KafkaError(ClientError):
 
 class UnknownTopic(KafkaError):
     """The topic or partition does not exist."""
+
+
+class AuthorizationFailed(KafkaError):
+    """The user may not do this. `what` says what was tried, and `resource` on what."""
+
+    resource = "the resource"
+
+    @property
+    def hint(self) -> str:
+        """Whom to ask for what."""
+        return f"ask for an ACL that allows it on {self.resource}"
+
+
+class TopicAuthorizationFailed(AuthorizationFailed):
+    """The user may not do this with the topic; whether it exists is not told."""
+
+    resource = "the topic"
+
+
+class GroupAuthorizationFailed(AuthorizationFailed):
+    """The user may not do this with the group."""
+
+    resource = "the group"
+
+
+class ClusterAuthorizationFailed(AuthorizationFailed):
+    """The user may not do this with the cluster."""
+
+    resource = "the cluster"
+
+
+class TransactionalIdAuthorizationFailed(AuthorizationFailed):
+    """The user may not use the transactional id."""
+
+    resource = "the transactional id"
 
 
 class GroupOfAnotherKind(KafkaError):
@@ -211,10 +251,18 @@ def raise_failures(what: str, outcomes: Mapping[Any, ClientError | None]) -> Non
     raise PartialFailure.of(what, outcomes)
 
 
+_KINDS: Final[dict[int, type[KafkaError]]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopic,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: TopicAuthorizationFailed,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: GroupAuthorizationFailed,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ClusterAuthorizationFailed,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: TransactionalIdAuthorizationFailed,
+}
+
+
 def kafka_error(code: int, what: str, message: str | None = None) -> KafkaError:
     """The exception for an error code."""
-    missing = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return (UnknownTopic if missing else KafkaError)(code, what, message)
+    return _KINDS.get(code, KafkaError)(code, what, message)
 
 
 def afresh(error: Failure) -> Failure:

@@ -21,10 +21,8 @@ from ottla.client.errors import (
     KafkaError,
     RequestTimedOut,
     UnsupportedApi,
-    UnsupportedSecurity,
     check,
 )
-from ottla.client.security import Security
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.messages import message
 from ottla.wire.schema import API_NAMES
@@ -345,14 +343,6 @@ async def test_a_broker_without_an_api_is_told_so() -> None:
     async with ScriptedBroker(ours) as broker, Client(broker.bootstrap) as client:
         with pytest.raises(UnsupportedApi, match="does not serve heartbeat"):
             await client.send(HEARTBEAT, to="any")
-
-
-def test_security_is_refused_when_the_client_is_made() -> None:
-    with pytest.raises(UnsupportedSecurity, match="SSL is not supported yet"):
-        Client("127.0.0.1", security=Security(security_protocol="SSL"))
-    with pytest.raises(UnsupportedSecurity, match="knows neither SASL nor TLS"):
-        Client("127.0.0.1", security=Security(sasl_mechanism="PLAIN"))
-    assert "secret" not in repr(Security(sasl_password="secret"))
 
 
 async def test_together_cancels_the_others_when_one_fails() -> None:

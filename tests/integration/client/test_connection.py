@@ -17,9 +17,7 @@ from ottla.client.errors import (
     ConnectionLost,
     RequestTimedOut,
     UnsupportedApi,
-    UnsupportedSecurity,
 )
-from ottla.client.security import Security
 from ottla.wire.messages import response_parts
 from ottla.wire.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.schema.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -263,13 +261,6 @@ async def test_nobody_listening_is_said_plainly() -> None:
         pass
     with pytest.raises(BrokerUnreachable, match=f"cannot connect to {broker.bootstrap}: "):
         await connect(broker)
-
-
-async def test_security_that_cannot_be_given_is_refused_before_connecting() -> None:
-    async with ScriptedBroker() as broker:
-        with pytest.raises(UnsupportedSecurity, match="SASL_SSL is not supported yet"):
-            await connect(broker, security=Security(security_protocol="SASL_SSL"))
-        assert broker.connections == 0
 
 
 async def test_closed_before_it_is_open() -> None:

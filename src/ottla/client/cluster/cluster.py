@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     )
     from types import TracebackType
 
+    from ottla.client.cluster.protection import Protection
+
 T = TypeVar("T")
 
 API_TIMEOUT: Final = 60.0  # default.api.timeout.ms of Kafka's clients
@@ -112,7 +114,7 @@ class Client:
         max_versions: Mapping[int, int] | None = None,
         random: Callable[[], float] = random_module.random,
     ) -> None:
-        arguments.instance("security", security, Security, "a Security").refuse_unsupported()
+        arguments.instance("security", security, Security, "a Security")
         self.bootstrap = parse_bootstrap(bootstrap)
         if client_id is not None and client_id != "":
             arguments.text("client_id", client_id)
@@ -128,7 +130,7 @@ class Client:
         self.api_timeout = api_timeout
         self.view = ClusterView()
         self._client_id = client_id
-        self._security = security
+        self._protection = _protection_of(security)
         self._connect_timeout = min(connect_timeout, api_timeout)
         self._metadata_max_age = metadata_max_age
         self._max_versions = arguments.versions("max_versions", max_versions)
@@ -389,13 +391,26 @@ class Client:
 
         async def work() -> None:
             # In place before it is open, so that closing the client closes it.
-            link.connection = Connection(address, self._client_id, max_versions=self._max_versions)
+            link.connection = self._new_connection(address)
             await self._open(link.connection, link)
 
         if not link.is_open:
             await link.turns.take(lambda: link.is_open, work)
         assert link.connection is not None
         return link.connection
+
+    def _new_connection(self, address: Address) -> Connection:
+        if self._protection is None:
+            return Connection(address, self._client_id, max_versions=self._max_versions)
+        from ottla.client.cluster.secure import SecureConnection
+
+        return SecureConnection(
+            address,
+            self._client_id,
+            max_versions=self._max_versions,
+            protection=self._protection,
+            random=self._random,
+        )
 
     async def _open(self, connection: Connection, link: _Link) -> None:
         now = asyncio.get_running_loop().time
@@ -404,7 +419,6 @@ class Client:
             raise ClientClosed("the client was closed before it connected")
         try:
             await connection.open(
-                security=self._security,
                 connect_timeout=self._connect_timeout,
                 request_timeout=self.request_timeout,
             )
@@ -419,6 +433,15 @@ class Client:
             raise ClientClosed("the client was closed while it connected")
         link.failures = 0
         link.not_before = -math.inf
+
+
+def _protection_of(security: Security) -> Protection | None:
+    """What secure connections share; nothing of it is imported for plain ones."""
+    if security.security_protocol == "PLAINTEXT":
+        return None
+    from ottla.client.cluster.protection import Protection
+
+    return Protection(security)
 
 
 async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -30,7 +30,6 @@ from ottla.client.errors import (
     WrongProtocol,
     check,
 )
-from ottla.client.security import PLAINTEXT, Security
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.messages import API_VERSIONS, message
 from ottla.wire.schema import API_NAMES
@@ -67,7 +66,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class _Question:
+class Question:
     """A waiting caller and its deadline."""
 
     __slots__ = ("then", "timer")
@@ -91,6 +90,11 @@ class _Question:
 class Connection(asyncio.BufferedProtocol):
     """To be opened once, and used until it is closed or fails."""
 
+    _HINT_AT_FIRST_REQUEST = (
+        " at the first request; if the listener wants a login, set security.protocol to "
+        "SASL_SSL or SASL_PLAINTEXT"
+    )
+
     def __init__(
         self,
         address: Address,
@@ -102,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self.address = address
         self.versions: dict[int, Span] = {}
         self.features: dict[str, int] = {}
-        self._exchange: Exchange[_Question] = Exchange(client_id, max_response_bytes)
+        self._exchange: Exchange[Question] = Exchange(client_id, max_response_bytes)
         self._caps = max_versions or {}
         self._outbox: deque[Part] = deque()
         self._writable = True
@@ -138,12 +142,10 @@ class Connection(asyncio.BufferedProtocol):
     async def open(
         self,
         *,
-        security: Security = PLAINTEXT,
         connect_timeout: float = CONNECT_TIMEOUT,
         request_timeout: float = REQUEST_TIMEOUT,
     ) -> None:
         """Connect and agree on versions; if anything goes wrong, no socket stays open."""
-        security.refuse_unsupported()
         host, port = self.address
         try:
             async with asyncio.timeout(connect_timeout):
@@ -152,8 +154,13 @@ class Connection(asyncio.BufferedProtocol):
             raise self._unreachable(f"no answer in {connect_timeout:g} s") from None
         except OSError as error:
             raise self._unreachable(_reason(error)) from error
+        await self._greet(min(request_timeout, connect_timeout))
+
+    async def _greet(self, within: float) -> None:
+        """Agree on versions; tell apart what is no broker."""
+        host, port = self.address
         try:
-            await self._negotiate(min(request_timeout, connect_timeout))
+            await self._negotiate(within)
         except ClientError as error:
             self.abort()
             why = f"{self.address} does not answer as a Kafka broker: "
@@ -171,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
     async def send(self, request: Any, version: int, within: float = REQUEST_TIMEOUT) -> Any:
         """The answer to a request: the response type of the same schema module."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        timer = self.ask(request, version, partial(_resolve, answer), within)
+        timer = self.ask(request, version, partial(resolve, answer), within)
         try:
             return await answer
         finally:
@@ -191,8 +198,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._failure is not None:
             # Raised afresh: one exception object shared by callers would collect their tracebacks.
             raise BrokerUnreachable(str(self._failure)) from self._failure
-        question = _Question(then)
-        self._write(self._exchange.send(request, version, question))
+        question = Question(then)
+        self._post(request, version, question)
         # A timer of its own: `asyncio.timeout` costs as much as all the rest of a small request.
         timer = asyncio.get_running_loop().call_later(
             within, self._time_out, question, request, within
@@ -200,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
         question.timer = timer
         return timer
 
-    def _time_out(self, question: _Question, request: object, within: float) -> None:
+    def _time_out(self, question: Question, request: object, within: float) -> None:
         name = API_NAMES[api_key_of(request)]
         late = RequestTimedOut(f"no answer to {name} from {self.address} in {within:g} s")
         question.settle(late)
@@ -210,7 +217,14 @@ class Connection(asyncio.BufferedProtocol):
         """Write a request that gets no answer (Produce with acks=0)."""
         if self._failure is not None:
             raise BrokerUnreachable(str(self._failure)) from self._failure
-        self._write(self._exchange.send_unanswered(request, version))
+        self._post(request, version, None)
+
+    def _post(self, request: Any, version: int, question: Question | None) -> None:
+        """Send a request, whose answer goes to the question if it gets one."""
+        if question is None:
+            self._write(self._exchange.send_unanswered(request, version))
+        else:
+            self._write(self._exchange.send(request, version, question))
 
     async def close(self) -> None:
         """Flush, close the socket and wait until it is closed."""
@@ -219,8 +233,8 @@ class Connection(asyncio.BufferedProtocol):
             self._release_waiters()
         if self._transport is None:
             return
-        if not self._outbox:
-            self._transport.close()
+        if self._is_drained:
+            self._hang_up(self._transport)
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await asyncio.shield(self._lost)
@@ -260,6 +274,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         why = f": {exc}" if exc else ""
+        if self.versions and self._exchange.is_first_answer_missing:
+            # A broker on whose listener one must log in first says nothing else.
+            why += self._HINT_AT_FIRST_REQUEST
         self._fail(ConnectionLost(f"{self.address} closed the connection{why}"), exc)
         if not self._lost.done():
             self._lost.set_result(None)
@@ -299,8 +316,15 @@ class Connection(asyncio.BufferedProtocol):
             return
         while self._outbox and self._writable:
             transport.write(self._outbox.popleft())
-        if self._failure is not None and not self._outbox:
-            transport.close()
+        if self._failure is not None and self._is_drained:
+            self._hang_up(transport)
+
+    @property
+    def _is_drained(self) -> bool:
+        return not self._outbox
+
+    def _hang_up(self, transport: asyncio.Transport) -> None:
+        transport.close()
 
     def _fail(self, failure: ClientError, cause: BaseException | None = None) -> None:
         if self._failure is None:
@@ -318,7 +342,8 @@ class Connection(asyncio.BufferedProtocol):
             question.settle(lost)
 
 
-def _resolve(waiter: asyncio.Future[Any], answer: object) -> None:
+def resolve(waiter: asyncio.Future[Any], answer: object) -> None:
+    """Give a caller that still waits its answer."""
     if waiter.done():
         return
     if isinstance(answer, ClientError):

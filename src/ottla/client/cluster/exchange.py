@@ -79,6 +79,11 @@ class Exchange(Generic[Token]):
         """How many answers are outstanding."""
         return len(self._in_flight)
 
+    @property
+    def is_first_answer_missing(self) -> bool:
+        """Whether ApiVersions has been answered and the request after it has not."""
+        return self._last_id == 1 and len(self._in_flight) == 1
+
     def send(self, request: Any, version: int, token: Token) -> Parts:
         """The parts to write for a request that will be answered."""
         api_key = api_key_of(request)

@@ -19,6 +19,7 @@ from ottla.client.errors import (
     ConnectionLost,
     KafkaError,
     RequestTimedOut,
+    TlsFailed,
     WrongProtocol,
 )
 from ottla.wire.error_codes import ErrorCode
@@ -73,7 +74,7 @@ MISSING_TOPIC_ATTEMPTS: Final = 3
 
 def forgets(error: ClientError, attempt: int, *, repeatable: bool) -> Stale | None:
     """What to look up again before attempt number `attempt` + 1, or None if that is pointless."""
-    if isinstance(error, WrongProtocol):
+    if isinstance(error, WrongProtocol | TlsFailed):
         return None
     if isinstance(error, BrokerUnreachable):
         return Stale.EVERYTHING

@@ -23,9 +23,12 @@ PROBE_TIMEOUT: Final = 1.0
 _CUT_HELLO: Final = b"\x16\x03\x01\x00\x04\x01\x00\x00\x00"
 _HTTP_LINE: Final = b" / HTTP/1.1\r\n\r\n"
 _ALERT: Final = b"\x15\x03"
+# ApiVersions 0, which every broker answers, of a client without a name.
+_CORRELATION_ID: Final = b"\x00\x00\x00\x2a"
+_API_VERSIONS: Final = b"\x00\x00\x00\x0a" + b"\x00\x12\x00\x00" + _CORRELATION_ID + b"\xff\xff"
 
 _HTTP: Final = "an HTTP server listens there; give the port of the broker's Kafka listener"
-_TLS: Final = "it wants TLS; give the port of a PLAINTEXT listener"
+_TLS: Final = "it wants TLS: set security.protocol to SSL or SASL_SSL"
 
 
 def named_by_answer(error: WireError) -> str:
@@ -49,6 +52,20 @@ async def named_by_probe(host: str, port: int) -> str | None:
                 writer.close()
     except (OSError, EOFError, TimeoutError):
         return None
+
+
+async def speaks_without_tls(host: str, port: int) -> bool:
+    """Whether a listener that does not answer a TLS hello answers a Kafka request in the clear."""
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(_API_VERSIONS)
+                return (await reader.readexactly(8))[4:] == _CORRELATION_ID
+            finally:
+                writer.close()
+    except (OSError, EOFError, TimeoutError):
+        return False
 
 
 def _named(said: bytes) -> str | None:

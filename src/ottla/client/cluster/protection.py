@@ -1,0 +1,148 @@
+"""What the connections of one client share: the TLS context, salted passwords, a token.
+
+All of it is made when the first connection needs it, in a thread where files are read or a token
+server is asked, and kept for the life of the client. A client of a PLAINTEXT listener has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.client.errors import AuthenticationFailed, UnsupportedSecurity
+from ottla.client.sasl import Login, mechanism_of
+from ottla.client.security import Token
+from ottla.client.security_properties import is_pem_text
+from ottla.security.contexts import TlsSettings, client_context
+from ottla.security.errors import SecurityError
+from ottla.security.scram import NONCE_BYTES, SaltedPasswords
+from ottla.security.tls_channel import TlsChannel
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ottla.client.security import Security
+
+TOKEN_LIFE_USED: Final = 0.8
+"""A token is asked for anew after this part of its life."""
+
+logger = logging.getLogger(__name__)
+
+
+class Protection:
+    """Makes channels and logins for the connections of a client."""
+
+    def __init__(self, security: Security) -> None:
+        self.security = security
+        self._context: ssl.SSLContext | None = security.ssl_context
+        self._salted = SaltedPasswords()
+        self._token: Token | None = None
+        self._token_until = 0.0
+        if not security.ssl_check_hostname:
+            logger.warning(
+                "ssl_check_hostname is off: any server with a certificate of a trusted CA is taken "
+                "for the broker"
+            )
+
+    async def channel(self, host: str) -> TlsChannel:
+        """The client's side of a new TLS connection."""
+        if self._context is None:
+            try:
+                self._context = await asyncio.to_thread(_context_of, self.security)
+            except SecurityError as error:
+                raise UnsupportedSecurity(str(error)) from error
+        # An address is checked against the certificate; only a name is told to the server (SNI).
+        return TlsChannel(self._context, server_side=False, server_hostname=host.strip("[]"))
+
+    async def login(self, within: float) -> Login:
+        """A new login; a token must come within these seconds."""
+        security = self.security
+        token = None
+        if security.sasl_mechanism == "OAUTHBEARER":
+            try:
+                async with asyncio.timeout(within):
+                    token = (await self._fresh_token()).value
+            except TimeoutError:
+                raise AuthenticationFailed(
+                    "cannot log in with OAUTHBEARER: the token provider gave no token in "
+                    f"{within:g} s"
+                ) from None
+        nonce = secrets.token_urlsafe(NONCE_BYTES)
+        side = mechanism_of(security, self._salted, nonce, token)
+        assert security.sasl_mechanism is not None
+        return Login(security.sasl_mechanism, security.sasl_username or "", side)
+
+    async def _fresh_token(self) -> Token:
+        now = time.time()
+        if self._token is None or now >= self._token_until:
+            self._token = await _asked_token(self.security)
+            left = self._token.expires_at - now
+            if left <= 0:
+                self._token = None
+                raise AuthenticationFailed(
+                    "cannot log in with OAUTHBEARER: the token that was given has expired; check "
+                    "the token provider and this machine's clock"
+                )
+            self._token_until = now + left * TOKEN_LIFE_USED
+        return self._token
+
+
+async def _asked_token(security: Security) -> Token:
+    if security.token is None:
+        from ottla.client.token_endpoint import fetch_token
+
+        return await asyncio.to_thread(fetch_token, security, time.time)
+    given: Any
+    try:
+        given = await security.token()
+        value, expires_at = given
+    except Exception as error:
+        raise AuthenticationFailed(
+            f"cannot log in with OAUTHBEARER: the token provider failed with {type(error).__name__}"
+        ) from error
+    if not isinstance(value, str) or not isinstance(expires_at, int | float):
+        raise AuthenticationFailed(
+            "cannot log in with OAUTHBEARER: the token provider must return "
+            "Token(value, expires_at)"
+        )
+    return Token(value, expires_at)
+
+
+def _context_of(security: Security) -> ssl.SSLContext:
+    return client_context(tls_settings(security), check_hostname=security.ssl_check_hostname)
+
+
+def tls_settings(security: Security) -> TlsSettings:
+    """The files and texts of a client, in the words of `ssl.*` settings."""
+    trust = _text(security.ssl_ca)
+    chain, key = _text(security.ssl_certificate), _text(security.ssl_key)
+    given: dict[str, str | None] = {
+        "truststore_password": security.ssl_ca_password,
+        "key_password": security.ssl_key_password,
+    }
+    if trust is not None:
+        given["truststore_certificates" if is_pem_text(trust) else "truststore_location"] = trust
+    if chain is None:
+        pass
+    elif key is None and not is_pem_text(chain):
+        given["keystore_location"] = chain
+        given["keystore_password"] = security.ssl_key_password
+    elif key is None or (is_pem_text(chain) and is_pem_text(key)):
+        given["keystore_certificate_chain"] = chain
+        given["keystore_key"] = chain if key is None else key
+    elif is_pem_text(chain) or is_pem_text(key):
+        raise UnsupportedSecurity(
+            "ssl_certificate and ssl_key are both files, or both PEM text; not one of each"
+        )
+    else:
+        given["certificate_location"] = chain
+        given["key_location"] = key
+    return TlsSettings(**given)  # type: ignore[arg-type]  # all of them are texts
+
+
+def _text(given: str | os.PathLike[str] | None) -> str | None:
+    return None if given is None else os.fspath(given)
