@@ -148,6 +148,7 @@ class PartitionLog:
         self._producers = loaded.producers
         self.epochs = loaded.epochs
         self._last_abort = max(segment.last_abort for segment in loaded.segments)
+        self._trusts_maps = True
         self.log_end_offset = loaded.segments[-1].next_offset
         # The oldest part of a tiered log is in the remote tier alone.
         first = 0 if config.remote_storage_enable else loaded.segments[0].base_offset
@@ -459,12 +460,15 @@ class PartitionLog:
         upper_bound_offset: int,
         min_one_message: bool,
         wait: bool = True,
+        views: bool = False,
     ) -> ReadResult:
         """Whole batches from the one that holds `offset`, all below `upper_bound_offset`.
 
         They fit in `max_bytes`, except that with `min_one_message` the first one is returned whole
         even if it is larger. If neither the tail cache nor the page cache has them, the call waits
         for the disk; without `wait` it raises NotAtHand: then let a worker call `read_files` first.
+        With `views` the bytes are for the kernel alone: nothing else may look at them
+        (`ottla.log.mapped`). If that fails call `distrust_maps`.
         """
         self._require_usable()
         if not self.log_start_offset <= offset <= self.log_end_offset:
@@ -488,8 +492,13 @@ class PartitionLog:
                 max_bytes,
                 upper_bound_offset=upper_bound_offset,
                 min_one_message=min_one_message,
+                views=views and self._trusts_maps,
             )
         return ReadResult(chunks, sum(map(len, chunks)))
+
+    def distrust_maps(self) -> None:
+        """From now on read with system calls, which say what is wrong with the files."""
+        self._trusts_maps = False
 
     def read_files(
         self,
@@ -498,6 +507,7 @@ class PartitionLog:
         *,
         upper_bound_offset: int,
         min_one_message: bool,
+        views: bool = False,
     ) -> ReadResult:
         """Like `read`, but from the files alone: for worker threads.
 
@@ -510,16 +520,20 @@ class PartitionLog:
             if not segments[0].base_offset <= offset < upper_bound_offset:
                 return ReadResult([], 0)
             try:
-                chunks = reading.read_segments(
+                return reading.read_segments(
                     segments,
                     offset,
                     max_bytes,
                     upper_bound_offset,
                     at_least_one=min_one_message,
+                    views=views,
                 )
             except (OSError, CorruptSegment) as error:
                 raise self._unreadable(error) from error
-        return ReadResult(chunks, sum(map(len, chunks)))
+
+    def may_have_aborted(self, first: int) -> bool:
+        """Whether a transaction that touches records from `first` on may have been aborted."""
+        return first <= self._last_abort
 
     def aborted_transactions(self, first: int, end: int) -> list[AbortedTransaction]:
         """Those that touch offsets `first` to `end` (exclusive), ascending by first offset."""

@@ -52,25 +52,26 @@ def read_segments(
     upper_bound: int,
     *,
     at_least_one: bool,
-) -> list[bytes | memoryview]:
+    views: bool = False,
+) -> ReadResult:
     """Whole batches from the one that holds `offset`, across segments, up to `max_bytes`."""
     chunks: list[bytes | memoryview] = []
     left = max_bytes
     first = bisect_right(segments, offset, key=_by_base) - 1
     for segment in segments[first:]:
-        data, ended = segment.read(
+        found, size, ended = segment.read(
             max(offset, segment.base_offset),
             left,
             upper_bound,
             at_least_one=at_least_one and not chunks,
+            views=views,
         )
-        if data:
-            chunks.append(data)
-            left -= len(data)
+        chunks += found
+        left -= size
         # Only a segment read to its end may be followed by the next one.
         if not ended or left <= 0:
             break
-    return chunks
+    return ReadResult(chunks, max_bytes - left)
 
 
 def is_at_hand(segments: tuple[Segment, ...], offset: int, max_bytes: int) -> bool:

@@ -123,12 +123,15 @@ class Budget(Generic[V]):
 
 
 class Sealed:
-    """The two budgets of a process."""
+    """The budgets of a process."""
 
-    __slots__ = ("files", "indexes")
+    __slots__ = ("files", "indexes", "maps")
 
     def __init__(self, descriptors: int, index_bytes: int = INDEX_BYTES) -> None:
         self.files: Budget[File] = Budget(descriptors)
+        self.maps: Budget[memoryview] = Budget(descriptors)
+        """Of segments that are read, also of those that grow; see `ottla.log.mapped`. Before Python
+        3.13 each takes a descriptor."""
         self.indexes: Budget[Any] = Budget(index_bytes)
         """Of each segment by its kind; the offset index, which every read needs, by the segment."""
 
@@ -143,6 +146,7 @@ class Sealed:
             if error.errno not in NO_DESCRIPTOR:
                 raise
             self.files.clear()
+            self.maps.clear()
             opened = reopen()
         return self.files.put(key, opened, 1)
 

@@ -12,7 +12,6 @@ was sealed, because another file may have its name by then.
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from copy import copy
@@ -31,11 +30,11 @@ from ottla.log.index import (
     decode_aborted,
     encode_aborted,
 )
+from ottla.log.mapped import MIN_VIEW_BYTES, views, windows
 from ottla.log.sealed import Sealed, shared
 from ottla.log.storage import File
 from ottla.wire.batch import (
     HEADER_SIZE,
-    LENGTH_OVERHEAD,
     MAGIC,
     MIN_BATCH_LENGTH,
     RecordBatch,
@@ -43,7 +42,7 @@ from ottla.wire.batch import (
 from ottla.wire.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from ottla.log.config import LogConfig
@@ -73,7 +72,6 @@ _DERIVED: Final = (  # what `reset` forgets and the headers tell again
     "_last_indexed",
 )
 NO_SUMS: Final = IndexSums(0, 0, 0)
-_OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 
 class CorruptSegment(Exception):
@@ -229,6 +227,8 @@ class Segment:
             self.shared.files.drop(self)
             for key in (self, (self, TIME_INDEX), (self, TXN_INDEX)):
                 self.shared.indexes.drop(key)
+        for window in windows(self, self.size):
+            self.shared.maps.drop(window)
 
     def _names(self, kind: str) -> Iterator[Entry]:
         """Where a file of the segment is; the second one, if it is just being renamed."""
@@ -429,23 +429,25 @@ class Segment:
         cursors = self._cursors
         position = None if cursors is None else cursors.get(offset)
         if position is None:
-            position = self._indexed_position(offset, file)
+            relative = offset - self.base_offset
+            position = self._indexed_position(file, lambda index: index.last_at_or_below(relative))
         for found, header in self.headers(position, chunk_size=_SEARCH_CHUNK, file=file):
             if header.last_offset >= offset:
                 return found
         return None
 
-    def _indexed_position(self, offset: int, file: File) -> int:
+    def _indexed_position(self, file: File, find: Callable[[OffsetIndex], int]) -> int:
+        """The position of the index entry whose number `find` tells."""
         index = self._offsets
         if index is None:
             index = self.offset_index
-        entry = index.last_at_or_below(offset - self.base_offset)
+        entry = find(index)
         if entry < 0:
             return 0
         if not self._entry_holds(index, entry, file):
             rebuilt = self._rebuilt()
             index = rebuilt.offset_index
-            entry = index.last_at_or_below(offset - self.base_offset)
+            entry = find(index)
             if self._offsets is None:
                 self.shared.keep_index(self, index)
             elif self.size == rebuilt.size:
@@ -462,35 +464,54 @@ class Segment:
         return header.last_offset - self.base_offset == index.offsets[entry]
 
     def read(
-        self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool
-    ) -> tuple[bytes | memoryview, bool]:
+        self,
+        offset: int,
+        max_bytes: int,
+        upper_bound: int,
+        *,
+        at_least_one: bool,
+        views: bool = False,
+    ) -> tuple[Sequence[bytes | memoryview], int, bool]:
         """Whole batches from the one that holds `offset`, all of them below `upper_bound`.
 
-        The flag says that the segment was read to its end, so that the next one may follow.
+        Their bytes, how many these are, and whether the segment was read to its end, so that the
+        next one may follow. With `views` they may be views of mapped memory (`ottla.log.mapped`).
         """
         # One look-up more than for a segment that grows.
         file = self._own or self.shared.files.get(self) or self.file
         end = self.size
         start = self.locate(offset, file)
         if start is None:
-            return b"", True
-        data = self.storage.pread(file.fd, min(max_bytes, end - start), start)
-        size = self._whole_batches(data, start, end, upper_bound)
-        if size == 0 and at_least_one:
+            return (), 0, True
+        stop = self._stop(file, start, min(start + max_bytes, end), end, upper_bound)
+        if stop == start and at_least_one:
             _, first = next(self.headers(start, chunk_size=HEADER_SIZE, file=file))
             if first.base_offset < upper_bound:
-                data = self.storage.pread(file.fd, first.size, start)
-                size = first.size
-        whole = data if size == len(data) else memoryview(data)[:size]
-        return whole, start + size == end
+                stop = start + first.size
+                if stop > end:
+                    raise self._corrupt(f"the batch at {start} ends at {stop}, the last at {end}")
+        size = stop - start
+        if not size:
+            return (), 0, start == end
+        if views and size >= MIN_VIEW_BYTES:
+            mapped = self._views(file, start, stop, end)
+            if mapped is not None:
+                return mapped, size, stop == end
+        data = self.storage.pread(file.fd, size, start)
+        if len(data) < size:
+            raise self._corrupt(f"it ends at {start + len(data)}, batches at {end}")
+        return (data,), size, stop == end
+
+    def _views(self, file: File, start: int, stop: int, end: int) -> list[memoryview] | None:
+        grows = not self.sealed
+        return views(self.shared.maps, self, self.storage, file.fd, start, stop, end, grows=grows)
 
     def is_at_hand(self, offset: int, max_bytes: int) -> bool | None:
         """Whether `read` would not wait for a disk; None if unknown. Does not block."""
         file = self._own or self.shared.files.get(self)
         index = self._offsets
         if index is None:
-            kept = self.shared.indexes.get((self, INDEX))
-            index = kept if isinstance(kept, OffsetIndex) else None
+            index = self.shared.indexes.get(self)
         if file is None or index is None:
             return False
         entry = index.last_at_or_below(offset - self.base_offset)
@@ -498,26 +519,25 @@ class Segment:
         size = min(max_bytes, self.size - start)
         return size <= 0 or self.storage.is_cached(file.fd, start, size)
 
-    def _whole_batches(self, data: bytes, start: int, end: int, upper_bound: int) -> int:
-        """How many bytes of `data` are batches that end in it and start below the bound."""
-        if start + len(data) == end and upper_bound >= self.next_offset:
-            return len(data)
-        index = self._offsets
-        if index is None:
-            index = self.offset_index
-        entry = min(
-            bisect_right(index.positions, start + len(data)),
-            bisect_left(index.offsets, min(upper_bound - self.base_offset, MAX_RELATIVE_OFFSET)),
-        )
-        position = max(0, index.positions[entry - 1] - start) if entry else 0
-        while position + LENGTH_OVERHEAD <= len(data):
-            base_offset, length = _OFFSET_AND_LENGTH.unpack_from(data, position)
-            following = position + length + LENGTH_OVERHEAD
-            if base_offset >= upper_bound or following > len(data):
-                self._remember(base_offset, start + position)
-                break
-            position = following
-        return position
+    def _stop(self, file: File, start: int, limit: int, end: int, upper_bound: int) -> int:
+        """Where the last of the batches from `start` on ends that is whole up to `limit`.
+
+        All of them begin below the bound. `end` is that of the segment.
+        """
+        if limit == end and upper_bound >= self.next_offset:
+            return end
+        bound = min(upper_bound - self.base_offset, MAX_RELATIVE_OFFSET)
+
+        def last_of(index: OffsetIndex) -> int:
+            within = bisect_right(index.positions, limit)
+            return min(within, bisect_left(index.offsets, bound)) - 1
+
+        position = max(start, self._indexed_position(file, last_of))
+        for found, header in self.headers(position, chunk_size=_SEARCH_CHUNK, file=file):
+            if header.base_offset >= upper_bound or found + header.size > limit:
+                self._remember(header.base_offset, found)
+                return found
+        return end
 
     def _remember(self, offset: int, position: int) -> None:
         """A reader that goes on from here needs no search."""

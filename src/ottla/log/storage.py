@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import threading
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, partial
 from io import FileIO
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -35,6 +36,12 @@ _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 CACHE_SAMPLE: Final = 128 * 1024
 _DSYNC: Final = getattr(os, "RWF_DSYNC", 0)  # only Linux has it
 GROWTH_CHUNK: Final = 1 << 16  # of a file that grows while it is read
+# An overlay's upper layer, where files that are written live, is a local file system.
+MAPPED_FILE_SYSTEMS: Final = frozenset(
+    {"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"}
+)
+_mappable: dict[int, bool] = {}  # by device
+_WITHOUT_FD: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 
 class File:
@@ -219,6 +226,13 @@ class Storage(ABC):
         """Whether a read of this range does not wait for the disk; None if unknown."""
         return True
 
+    def map(self, fd: int, start: int, size: int) -> memoryview | None:
+        """This range of a file, for the kernel to read (`ottla.log.mapped`); None if it cannot be.
+
+        `start` is a multiple of `mmap.ALLOCATIONGRANULARITY`.
+        """
+        return None
+
     def write_all(self, fd: int, chunks: Sequence[Buffer], position: int) -> None:
         """Write every chunk from `position` on; short writes are continued."""
         total = sum(map(len, chunks))
@@ -314,6 +328,30 @@ def _syncfs() -> Callable[[int], None] | None:
     return syncfs
 
 
+def _may_be_mapped(fd: int) -> bool:
+    """Whether the file is on storage that does not lose pages while the system runs."""
+    device = os.fstat(fd).st_dev
+    found = _mappable.get(device)
+    if found is None:
+        try:
+            found = _file_system(fd) in MAPPED_FILE_SYSTEMS
+        except OSError:  # there is no /proc
+            found = False
+        _mappable[device] = found
+    return found
+
+
+def _file_system(fd: int) -> str:
+    """Its name; an empty one if the mount is not known."""
+    about = Path(f"/proc/self/fdinfo/{fd}").read_text()
+    mount = re.search(r"^mnt_id:\s*(\d+)$", about, re.MULTILINE)
+    if mount is None:
+        return ""
+    mounts = Path("/proc/self/mountinfo").read_text()
+    line = re.search(rf"^{mount[1]} .* - (\S+) ", mounts, re.MULTILINE)
+    return "" if line is None else line[1]
+
+
 class OsStorage(Storage):
     """The operating system's files."""
 
@@ -364,6 +402,18 @@ class OsStorage(Storage):
                     return None
                 raise
         return True
+
+    def map(self, fd: int, start: int, size: int) -> memoryview | None:
+        if not _may_be_mapped(fd):
+            return None
+        import mmap
+
+        try:
+            return memoryview(
+                mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ, offset=start, **_WITHOUT_FD)
+            )
+        except (OSError, ValueError):  # no descriptor is free, or somebody has cut the file
+            return None
 
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size

@@ -64,6 +64,7 @@ class ListLog:
         upper_bound_offset: int,
         min_one_message: bool,
         wait: bool,
+        views: bool,
     ) -> ReadResult:
         if self.offline:
             raise StorageFailure("offline")
@@ -74,8 +75,8 @@ class ListLog:
         )
         return ReadResult([BATCH] * records, records * RECORD)
 
-    def aborted_in(self, first: int, chunks: list[bytes]) -> list[Any]:
-        return []
+    def may_have_aborted(self, first: int) -> bool:
+        return False
 
 
 class Directory:
@@ -242,7 +243,7 @@ class Fetches(RuleBasedStateMachine):
             self.directory,  # type: ignore[arg-type]
             None,  # type: ignore[arg-type]
             self.sessions,
-            SimpleNamespace(fetch_max_bytes=ENOUGH),  # type: ignore[arg-type]
+            SimpleNamespace(fetch_max_bytes=ENOUGH, fetch_mapped=False),  # type: ignore[arg-type]
             SimpleNamespace(monotonic_ms=lambda: self.now),  # type: ignore[arg-type]
             AnswerMemory(ENOUGH, lambda: 0.0),
             None,  # type: ignore[arg-type]

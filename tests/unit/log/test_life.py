@@ -21,7 +21,7 @@ from ottla.log.reading import read_segments
 from ottla.log.retention import SegmentBin
 from ottla.log.storage import OsStorage
 from ottla.log.tail import TailCache
-from tests.support.log_batches import batch_of, read_all
+from tests.support.log_batches import batch_of, joined, read_all
 from tests.support.log_faults import Fault, MemoryStorage
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def test_a_descriptor_is_never_another_logs_under_a_reader(tmp_path: Path) -> No
     others = [open_log(tmp_path / f"new-{number}") for number in range(3)]
     for log in others:
         fill(log, b"of the new topic")
-    assert b"".join(read_segments(segments, 0, 1000, 1, at_least_one=True)) == expected
+    assert joined(read_segments(segments, 0, 1000, 1, at_least_one=True)) == expected
     lease.release()
     # A reader without a lease is a fault of its own; it must not be shown another topic.
     others.append(open_log(tmp_path / "new-3"))

@@ -31,7 +31,7 @@ from ottla.log.partition import PartitionLog
 from ottla.log.reading import read_segments
 from ottla.log.storage import Directory, OsStorage
 from ottla.log.tail import TailCache
-from tests.support.log_batches import batch_of, read_all
+from tests.support.log_batches import batch_of, joined, read_all
 
 if TYPE_CHECKING:
     from ottla.log.compaction import CompactionPlan, CompactionResult
@@ -225,8 +225,8 @@ class LifeModel(RuleBasedStateMachine):
     def readers_read_what_they_came_for(self) -> None:
         for reader in self.readers:
             end = reader.segments[-1].next_offset if reader.expected else 0
-            chunks = read_segments(reader.segments, 0, 1 << 20, end, at_least_one=True)
-            assert b"".join(chunks)[: len(reader.expected)] == reader.expected
+            found = read_segments(reader.segments, 0, 1 << 20, end, at_least_one=True)
+            assert joined(found)[: len(reader.expected)] == reader.expected
 
 
 TestLifeModel = LifeModel.TestCase

@@ -10,6 +10,8 @@
   the store, up to remote.fetch.max.wait.ms; if the read takes longer, it is empty without an error.
 - Records that are in no cache are read from the disk by a worker first; the answer waits for that,
   and the event loop serves others.
+- Records from files are sent as views of mapped memory where the connection gives them to the
+  kernel as they are (`ottla.log.mapped`).
 - The response waits until min_bytes are available, there is an error, or max_wait_ms is over. While
   it waits it checks only partitions that have changed.
 - An answer holds no more than there is memory for answers, and no more than one turn of the event
@@ -30,6 +32,7 @@ from ottla.broker.hosting.waiting import woken
 from ottla.broker.serving.answer_memory import MAX_READ_BYTES
 from ottla.broker.serving.fetch_sessions import NO_SESSION, Session
 from ottla.log.errors import LogError, NotAtHand, OffsetMovedToTieredStorage
+from ottla.log.mapped import MIN_VIEW_BYTES
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.fetch import (
     AbortedTransaction,
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
     from ottla.broker.running.services import Lazy
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.answer_memory import AnswerMemory
-    from ottla.broker.serving.context import RequestContext
+    from ottla.broker.serving.context import Peer, RequestContext
     from ottla.broker.serving.fetch_sessions import FetchPlan, FetchSessions, Key, Wanted
     from ottla.broker.tiering.reads import RemoteRead
     from ottla.broker.tiering.tiering import Tiering
@@ -62,13 +65,15 @@ MAX_MIN_BYTES: Final = MAX_READ_BYTES // 2
 
 
 class Logs(NamedTuple):
-    """Where records are read from, and how many bytes an answer may hold."""
+    """Where records are read from, how many bytes an answer may hold, and for whom it is."""
 
     partitions: Partitions
     tiering: Lazy[Tiering]
     answers: AnswerMemory
     workers: Workers
     max_bytes: int
+    peer: Peer
+    views: bool  # files are mapped for the kernel, see `ottla.log.mapped`
 
 
 class Cold(NamedTuple):
@@ -120,7 +125,8 @@ def fetch(
     except ApiError as error:
         return FetchResponse(error_code=error.code)
     max_bytes = min(request.max_bytes, settings.fetch_max_bytes)
-    logs = Logs(partitions, tiering, answers, workers, max_bytes)
+    views = settings.fetch_mapped and context.peer.takes_views
+    logs = Logs(partitions, tiering, answers, workers, max_bytes, context.peer, views)
     answer = _look(logs, request, plan, _first(plan), {})
     opening = partitions.opening(answer.closed) if answer.closed else None
     if opening is not None or answer.cold:
@@ -317,7 +323,7 @@ def _look_at(
     partition.check_epoch(want.leader_epoch)
     committed = request.isolation_level == READ_COMMITTED
     try:
-        return _read(partition, want, max_bytes, committed=committed, first=first, wait=wait)
+        return _read(logs, partition, want, max_bytes, committed=committed, first=first, wait=wait)
     except OffsetMovedToTieredStorage:
         if _is_follower(request):
             raise
@@ -349,6 +355,7 @@ def _empty(partition: HostedPartition, want: Wanted, *, committed: bool) -> Part
 
 
 def _read(
+    logs: Logs,
     partition: HostedPartition,
     want: Wanted,
     max_bytes: int,
@@ -360,14 +367,24 @@ def _read(
     log = partition.log
     high, stable = log.high_watermark, log.last_stable_offset
     bound = stable if committed else high
+    offset = want.fetch_offset
+    may_have_aborted = committed and log.may_have_aborted(offset)
+    views = logs.views and not may_have_aborted  # the list of those is made by looking at batches
     chunks, size = log.read(
-        want.fetch_offset, max_bytes, upper_bound_offset=bound, min_one_message=first, wait=wait
+        offset,
+        max_bytes,
+        upper_bound_offset=bound,
+        min_one_message=first,
+        wait=wait,
+        views=views,
     )
+    if views and size >= MIN_VIEW_BYTES:
+        logs.peer.lent.add(log)
     aborted = None
     if committed:
         aborted = [
             AbortedTransaction(entry.producer_id, entry.first_offset)
-            for entry in (log.aborted_in(want.fetch_offset, chunks) if size else ())
+            for entry in (log.aborted_in(offset, chunks) if may_have_aborted else ())
         ]
     data = PartitionData(
         want.partition,
@@ -378,7 +395,7 @@ def _read(
         aborted_transactions=aborted,
         records=chunks,
     )
-    return Found(data, size, partition, want.fetch_offset >= bound)
+    return Found(data, size, partition, offset >= bound)
 
 
 def _find(logs: Logs, want: Wanted) -> HostedPartition:

@@ -42,12 +42,16 @@ class UnwrittenLog:
         upper_bound_offset: int,
         min_one_message: bool,
         wait: bool = True,
+        views: bool = False,
     ) -> ReadResult:
         if offset != 0:
             raise OffsetOutOfRange(f"offset {offset} is not in 0..0")
         return ReadResult([], 0)
 
     read_files = read
+
+    def may_have_aborted(self, first: int) -> bool:
+        return False
 
     def aborted_transactions(self, first: int, end: int) -> list[object]:
         return []

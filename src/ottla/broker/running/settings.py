@@ -50,6 +50,7 @@ class Settings:
         self.advertised = advertised_of(config, self.listeners)
         self.auto_create_topics = config.get_bool("auto.create.topics.enable")
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
+        self.fetch_mapped = config.get_bool("ottla.fetch.mapped")
         self.max_request_bytes = config.get_int("socket.request.max.bytes")
         self.queued_max_request_bytes = config.get_int("queued.max.request.bytes")
         self.queued_max_response_bytes = config.get_int("ottla.queued.max.response.bytes")

@@ -21,6 +21,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections import deque
 from itertools import islice
@@ -44,7 +45,8 @@ MAX_PIPELINED: Final = 1024  # answers waiting for one sync; a client far ahead 
 MAX_ANSWER_BYTES: Final = 1024 * 1024  # of several answers that leave together
 MAX_REQUESTS_AT_ONCE: Final = 256  # a few milliseconds; then other connections have their turn
 MAX_FORESEEN: Final = 256  # requests behind one that holds them
-# Below this, one joined copy is cheaper than the bookkeeping of a vectored write.
+# Below this, one joined copy is cheaper than the bookkeeping of a vectored write. Answers with
+# views of mapped files, which nobody but the kernel may read, are larger (`MIN_VIEW_BYTES`).
 JOIN_BYTES: Final = 64 * 1024
 
 logger = logging.getLogger(__name__)
@@ -88,8 +90,17 @@ class Connection(asyncio.BufferedProtocol):
         # Be told as soon as anything is left to write, and again when all of it has left.
         transport.set_write_buffer_limits(high=0)
         self.peer.host = (transport.get_extra_info("peername") or ("",))[0]
+        self.peer.takes_views = self._sends_as_it_is(transport)
         self.last_active = self._loop.time()
         self._dispatcher.connections.opened(self)
+
+    def _sends_as_it_is(self, transport: asyncio.Transport) -> bool:
+        """Whether answers get to the kernel without being looked at: see `ottla.log.mapped`.
+
+        asyncio's own transports join and copy them, and TLS encrypts them.
+        """
+        kind = type(transport)
+        return kind.__module__ == "uvloop.loop" and kind.__name__ == "TCPTransport"
 
     def eof_received(self) -> bool:
         self._ended = True
@@ -104,6 +115,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._error = None  # its traceback refers to this connection
+        if isinstance(exc, OSError) and exc.errno == errno.EFAULT:
+            self._distrust_maps()
+        self.peer.lent.clear()
         for pending in self._pending:
             if isinstance(pending, Ack):
                 pending.connection = None
@@ -114,6 +128,15 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher.memory.forget(self, self._held)
         self._dispatcher.answers.release(self)
         self._dispatcher.closed(self)
+
+    def _distrust_maps(self) -> None:
+        for log in self.peer.lent:
+            logger.warning(
+                "a mapped file of %s could not be sent to %s; reading it from now on",
+                log.directory.name,
+                self.peer.host,
+            )
+            log.distrust_maps()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.get_buffer(sizehint)
@@ -138,6 +161,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._writable = True
+        self.peer.lent.clear()
         self._dispatcher.answers.release(self)
         self.last_active = self._loop.time()
         self._serve()
@@ -335,6 +359,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.writelines(answers)
         if not self._writable:
             self._dispatcher.answers.hold(self, size)
+        elif self.peer.lent and not self._transport.is_closing():
+            self.peer.lent.clear()
 
     def _update_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():

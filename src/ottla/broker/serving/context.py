@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ottla.broker.access.session import Session
     from ottla.broker.hosting.partitions import HostedPartition
     from ottla.broker.serving.connection import Connection
+    from ottla.log.partition import PartitionLog
     from ottla.wire.messages import Codec
     from ottla.wire.writers import Parts
 
@@ -89,6 +90,8 @@ class Peer:
     software: str = ""  # name and version as told by ApiVersions
     connection_id: int = field(default_factory=count(1).__next__)
     scrutiny: Scrutiny = field(default_factory=Scrutiny)  # of the batches it produces
+    takes_views: bool = False  # its answers go to the kernel as they are, seen by nobody else
+    lent: set[PartitionLog] = field(default_factory=set)  # logs with views in unsent answers
 
 
 @dataclass(slots=True)

@@ -146,6 +146,8 @@ _SOCKETS: Final = [
            "Memory for answers that clients have not read, all connections together.",
            AtLeast(MIB)),
     _fixed("fetch.max.bytes", _INT, 55 * MIB, "Largest fetch response.", AtLeast(1024)),
+    _fixed("ottla.fetch.mapped", _BOOL, "true",
+           "Send records to consumers from mapped files, where the file system is a local one."),
     _fixed("max.incremental.fetch.session.cache.slots", _INT, 1000,
            "Most fetch sessions; the oldest idle one is evicted.", AtLeast(0)),
     _fixed("max.request.partition.size.limit", _INT, 2000,

@@ -1,0 +1,145 @@
+"""Mapped files whose pages cannot be read, or are sent late; numbers are the specification's cases.
+
+Every broker is a process of its own: one that reads such a page itself is killed by the kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess
+from tests.support.raw_client import RawClient, batch, fetch_request, values_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+VALUE: Final = 200 * KIB
+# No answer comes from the memory of the process.
+CONFIG: Final = {"ottla.tail.cache.bytes": "0", "ottla.flush.mode": "os"}
+
+
+def create(client: RawClient, topic: str, config: Mapping[str, str] | None = None) -> None:
+    settings = [CreatableTopicConfig(key, value) for key, value in (config or {}).items()]
+    wanted = CreatableTopic(topic, 1, -1, configs=settings)
+    made = client.ask("create_topics", 5, CreateTopicsRequest([wanted]))
+    assert made.topics[0].error_code == ErrorCode.NONE
+
+
+def fill(client: RawClient, topic: str, count: int, size: int = VALUE) -> list[bytes]:
+    values = [bytes([number]) * size for number in range(count)]
+    for value in values:
+        assert client.produce(topic, batch(value)).error_code == ErrorCode.NONE
+    return values
+
+
+def test_43_a_file_that_is_cut_under_its_map_costs_a_connection_and_its_log(
+    tmp_path: Path,
+) -> None:
+    with BrokerProcess(tmp_path, config=CONFIG) as broker, RawClient(broker.bootstrap) as client:
+        for topic in ("cut", "whole"):
+            create(client, topic)
+            fill(client, topic, 4)
+            assert len(values_of(client.fetch_one(topic, 0))) == 4
+        (path,) = (tmp_path / "data" / "cut-0").glob("*.log")
+        os.truncate(path, 250 * KIB)
+        with RawClient(broker.bootstrap) as reader:
+            wanted = {("cut", 0): 0}
+            reader.send("fetch", 12, fetch_request(wanted))
+            with pytest.raises(ConnectionError):
+                reader.receive("fetch", 12)
+        assert broker.alive
+        assert client.fetch_one("cut", 0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert len(values_of(client.fetch_one("whole", 0))) == 4
+        assert client.produce("whole", batch(b"more")).error_code == ErrorCode.NONE
+        assert broker.alive
+
+
+def test_44_nobody_but_the_kernel_reads_a_map(tmp_path: Path) -> None:
+    """Whoever does is killed. The kernel refuses to send, and then the log is read."""
+    module = "tests.support.faulting_maps_broker"
+    with (
+        BrokerProcess(tmp_path, config=CONFIG, module=module) as broker,
+        RawClient(broker.bootstrap) as client,
+    ):
+        create(client, "orders")
+        values = fill(client, "orders", 4)
+        for isolation_level in (0, 1):
+            request = fetch_request({("orders", 0): 0}, isolation_level=isolation_level)
+            with RawClient(broker.bootstrap) as reader:
+                reader.send("fetch", 12, request)
+                if isolation_level == 0:
+                    assert reader.closed()
+                else:
+                    _, answer = reader.receive("fetch", 12)
+                    assert values_of(answer.responses[0].partitions[0]) == values
+        assert broker.alive
+        assert "could not be sent" in broker.log_text()
+        assert broker.stop() == 0
+
+
+def test_44_small_answers_are_joined_and_have_no_views(tmp_path: Path) -> None:
+    module = "tests.support.faulting_maps_broker"
+    with (
+        BrokerProcess(tmp_path, config=CONFIG, module=module) as broker,
+        RawClient(broker.bootstrap) as client,
+    ):
+        create(client, "orders")
+        values = fill(client, "orders", 20, 10 * KIB)
+        found: list[bytes | None] = []
+        while len(found) < len(values):
+            data = client.fetch_one("orders", len(found), partition_max_bytes=60 * KIB)
+            found += values_of(data)
+        assert found == values
+        assert broker.stop() == 0
+
+
+def test_41_a_slow_client_gets_every_byte_of_a_deleted_segment(tmp_path: Path) -> None:
+    """The disk space of the segment is free when it has."""
+    config = {**CONFIG, "log.retention.check.interval.ms": "100"}
+    with BrokerProcess(tmp_path, config=config) as broker, RawClient(broker.bootstrap) as client:
+        limits = {"segment.bytes": 8 * MIB, "retention.bytes": MIB // 2, "file.delete.delay.ms": 0}
+        create(client, "orders", {key: str(value) for key, value in limits.items()})
+        values = fill(client, "orders", 39)
+        pid = broker.process.pid
+        with RawClient(broker.bootstrap) as slow:
+            slow.wait_longer(PATIENCE_SECONDS)
+            slow.keep_waiting()
+            slow.send("fetch", 12, fetch_request({("orders", 0): 0}, partition_max_bytes=8 * MIB))
+            _wait_until(lambda: broker.stats()["unsent"] > 0)
+            fill(client, "orders", 4)  # begins another segment
+            _wait_until(lambda: bool(_deleted(pid)))
+            _, answer = slow.receive("fetch", 12)
+            assert values_of(answer.responses[0].partitions[0]) == values
+        _wait_until(lambda: not _deleted(pid))
+        assert broker.stop() == 0
+
+
+def _deleted(pid: int) -> list[str]:
+    """Logs that the process keeps open or mapped although they have no name any more."""
+    opened = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            opened.append(str(entry.readlink()))
+    mapped = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return [text for text in (*opened, *mapped) if ".log" in text and text.endswith("(deleted)")]
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
