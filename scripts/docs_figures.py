@@ -47,6 +47,13 @@ FIGURES: Final = (
     Figure("broker", "consume 1 KiB", "consume 1 KiB records", "Apache Kafka"),
     Figure(
         "broker",
+        "Java producer, 500 bytes, acks=all, synced",
+        "Kafka's own producer, synced to disk before the answer",
+        "Apache Kafka, not synced",
+    ),
+    Figure("broker", "Java consumer", "Kafka's own consumer", "Apache Kafka"),
+    Figure(
+        "broker",
         "EmbeddedBroker: start and first ack",
         "broker in a test: start and first record",
         "librdkafka's mock",
