@@ -287,9 +287,9 @@ def test_a_client_far_ahead_does_not_hold_up_others(monkeypatch: pytest.MonkeyPa
     order: list[str] = []
     dispatch = Dispatcher.dispatch
 
-    def noting(self: Dispatcher, frame: memoryview, peer: Peer) -> object:
+    def noting(self: Dispatcher, frame: memoryview, peer: Peer, **how: bool) -> object:
         order.append(str(read_request_header(frame).client_id))
-        return dispatch(self, frame, peer)
+        return dispatch(self, frame, peer, **how)
 
     monkeypatch.setattr(Dispatcher, "dispatch", noting)
     with EmbeddedBroker() as broker, PlainClient(port_of(broker), "healthy") as healthy:
