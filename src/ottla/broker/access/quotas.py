@@ -1,0 +1,353 @@
+"""Quotas of clients: which one counts for whom, and how long a client that is over it waits.
+
+Which quota: the first of these entities that has one, for each key by itself:
+
+    (user, client id)          (user, default client)          (user)
+    (default user, client id)  (default user, default client)  (default user)
+    (client id)                (default client)
+
+A quota belongs to the entity that gave it: all connections of a user share a quota of the user;
+under a default each user or client id has a count of its own.
+
+How long: rates are measured over `count` windows, the current one included, as Kafka does. With a
+sum of S over a span of T seconds and a quota of Q a second, a client over its quota waits
+`S / Q - T` seconds, which is (rate - quota) / quota * T. Topics and partitions that are created or
+deleted have a bucket of tokens instead: it holds what the quota gives in all windows, and a request
+is carried out while it is not in debt.
+
+Everything here is pure: time is an argument, in seconds of a monotonic clock. Amounts are whole
+numbers (bytes, nanoseconds, partitions), so that sums stay exact. There is no object for a request;
+what is kept for a client is dropped after `IDLE_SECONDS`, and for the longest idle client when
+there are more than `MAX_CLIENTS`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from weakref import WeakValueDictionary
+
+from ottla.metadata.security.quotas import (
+    CLIENT_ID,
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    IP,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    USER,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.metadata.security.quotas import ClientQuota
+
+MAX_CLIENTS: Final = 10_000
+IDLE_SECONDS: Final = 3600.0
+MAX_THROTTLE_SECONDS: Final = 3600.0
+NANOSECONDS: Final = 1_000_000_000
+KEYS: Final = (
+    PRODUCER_BYTE_RATE,
+    CONSUMER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    CONTROLLER_MUTATION_RATE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How rates are measured: `quota.window.num` and `quota.window.size.seconds`."""
+
+    count: int = 11
+    seconds: int = 1
+
+
+class Ring:
+    """A sum over the last windows; each window's part is forgotten when the window is."""
+
+    __slots__ = ("_latest", "_parts", "_windows", "total")
+
+    def __init__(self, windows: Windows) -> None:
+        self.total = 0
+        self._windows = windows
+        self._parts = array("q", bytes(8 * windows.count))
+        self._latest = 0  # number of the current window
+
+    def add(self, amount: int, now: float) -> None:
+        self.move(now)
+        self._parts[self._latest % self._windows.count] += amount
+        self.total += amount
+
+    def move(self, now: float) -> None:
+        """Forget what is too old; time never goes back."""
+        count = self._windows.count
+        latest = int(now // self._windows.seconds)
+        for window in range(max(self._latest + 1, latest - count + 1), latest + 1):
+            self.total -= self._parts[window % count]
+            self._parts[window % count] = 0
+        self._latest = max(latest, self._latest)
+
+    def span(self, now: float) -> float:
+        """The time that the sum is about: all windows but the rest of the current one."""
+        seconds = self._windows.seconds
+        return now - (now // seconds - self._windows.count + 1) * seconds
+
+
+class Meter:
+    """A rate and its quota, in units a second."""
+
+    __slots__ = ("_longest", "_ring", "_windows", "limit")
+
+    def __init__(self, windows: Windows, longest: float) -> None:
+        self.limit = 0.0
+        self._windows = windows
+        self._longest = longest  # wait
+        self._ring = Ring(windows)
+
+    def record(self, amount: int, now: float) -> float:
+        """Count an amount; returns how many seconds the client must wait."""
+        self._ring.add(amount, now)
+        return self._wait(self._ring.total, now)
+
+    def throttle(self, now: float) -> float:
+        """How many seconds the client must wait as it is."""
+        self._ring.move(now)
+        return self._wait(self._ring.total, now)
+
+    def room(self, now: float) -> int:
+        """What one answer may have: the rest of the quota, 0 if that is less than a window's.
+
+        Smaller answers would cost more than they carry; a client that gets none waits `wait`.
+        """
+        self._ring.move(now)
+        rest = self.limit * self._ring.span(now) - self._ring.total
+        if rest < self.limit * self._windows.seconds:
+            return 0
+        return max(
+            1, int(min(rest, self.limit * (self._windows.count - 1) * self._windows.seconds))
+        )
+
+    def wait(self, now: float) -> float:
+        """How many seconds pass until there is room for a window's amount."""
+        return self._wait(self._ring.total + self.limit * self._windows.seconds, now)
+
+    def _wait(self, total: float, now: float) -> float:
+        return min(max(0.0, total / self.limit - self._ring.span(now)), self._longest)
+
+
+class Tokens:
+    """A bucket that fills at the quota's rate; what is taken may leave a debt, to be paid."""
+
+    __slots__ = ("_at", "_left", "_seconds", "limit")
+
+    def __init__(self, windows: Windows) -> None:
+        self.limit = 0.0
+        self._seconds = windows.count * windows.seconds
+        self._left: float | None = None  # full
+        self._at = 0.0
+
+    def take(self, amount: int, now: float) -> float:
+        """0.0 if the amount was taken, else how many seconds the debt lasts."""
+        left = self._filled(now)
+        if left < 0:
+            return self._debt(left)
+        self._left = left - amount
+        return 0.0
+
+    def force(self, amount: int, now: float) -> float:
+        """Take in any case; returns how many seconds the debt lasts."""
+        self._left = self._filled(now) - amount
+        return self._debt(self._left)
+
+    def _filled(self, now: float) -> float:
+        most = self.limit * self._seconds
+        left = most if self._left is None else self._left + self.limit * (now - self._at)
+        self._left, self._at = min(left, most), now
+        return self._left
+
+    def _debt(self, left: float) -> float:
+        return min(max(0.0, -left / self.limit), MAX_THROTTLE_SECONDS)
+
+
+Name: TypeAlias = str | None
+Level: TypeAlias = tuple[bool, Name, bool, Name]
+"""Whether an entity has a user and its name, None for the default; the same for the client id."""
+
+
+class Quota(NamedTuple):
+    """What counts for a client, and where it is counted."""
+
+    limit: float
+    counted: tuple[Name, Name]
+    """User and client id; None where all of them are counted together."""
+
+
+class Index:
+    """The quotas of an image, to look up by user and client id."""
+
+    __slots__ = ("_addresses", "_by_level")
+
+    def __init__(self, quotas: Mapping[str, ClientQuota]) -> None:
+        self._by_level: dict[Level, Mapping[str, float]] = {}
+        self._addresses: dict[Name, float] = {}
+        for one in quotas.values():
+            names = dict(one.entity)
+            if IP in names:
+                self._addresses[names[IP]] = one.values[CONNECTION_CREATION_RATE]
+                continue
+            level = (USER in names, names.get(USER), CLIENT_ID in names, names.get(CLIENT_ID))
+            self._by_level[level] = one.values
+
+    @property
+    def is_empty(self) -> bool:
+        """Of quotas for users and client ids."""
+        return not self._by_level
+
+    def find(self, key: str, user: str, client_id: str) -> Quota | None:
+        """The quota that counts for a user with this client id."""
+        for level in levels(user, client_id):
+            limit = self._by_level.get(level, {}).get(key)
+            if limit is not None:
+                has_user, _, has_client, _ = level
+                return Quota(limit, (user if has_user else None, client_id if has_client else None))
+        return None
+
+    def connection_rate(self, address: str) -> float | None:
+        """Connections a second that an address may open."""
+        return self._addresses.get(address, self._addresses.get(None))
+
+
+def levels(user: str, client_id: str) -> tuple[Level, ...]:
+    """The entities whose quotas may count, the first that has one wins."""
+    return (
+        (True, user, True, client_id),
+        (True, user, True, None),
+        (True, user, False, None),
+        (True, None, True, client_id),
+        (True, None, True, None),
+        (True, None, False, None),
+        (False, None, True, client_id),
+        (False, None, True, None),
+    )
+
+
+class Counted:
+    """What is counted together: for a user, a client id, or both."""
+
+    __slots__ = ("__weakref__", "meters", "tokens")
+
+    def __init__(self) -> None:
+        self.meters: dict[str, Meter] = {}
+        self.tokens: Tokens | None = None
+
+
+class Client:
+    """The meters of one user with one client id; None where it has no quota."""
+
+    __slots__ = ("_counted", "fetch", "index", "mutation", "produce", "request", "used")
+
+    def __init__(self) -> None:
+        self.index: Index | None = None
+        self.used = 0.0
+        self.produce: Meter | None = None
+        self.fetch: Meter | None = None
+        self.request: Meter | None = None
+        self.mutation: Tokens | None = None
+        self._counted: tuple[Counted, ...] = ()  # keeps them
+
+    def keep(self, *counted: Counted | None) -> None:
+        self._counted = tuple({id(one): one for one in counted if one is not None}.values())
+
+
+class Quotas:
+    """What a node counts. `active` is False while nobody has a quota: then nothing is asked."""
+
+    def __init__(self, windows: Windows, controller: Windows) -> None:
+        """`controller` has the windows of topics and partitions that are created or deleted."""
+        self.active = False
+        self._windows = windows
+        self._controller = controller
+        self._index = Index({})
+        self._clients: OrderedDict[tuple[str, str], Client] = OrderedDict()
+        # They live as long as a client that uses them, also when it gets other quotas.
+        self._counted: WeakValueDictionary[tuple[Name, Name], Counted] = WeakValueDictionary()
+
+    def __len__(self) -> int:
+        """How many clients are known."""
+        return len(self._clients)
+
+    def adopt(self, quotas: Mapping[str, ClientQuota]) -> None:
+        """Use these from now on; what was counted goes on."""
+        self._index = Index(quotas)
+        self.active = not self._index.is_empty
+        if not self.active:
+            self._clients.clear()
+
+    def connection_rate(self, address: str) -> float | None:
+        """Connections a second that an address may open."""
+        return self._index.connection_rate(address)
+
+    def client(self, user: str, client_id: str, now: float) -> Client:
+        """The meters that count for a request."""
+        key = (user, client_id)
+        found = self._clients.get(key)
+        if found is None:
+            self._clients[key] = found = Client()
+        else:
+            self._clients.move_to_end(key)
+        found.used = now
+        if found.index is not self._index:
+            self._resolve(found, user, client_id)
+        self._forget(now)
+        return found
+
+    def _resolve(self, client: Client, user: str, client_id: str) -> None:
+        found = [self._index.find(key, user, client_id) for key in KEYS]
+        counted = [None if quota is None else self._place(quota) for quota in found]
+        produce, fetch, request, mutation = zip(found, counted, strict=True)
+        client.produce = self._meter(PRODUCER_BYTE_RATE, *produce)
+        client.fetch = self._meter(CONSUMER_BYTE_RATE, *fetch)
+        client.request = self._meter(REQUEST_PERCENTAGE, *request)
+        client.mutation = self._tokens(*mutation)
+        client.keep(*counted)
+        client.index = self._index
+
+    def _place(self, quota: Quota) -> Counted:
+        place = self._counted.get(quota.counted)
+        if place is None:
+            self._counted[quota.counted] = place = Counted()
+        return place
+
+    def _meter(self, key: str, quota: Quota | None, place: Counted | None) -> Meter | None:
+        if quota is None or place is None:
+            return None
+        in_time = key == REQUEST_PERCENTAGE
+        meter = place.meters.get(key)
+        if meter is None:
+            longest = float(self._windows.seconds) if in_time else MAX_THROTTLE_SECONDS
+            place.meters[key] = meter = Meter(self._windows, longest)
+        # Percent of the loop's time, which is counted in nanoseconds.
+        meter.limit = quota.limit / 100 * NANOSECONDS if in_time else quota.limit
+        return meter
+
+    def _tokens(self, quota: Quota | None, place: Counted | None) -> Tokens | None:
+        if quota is None or place is None:
+            return None
+        if place.tokens is None:
+            place.tokens = Tokens(self._controller)
+        place.tokens.limit = quota.limit
+        return place.tokens
+
+    def _forget(self, now: float) -> None:
+        """The clients that were idle for long; the dictionary has the longest idle first."""
+        clients = self._clients
+        while len(clients) > MAX_CLIENTS:
+            clients.popitem(last=False)
+        while clients:
+            oldest = next(iter(clients))
+            if now - clients[oldest].used < IDLE_SECONDS:
+                return
+            del clients[oldest]
