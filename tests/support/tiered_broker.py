@@ -50,6 +50,7 @@ def settings(store: Path, **others: str) -> dict[str, str]:
         "rlmm.config.remote.log.metadata.topic.num.partitions": "3",
         "remote.log.manager.task.interval.ms": "50",
         "log.retention.check.interval.ms": "50",
+        "ottla.metrics.listener": "http://127.0.0.1:0",
     } | {key.replace("_", "."): value for key, value in others.items()}
 
 

@@ -69,7 +69,10 @@ def broker(
         ),
     ] = False,
     metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Show Prometheus metrics on this port.")
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Serve /metrics, /healthz and /readyz on this port of 127.0.0.1."
+        ),
     ] = None,
     log_format: Annotated[
         str, typer.Option(help="Format of log lines on stderr: text or json.")
@@ -89,9 +92,11 @@ def broker(
     sets = list(set_ or ())
     if insecure:
         sets.append("ottla.allow.insecure.listeners=true")
+    if metrics_port is not None:
+        sets.append(f"ottla.metrics.listener=http://127.0.0.1:{metrics_port}")
     broker_config = _load(config, sets, listen)
     directory = None if ephemeral else data_dir or Path(broker_config.get_list("log.dirs")[0])
-    _run(broker_config, directory, metrics_port)
+    _run(broker_config, directory)
 
 
 def _directory(text: str) -> Path:
@@ -118,7 +123,7 @@ def _load(file: Path | None, sets: list[str], listen: str | None) -> BrokerConfi
         _fail(str(error))
 
 
-def _run(config: BrokerConfig, directory: Path | None, metrics_port: int | None) -> None:
+def _run(config: BrokerConfig, directory: Path | None) -> None:
     from ottla.broker.errors import CannotListen, ExposedListener
     from ottla.broker.hosting.data import BrokenJournal, WrongDirectory
     from ottla.broker.running.run import run_broker
@@ -127,7 +132,7 @@ def _run(config: BrokerConfig, directory: Path | None, metrics_port: int | None)
     from ottla.metadata.errors import ConfigError, StoreError
 
     try:
-        run_broker(config, directory, _announce, metrics_port=metrics_port)
+        run_broker(config, directory, _announce)
     except (
         CannotListen,
         ConfigError,

@@ -28,6 +28,7 @@ EXTRAS = {
     "numba": "arrow",
     "numpy": "arrow",
     "obstore": "s3",
+    "h11": "metrics",
     "prometheus_client": "metrics",
     "psycopg": "postgres",
     "pyarrow": "arrow",

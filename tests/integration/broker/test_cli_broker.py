@@ -111,7 +111,8 @@ def test_a_taken_port_for_metrics_is_said_and_the_directory_is_given_back(tmp_pa
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "203.0.113.7"])
 def test_a_host_that_cannot_be_listened_on_is_named(tmp_path: Path, host: str) -> None:
     """Fault: the data directory was blamed."""
-    said = refused("--listen", f"{host}:0", "--data-dir", str(tmp_path))
+    place = "--listen", f"{host}:0", "--data-dir", str(tmp_path)
+    said = refused(*place, "--insecure", "--log-level", "error")
     assert f"listener PLAINTEXT at {host}:0: " in said
     assert str(tmp_path) not in said
 
@@ -169,6 +170,9 @@ def test_metrics_are_served(tmp_path: Path) -> None:
         text = answer.read().decode()
     assert 'ottla_requests_total{api="produce"} 1.0' in text
     assert 'ottla_log_end_offset{partition="0",topic="orders"} 1.0' in text
+    for path in ("healthz", "readyz"):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}") as answer:
+            assert answer.status == 200
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/")
     stop(process)

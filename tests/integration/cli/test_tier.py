@@ -12,7 +12,6 @@ from uuid import uuid4
 import pytest
 from typer.testing import CliRunner
 
-from ottla.broker.running.metrics import serve_metrics
 from ottla.cli.whole import app
 from ottla.clock import SYSTEM
 from ottla.log.checkpoints import encode_id
@@ -89,18 +88,11 @@ def test_status_says_what_is_wrong(place: TierPlace) -> None:
 
 
 def metrics_url(place: TierPlace) -> str:
-    node, loop = place.broker._node, place.broker._loop
+    node = place.broker._node
     assert node is not None
-    assert loop is not None
-
-    async def serve() -> int:
-        server = await serve_metrics(node, "127.0.0.1", 0)
-        node.servers.append(server)
-        port: int = server.sockets[0].getsockname()[1]
-        return port
-
-    port = asyncio.run_coroutine_threadsafe(serve(), loop).result()
-    return f"http://127.0.0.1:{port}/metrics"
+    assert node.monitoring is not None
+    host, port = node.monitoring.address
+    return f"http://{host}:{port}/metrics"
 
 
 def test_list_names_the_segments(place: TierPlace, topic: str) -> None:

@@ -33,6 +33,7 @@ LOOPBACKS: Final = (
     (socket.AF_INET, bytes([127])),
     (socket.AF_INET6, bytes(15) + bytes([1])),
 )
+METRICS: Final = "METRICS"
 WILDCARDS: Final = ("", "0.0.0.0", "::")  # compared with, not bound to
 
 
@@ -53,7 +54,7 @@ class Listener(NamedTuple):
 
     @property
     def has_tls(self) -> bool:
-        return self.protocol in ("SSL", "SASL_SSL")
+        return self.protocol in ("SSL", "SASL_SSL", "HTTPS")
 
     @property
     def has_sasl(self) -> bool:
@@ -102,6 +103,17 @@ def listeners_of(config: BrokerConfig) -> tuple[Listener, ...]:
     return found
 
 
+def metrics_listener_of(config: BrokerConfig) -> Listener | None:
+    """Where metrics are served, if they are."""
+    told = config.parsed("ottla.metrics.listener")
+    if told is None:
+        return None
+    protocol = str(told).partition(":")[0]
+    found = Listener.parse(str(told))._replace(name=METRICS, protocol=protocol.upper())
+    _check_key_store(config, found)
+    return found
+
+
 def _check_unique(listeners: Sequence[Listener]) -> None:
     names: set[str] = set()
     addresses: set[tuple[str, int]] = set()
@@ -118,11 +130,12 @@ def _check_unique(listeners: Sequence[Listener]) -> None:
 
 def _check_settings(config: BrokerConfig, listeners: Sequence[Listener]) -> None:
     known = {listener.name for listener in listeners}
+    named = known if config.parsed("ottla.metrics.listener") is None else known | {METRICS}
     for key in config.static:
         of_listener = ListenerKey.parse(key.removesuffix(FILE_SUFFIX))
-        if of_listener is not None and of_listener.listener.upper() not in known:
+        if of_listener is not None and of_listener.listener.upper() not in named:
             raise InvalidConfig(
-                f"a listener of {', '.join(sorted(known))}", of_listener.listener, key
+                f"a listener of {', '.join(sorted(named))}", of_listener.listener, key
             )
     inter_broker = config.parsed("inter.broker.listener.name")
     if inter_broker is not None and str(inter_broker).upper() not in known:
@@ -136,13 +149,16 @@ def _check_settings(config: BrokerConfig, listeners: Sequence[Listener]) -> None
             "inter.broker.listener.name",
         )
     for listener in listeners:
-        if listener.has_tls:
-            own = config.listener(listener.name)
-            stores = ("ssl.keystore.location", "ssl.keystore.key")
-            if all(own.parsed(key) is None for key in stores):
-                raise InvalidConfig(
-                    f"a key store, as {listener} speaks TLS", "nothing", "ssl.keystore.location"
-                )
+        _check_key_store(config, listener)
+
+
+def _check_key_store(config: BrokerConfig, listener: Listener) -> None:
+    own = config.listener(listener.name)
+    stores = ("ssl.keystore.location", "ssl.keystore.key")
+    if listener.has_tls and all(own.parsed(key) is None for key in stores):
+        raise InvalidConfig(
+            f"a key store, as {listener} speaks TLS", "nothing", "ssl.keystore.location"
+        )
 
 
 def has_authorizer(config: BrokerConfig) -> bool:
@@ -193,6 +209,17 @@ def is_loopback(host: str) -> bool:
 def dangers(config: BrokerConfig, listeners: Sequence[Listener]) -> Iterator[Danger]:
     """What is dangerous about each listener that other machines can reach."""
     authorizes = has_authorizer(config)
+    metrics = metrics_listener_of(config)
+    if (
+        metrics is not None
+        and not is_loopback(metrics.host)
+        and config.parsed("ottla.metrics.token") is None
+    ):
+        yield Danger(
+            f"{metrics}: anyone on the network can read the names of topics and groups; "
+            "set ottla.metrics.token.file",
+            refused=False,
+        )
     for listener in listeners:
         if is_loopback(listener.host):
             continue

@@ -83,6 +83,10 @@ class GroupService:
         )
         self._follow(self._cluster.image)
 
+    @property
+    def loading(self) -> int:
+        return self._service.loading
+
     def start(self) -> None:
         """Load partitions that have been used before."""
         self._service.start()

@@ -73,6 +73,11 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         """The partitions that can be asked at once."""
         return [index for index, load in self._loads.items() if load.done() and self._serves(index)]
 
+    @property
+    def loading(self) -> int:
+        """How many partitions are being loaded."""
+        return sum(not load.done() for load in self._loads.values())
+
     async def close(self) -> None:
         for load in self._loads.values():
             load.cancel()

@@ -108,6 +108,10 @@ class TransactionService:
 
     # -- for metrics ------------------------------------------------------------------------------
 
+    @property
+    def loading(self) -> int:
+        return self._service.loading
+
     def states(self) -> Counter[str]:
         """Number of transactional ids by state, in loaded partitions."""
         return Counter(

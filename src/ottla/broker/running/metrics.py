@@ -1,4 +1,4 @@
-"""Prometheus metrics of a node, and the small HTTP server that shows them.
+"""Prometheus metrics of a node.
 
 Everything is read from the node on request, so serving requests costs no extra counting.
 prometheus-client is imported only when metrics are requested.
@@ -6,7 +6,6 @@ prometheus-client is imported only when metrics are requested.
 
 from __future__ import annotations
 
-import asyncio
 import resource
 from typing import TYPE_CHECKING, Final
 
@@ -15,13 +14,15 @@ from ottla.wire.schema import API_NAMES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
+    from ottla.broker.hosting.partitions import HostedPartition
     from ottla.broker.running.node import Node
 
-REQUEST_TIMEOUT_SECONDS: Final = 5.0
-MAX_REQUEST_LINE_BYTES: Final = 8192  # what StreamReader may hold of a request we do not know
+MAX_SERIES: Final = 20_000
+"""Of partitions. Beyond it they are summed up by topic: a scrape of more takes the collecting
+system, and this one, longer than it is worth."""
+FAMILIES_OF_PARTITIONS: Final = 3
 
 
 class NodeCollector:
@@ -48,27 +49,7 @@ class NodeCollector:
         yield CounterMetricFamily(
             "ottla_sync_rounds", "Rounds of group sync.", node.durability.rounds
         )
-        end = GaugeMetricFamily(
-            "ottla_log_end_offset",
-            "Log end offset: the next offset to be written.",
-            labels=["topic", "partition"],
-        )
-        size = GaugeMetricFamily(
-            "ottla_log_size_bytes", "Size of the local log in bytes.", labels=["topic", "partition"]
-        )
-        online = GaugeMetricFamily(
-            "ottla_log_online",
-            "1 if the log is online, 0 after a disk error.",
-            labels=["topic", "partition"],
-        )
-        for partition in node.partitions:
-            labels = [partition.topic, str(partition.index)]
-            end.add_metric(labels, partition.log.log_end_offset)
-            size.add_metric(labels, partition.log.size_bytes)
-            online.add_metric(labels, partition.log.online)
-        yield end
-        yield size
-        yield online
+        yield from self._logs()
         yield from self._journal()
         yield from self._cleaner()
         yield from self._transactions()
@@ -125,6 +106,33 @@ class NodeCollector:
             "ottla_journal_off",
             "1 if a write to the journal failed: it is off until the broker restarts.",
             journal.is_off,
+        )
+
+    def _logs(self) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        partitions = list(self._node.partitions)
+        is_cut = len(partitions) * FAMILIES_OF_PARTITIONS > MAX_SERIES
+        names = ["topic"] if is_cut else ["topic", "partition"]
+        end = GaugeMetricFamily(
+            "ottla_log_end_offset", "Log end offset: the next offset to be written.", labels=names
+        )
+        size = GaugeMetricFamily(
+            "ottla_log_size_bytes", "Size of the local log in bytes.", labels=names
+        )
+        online = GaugeMetricFamily(
+            "ottla_log_online", "1 if the log is online, 0 after a disk error.", labels=names
+        )
+        rows = _sums_by_topic(partitions) if is_cut else _rows(partitions)
+        for labels, end_offset, size_bytes, is_online in rows:
+            end.add_metric(labels, end_offset)
+            size.add_metric(labels, size_bytes)
+            online.add_metric(labels, is_online)
+        yield from (end, size, online)
+        yield GaugeMetricFamily(
+            "ottla_metrics_cut",
+            "1 if there are so many partitions that their metrics are sums by topic.",
+            is_cut,
         )
 
     def _cleaner(self) -> Iterator[Metric]:
@@ -212,36 +220,19 @@ class NodeCollector:
         yield from (letters, lost)
 
 
-async def serve_metrics(node: Node, host: str, port: int) -> asyncio.Server:
-    """Listen for scrapes; only GET /metrics is answered with anything but 404."""
-    from prometheus_client import CollectorRegistry
-
-    registry = CollectorRegistry()
-    registry.register(NodeCollector(node))
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await asyncio.wait_for(_answer(registry, reader, writer), REQUEST_TIMEOUT_SECONDS)
-        except (TimeoutError, ConnectionError, asyncio.LimitOverrunError, ValueError):
-            pass  # a scraper that goes away or talks nonsense is its own problem
-        finally:
-            writer.close()
-
-    return await asyncio.start_server(answer, host, port, limit=MAX_REQUEST_LINE_BYTES)
+def _rows(partitions: list[HostedPartition]) -> Iterator[tuple[list[str], int, int, int]]:
+    for each in partitions:
+        log = each.log
+        yield [each.topic, str(each.index)], log.log_end_offset, log.size_bytes, log.online
 
 
-async def _answer(
-    registry: CollectorRegistry, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-
-    request_line = await reader.readline()
-    while (await reader.readline()).strip():
-        pass
-    if request_line.split()[:2] == [b"GET", b"/metrics"]:
-        status, kind, body = "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
-    else:
-        status, kind, body = "404 Not Found", "text/plain", b"metrics are at /metrics\n"
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-    writer.write(head.encode() + b"Connection: close\r\n\r\n" + body)
-    await writer.drain()
+def _sums_by_topic(partitions: list[HostedPartition]) -> Iterator[tuple[list[str], int, int, int]]:
+    """A topic is online if all of its logs are."""
+    found: dict[str, list[int]] = {}
+    for each in partitions:
+        sums = found.setdefault(each.topic, [0, 0, 1])
+        sums[0] += each.log.log_end_offset
+        sums[1] += each.log.size_bytes
+        sums[2] &= each.log.online
+    for topic, (end, size, online) in found.items():
+        yield [topic], end, size, online

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ottla.broker.access.listeners import Listener
     from ottla.broker.hosting.durability import Durability
     from ottla.broker.hosting.journal import JournalDurability
+    from ottla.broker.running.monitoring import Monitoring
     from ottla.clock import Clock
     from ottla.metadata.changes.apply import Change
     from ottla.metadata.config.broker import BrokerConfig
@@ -110,6 +111,7 @@ class Node:
             self.durability = self.journal = self._journal(flusher)
         self.addresses: dict[str, tuple[str, int]] = {}
         self.servers: list[asyncio.Server] = []
+        self.monitoring: Monitoring | None = None
         requests: dict[int, int] = {}
         self.services = Services(
             clock=clock,
@@ -204,12 +206,15 @@ class Node:
         except BaseException:
             await node._undo()
             raise
+        await node._monitor()
         return node
 
     async def stop(self) -> None:
         """Stop serving and leave a directory that starts without recovery."""
         for server in self.servers:
             server.close()
+        if self.monitoring is not None:
+            await self.monitoring.close()
         await self.jobs.stop()
         if self.services.tiering.made is not None:
             # It talks to this node as a client does.
@@ -265,6 +270,24 @@ class Node:
                     backlog=self.config.get_int("socket.listen.backlog.size"),
                 )
                 self.servers.append(server)
+
+    async def _monitor(self) -> None:
+        listener = self.settings.metrics_listener
+        if listener is None:
+            return
+        # Not needed by a broker without them.
+        from ottla.broker.running.monitoring import Monitoring
+
+        try:
+            self.monitoring = await self.workers.run(partial(Monitoring.of, self))
+            await self.monitoring.start(await bound(listener.host, listener.port))
+        except OSError as error:
+            await self.stop()
+            where = f"metrics at {listener.host}:{listener.port} (--metrics-port)"
+            raise CannotListen.because(error, where) from error
+        except BaseException:
+            await self.stop()
+            raise
 
     def _size_buffers(self, listening: Sequence[socket.socket]) -> None:
         """Connections inherit them from the socket they are accepted on."""

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.errors import CannotListen
 from ottla.broker.running.garbage import Freezer
 from ottla.broker.running.node import Node
 
@@ -64,8 +63,6 @@ def run_broker(
     config: BrokerConfig,
     data_dir: Path | None,
     on_ready: Callable[[Node], None],
-    *,
-    metrics_port: int | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT. No directory means a temporary one that is removed."""
     raise_file_limit()
@@ -76,23 +73,11 @@ def run_broker(
 
             path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-")))
         start = Node.start(config, path, ephemeral=data_dir is None)
-        runner.run(_serve(start, on_ready, metrics_port))
+        runner.run(_serve(start, on_ready))
 
 
-async def _serve(
-    start: Awaitable[Node], on_ready: Callable[[Node], None], metrics_port: int | None
-) -> None:
+async def _serve(start: Awaitable[Node], on_ready: Callable[[Node], None]) -> None:
     node = await start
-    if metrics_port is not None:
-        from ottla.broker.running.metrics import serve_metrics
-
-        host, _ = next(iter(node.addresses.values()))
-        try:
-            node.servers.append(await serve_metrics(node, host, metrics_port))
-        except OSError as error:
-            await node.stop()
-            where = f"metrics at {host}:{metrics_port} (--metrics-port)"
-            raise CannotListen.because(error, where) from error
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

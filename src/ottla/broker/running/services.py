@@ -191,6 +191,15 @@ class Services:
                 except Exception:
                     logger.exception("%s did not stop in good order", _name(service))
 
+    @property
+    def loading(self) -> int:
+        """How many partitions of coordinators are being loaded."""
+        services = self.groups.made, self.transactions.made
+        loading = sum(each.loading for each in services if each is not None)
+        if self.persister.made is not None:
+            loading += self.persister.made.coordinators.loading
+        return loading
+
     # -- making them ----------------------------------------------------------------------------
 
     def _hosting(self) -> Hosting:

@@ -15,6 +15,7 @@ from ottla.broker.access.listeners import (
     advertised_of,
     inter_broker_listener_of,
     listeners_of,
+    metrics_listener_of,
 )
 from ottla.metadata.config.values import resolve_broker_config
 from ottla.metadata.errors import InvalidConfig
@@ -48,6 +49,7 @@ class Settings:
         self._watchers: list[Callable[[], None]] = []
         self.listeners = listeners_of(config)
         self.advertised = advertised_of(config, self.listeners)
+        self.metrics_listener = metrics_listener_of(config)
         self.auto_create_topics = config.get_bool("auto.create.topics.enable")
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.fetch_mapped = config.get_bool("ottla.fetch.mapped")

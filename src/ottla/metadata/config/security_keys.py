@@ -138,6 +138,16 @@ _DOOR: Final = [
            "File with a user (`ottla user hash`) that is made while there is none."),
 ]  # fmt: skip
 
+_HTTP: Final = [
+    _fixed("ottla.metrics.listener", _TEXT, None,
+           "Where to serve /metrics, /healthz and /readyz; --metrics-port. Its TLS settings begin "
+           "with listener.name.metrics.",
+           Matching(r"https?://(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]+):[0-9]{1,5}",
+                    "http://127.0.0.1:9100")),
+    _fixed("ottla.metrics.token", _TEXT, None,
+           "What a scraper of /metrics must send: Authorization: Bearer TOKEN.", sensitive=True),
+]  # fmt: skip
+
 _RIGHTS: Final = [
     _fixed("authorizer.class.name", _TEXT, "",
            "standard, or the name of Kafka's StandardAuthorizer: requests need ACLs.",
@@ -148,7 +158,7 @@ _RIGHTS: Final = [
            "Allow everything on a topic, group or other resource that no ACL names."),
 ]  # fmt: skip
 
-SECURITY_CONFIGS: Final = [*_TLS, *_SASL, *_DOOR, *_RIGHTS]
+SECURITY_CONFIGS: Final = [*_TLS, *_SASL, *_DOOR, *_HTTP, *_RIGHTS]
 
 _GLOBAL: Final = {"ottla.ssl.reload.interval.ms", "sasl.mechanism.inter.broker.protocol"}
 PER_LISTENER: Final = frozenset(

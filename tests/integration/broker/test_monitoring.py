@@ -1,0 +1,107 @@
+"""`/metrics`, `/healthz` and `/readyz` of a broker."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING
+
+from ottla.broker.running import metrics as broker_metrics
+from ottla.security.certificates import Authority
+from ottla.sync import Producer
+from ottla.testing.embedded import EmbeddedBroker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+ANY_PORT = {"ottla.metrics.listener": "http://127.0.0.1:0"}
+
+
+def url(broker: EmbeddedBroker, path: str, scheme: str = "http") -> str:
+    node = broker._node
+    assert node is not None
+    assert node.monitoring is not None
+    host, port = node.monitoring.address
+    return f"{scheme}://{host}:{port}/{path}"
+
+
+def get(broker: EmbeddedBroker, path: str, **headers: str) -> tuple[int, str]:
+    asked = urllib.request.Request(url(broker, path), headers=headers)
+    try:
+        with urllib.request.urlopen(asked) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def write(broker: EmbeddedBroker, topic: str, partition: int = 0) -> None:
+    with Producer(broker.bootstrap) as producer:
+        producer.send(topic, b"x", partition=partition)
+
+
+def test_case_96_metrics_ask_for_the_token_and_health_does_not(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("canary-7261\n")
+    with EmbeddedBroker(config=ANY_PORT | {"ottla.metrics.token.file": str(token)}) as broker:
+        assert get(broker, "healthz")[0] == get(broker, "readyz")[0] == 200
+        assert get(broker, "metrics")[0] == 401
+        assert get(broker, "metrics", Authorization="Bearer canary")[0] == 401
+        status, text = get(broker, "metrics", Authorization="Bearer canary-7261")
+        assert status == 200
+        assert "ottla_topics" in text
+        assert "canary" not in text
+
+
+def test_a_broker_whose_log_is_offline_is_not_ready_and_names_no_topic() -> None:
+    with EmbeddedBroker(config=ANY_PORT) as broker:
+        broker.create_topic("secret-plans")
+        write(broker, "secret-plans")
+        node = broker._node
+        assert node is not None
+        (hosted,) = node.partitions
+        hosted.log._failure = OSError("on purpose")
+        status, text = get(broker, "readyz")
+        assert status == 503
+        assert json.loads(text) == {
+            "ready": False,
+            "reasons": ["1 logs are offline after a disk error"],
+        }
+        hosted.log._failure = None
+        assert get(broker, "readyz")[0] == 200
+
+
+def test_very_many_partitions_are_summed_up_by_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_metrics, "MAX_SERIES", 10)
+    with EmbeddedBroker(config=ANY_PORT) as broker:
+        broker.create_topic("few", partitions=3)
+        for partition in range(3):
+            write(broker, "few", partition=partition)
+        text = get(broker, "metrics")[1]
+        assert "ottla_metrics_cut 0.0" in text
+        assert 'ottla_log_end_offset{partition="2",topic="few"} 1.0' in text
+        broker.create_topic("more", partitions=1)
+        write(broker, "more")
+        text = get(broker, "metrics")[1]
+        assert "ottla_metrics_cut 1.0" in text
+        assert 'ottla_log_end_offset{topic="few"} 3.0' in text
+        assert 'ottla_log_online{topic="few"} 1.0' in text
+
+
+def test_metrics_are_served_over_tls(tmp_path: Path) -> None:
+    authority = Authority.make()
+    store = tmp_path / "server.pem"
+    store.write_bytes(authority.server(["127.0.0.1"]).store)
+    store.chmod(0o600)
+    config = {
+        "ottla.metrics.listener": "https://127.0.0.1:0",
+        "listener.name.metrics.ssl.keystore.location": str(store),
+    }
+    trust = ssl.create_default_context(cadata=authority.issued.chain.decode())
+    with EmbeddedBroker(config=config) as broker:
+        at = url(broker, "readyz", "https")
+        with urllib.request.urlopen(at, context=trust) as answer:
+            assert json.loads(answer.read()) == {"ready": True, "reasons": []}
