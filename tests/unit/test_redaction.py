@@ -71,10 +71,13 @@ def test_no_repr_shows_a_secret() -> None:
     shown = [
         parse(f"redis://me:{PLANTED}@host/a"),
         ConnectOptions(
-            kafka=KafkaOptions(sasl_password=PLANTED, extra={"ssl.key.password": PLANTED}),
+            kafka=KafkaOptions(
+                security=Security("SASL_SSL", "PLAIN", "me", PLANTED),
+                extra={"ssl.key.password": PLANTED},
+            ),
             redis=RedisOptions(extra={"password": PLANTED}),
         ),
-        Security(sasl_password=PLANTED),
+        Security("SASL_SSL", "PLAIN", "me", PLANTED),
         parse_source(
             {
                 "kafka.bootstrap.servers": "h:9092",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ottla.cli.common import EXTRAS, complain
+from ottla.cli.common import EXTRAS, BrokerCommand, complain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,8 +63,11 @@ def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
         module = import_module(f"ottla.cli.{module_name}")
         if inside:
             function, examples = inside
-            app.command(name, epilog=getattr(module, examples))(getattr(module, function))
+            epilog = getattr(module, examples)
+            app.command(name, epilog=epilog, cls=BrokerCommand)(getattr(module, function))
         else:
+            for command in module.app.registered_commands:
+                command.cls = BrokerCommand
             app.add_typer(module.app, name=name)
     return app
 

@@ -13,6 +13,7 @@ from ottla.cli.common import (
     Json,
     Timeout,
     fail,
+    security,
     sentences,
 )
 from ottla.cli.output import print_list
@@ -48,7 +49,12 @@ def bench(
     async def run() -> list[Figure]:
         found = []
         async for figure in measure(
-            bootstrap, records=records, size=size, partitions=partitions, api_timeout=timeout
+            bootstrap,
+            records=records,
+            size=size,
+            partitions=partitions,
+            api_timeout=timeout,
+            security=security(),
         ):
             typer.echo(f"{figure.what}: done", err=True)
             found.append(figure)

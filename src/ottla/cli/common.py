@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeAlias, TypeVar
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias, TypeVar
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from ottla.cli.output import print_json
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from ottla.client.admin.admin import Admin
     from ottla.client.errors import ClientError
+    from ottla.client.security import Security
 
 T = TypeVar("T")
 
@@ -56,6 +59,61 @@ Source: TypeAlias = Annotated[
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
+_security: ContextVar[Security | None] = ContextVar("security", default=None)
+
+CONNECTS = frozenset({"bootstrap", "input_url", "output_url"})
+"""Parameters of commands that connect to brokers."""
+
+
+class BrokerCommand(TyperCommand):
+    """A command; if it talks to a broker it takes `--command-config`, too."""
+
+    def __init__(self, *args: Any, params: list[Any] | None = None, **options: Any) -> None:
+        found = list(params or ())
+        at = max((index for index, one in enumerate(found) if one.name in CONNECTS), default=None)
+        if at is not None:
+            found.insert(at + 1, _command_config())
+        super().__init__(*args, params=found, **options)
+
+
+def _command_config() -> TyperOption:
+    return TyperOption(
+        param_decls=["--command-config"],
+        type=str,
+        metavar="FILE",
+        envvar="OTTLA_COMMAND_CONFIG",
+        show_envvar=True,
+        help="Java properties with security.protocol, sasl.* and ssl.*, as Kafka's tools take.",
+        callback=_keep_security,
+        expose_value=False,
+    )
+
+
+def _keep_security(_: object, __: object, path: str | None) -> None:
+    if not path:
+        _security.set(None)
+        return
+    from ottla.client.errors import ClientError
+    from ottla.client.security import Security
+
+    try:
+        _security.set(Security.from_properties(path))
+    except ClientError as error:
+        raise typer.BadParameter(str(error), param_hint="--command-config") from None
+
+
+def given_security() -> Security | None:
+    """The settings in the file of `--command-config`, if there is one."""
+    return _security.get()
+
+
+def security() -> Security:
+    """How the command connects: by the file of `--command-config`, or in the clear."""
+    from ottla.client.security import PLAINTEXT
+
+    return _security.get() or PLAINTEXT
+
+
 def fail(sentence: object) -> NoReturn:
     """End with status 1 and one line on stderr."""
     complain(sentence)
@@ -76,7 +134,7 @@ def with_admin(bootstrap: str, within: float, command: Callable[[Admin], Awaitab
     from ottla.client.admin.admin import Admin
 
     async def run() -> T:
-        async with Admin(bootstrap, api_timeout=within) as admin:
+        async with Admin(bootstrap, api_timeout=within, security=security()) as admin:
             # Fail at once if no broker is running.
             await admin.connect()
             return await command(admin)
@@ -89,13 +147,15 @@ def with_admin(bootstrap: str, within: float, command: Callable[[Admin], Awaitab
 def sentences() -> Iterator[None]:
     """Turn errors of a cluster into one sentence and status 1."""
     from ottla.client.cluster.bootstrap import BadBootstrap
-    from ottla.client.errors import BrokerUnreachable, ClientError
+    from ottla.client.errors import BrokerUnreachable, ClientError, TlsFailed, WrongProtocol
     from ottla.redaction import redact
 
     try:
         yield
     except BadBootstrap as error:
         raise typer.BadParameter(redact(error), param_hint="--bootstrap") from None
+    except (WrongProtocol, TlsFailed) as error:
+        fail(error)
     except BrokerUnreachable as error:
         # Its own advice is for programs.
         what = str(error).partition(";")[0]

@@ -16,6 +16,7 @@ from ottla.cli.common import (
     Source,
     Timeout,
     parse_source,
+    security,
     sentences,
 )
 from ottla.cli.records import JsonLines, Key, Printer, Raw, ShowHeaders
@@ -89,7 +90,7 @@ def _read(
 
     async def run() -> None:
         left = sys.maxsize if max_records is None else max_records
-        async with Client(bootstrap, api_timeout=timeout) as client:
+        async with Client(bootstrap, api_timeout=timeout, security=security()) as client:
             # Fail at once if no broker is running.
             await client.connection_to("any")
             async with Reader(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias
 
 import typer
 
-from ottla.cli.common import DEFAULT_TIMEOUT, EXTRAS, Json, Timeout
+from ottla.cli.common import DEFAULT_TIMEOUT, EXTRAS, Json, Timeout, security
 from ottla.cli.output import print_list
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _broker(bootstrap: str, within: float) -> Check:
     from ottla.client.errors import ClientError
 
     async def ask() -> str:
-        async with Admin(bootstrap, api_timeout=within) as admin:
+        async with Admin(bootstrap, api_timeout=within, security=security()) as admin:
             await admin.connect()
             cluster = await admin.describe_cluster()
             topics = await admin.list_topics()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli import pipeline_checkpoint
-from ottla.cli.common import DEFAULT_BOOTSTRAP, Json, complain
+from ottla.cli.common import DEFAULT_BOOTSTRAP, Json, complain, security
 from ottla.cli.output import print_json, print_table
 from ottla.cli.run import Debug, Env, File, PipelineBootstrap, State, sentences
 from ottla.clock import SYSTEM
@@ -186,7 +186,7 @@ def _ends(
 
     named = bootstrap or pipeline.settings.bootstrap or DEFAULT_BOOTSTRAP
     try:
-        with Admin(named, api_timeout=3.0) as admin:
+        with Admin(named, api_timeout=3.0, security=security()) as admin:
             admin.connect()
             there = {one.name for one in admin.list_topics()}
             found = admin.list_offsets([name for name in topics if name in there])

@@ -22,6 +22,7 @@ from ottla.cli.common import (
     Timeout,
     complain,
     parse_source,
+    security,
     sentences,
 )
 from ottla.cli.output import print_json
@@ -168,6 +169,7 @@ def _send(
             delivery_timeout_ms=timeout * 1000,
             request_timeout_ms=timeout * 1000,
             max_block_ms=timeout * 1000,
+            security=security(),
         ) as producer,
     ):
         # Fail at once if no broker is running.

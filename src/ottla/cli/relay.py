@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from ottla.cli.common import complain, fail
+from ottla.cli.common import complain, fail, given_security
 from ottla.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def relay(
             strict=strict,
             new_timestamps=new_timestamps,
             timeout=timeout,
+            security=given_security(),
             tally=tally,
             show=show,
             warn=complain,
@@ -121,7 +122,7 @@ def clock(
         )
     from ottla.streams.relay import tick
 
-    _run(tick(output_url, int(found[1]) * _UNITS[found[2]], count, timeout))
+    _run(tick(output_url, int(found[1]) * _UNITS[found[2]], count, timeout, given_security()))
 
 
 def _store(url: str | None) -> OffsetStore | None:

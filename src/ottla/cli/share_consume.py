@@ -20,6 +20,7 @@ from ottla.cli.common import (
     Source,
     complain,
     parse_source,
+    security,
     sentences,
 )
 from ottla.cli.records import JsonLines, Key, Printer, Raw, ShowHeaders
@@ -98,7 +99,7 @@ def share_consume(
         from ottla.client.admin.admin import Admin
         from ottla.client.share.consumer import ShareConsumer
 
-        async with Admin(where, api_timeout=timeout) as admin:
+        async with Admin(where, api_timeout=timeout, security=security()) as admin:
             # Fail at once if no broker is running.
             await admin.connect()
         async with ShareConsumer(
@@ -111,6 +112,7 @@ def share_consume(
             max_poll_records=min(max_records or RECORDS_AT_ONCE, RECORDS_AT_ONCE),
             on_acknowledge=heard,
             api_timeout=timeout,
+            security=security(),
         ) as consumer:
             await _take(consumer, printer, ack, max_records, math.inf if follow else timeout)
 

@@ -15,6 +15,7 @@ from ottla.cli.common import (
     complain,
     fail,
     key_values,
+    security,
     with_admin,
 )
 from ottla.cli.output import print_json, print_list
@@ -295,7 +296,7 @@ def _with_catalogue(
     async def run(admin: Admin) -> T:
         from ottla.tier.upkeep.tools import fold, open_catalogue
 
-        event_log = await open_catalogue(admin, bootstrap)
+        event_log = await open_catalogue(admin, bootstrap, security())
         try:
             return await command(admin, await fold(event_log), event_log)
         finally:

@@ -106,9 +106,9 @@ def read_file(path: Path) -> dict[str, str]:
     return parse_properties(text)
 
 
-def is_known(key: str) -> bool:
-    """Whether a key means something here."""
-    return key in _KNOWN
+def known_keys() -> frozenset[str]:
+    """All keys that mean something here."""
+    return _KNOWN
 
 
 def security_fields(properties: Mapping[str, str]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ DEFAULT_DIRECTORIES: Final = "/run/secrets:/var/run/secrets"
 ENV_PREFIX: Final = "OTTLA_SECRET_"
 FILE_SUFFIX: Final = ".file"
 ENV_SUFFIX: Final = ".env"
+TWINS: Final = (FILE_SUFFIX, ENV_SUFFIX)
 
 
 class SecretRefused(OttlaError, ValueError):

@@ -1,15 +1,24 @@
 """`kafka.*` options as settings of Ottla's client: the same names, read once, checked early.
 
-Settings that only steer how Kafka's own client works inside are let pass; stores of keys in Java's
-formats are refused, since nothing but Java reads them.
+Settings that only steer how Kafka's own client works inside are let pass.
+
+Secrets travel with a query to wherever its tasks run, so there are three ways for them:
+
+- `kafka.sasl.password.file` and the like name a file, `kafka.sasl.password.env` a variable. Each
+  process reads it for itself, within the fence of `ottla.security.secrets`.
+- Plain options work. Spark redacts those whose key says that they are secret; a private key in
+  an option would be shown, so it is refused: name a file.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from ottla.client.security import PLAINTEXT, Security
+from ottla.client.errors import ClientError
+from ottla.client.security import Security
+from ottla.client.security_properties import PREFIXES, SECRET_KEYS, known_keys
+from ottla.security.secrets import TWINS, Fence, SecretRefused, with_secrets
 from ottla.spark.errors import BadOption
 
 if TYPE_CHECKING:
@@ -32,7 +41,11 @@ _REFUSED_BY_WRITERS: Final = {
     "interceptor.classes": "there is no Java in the writer to run them",
     "transactional.id": "set delivery=exactly-once, and sinkId to name it",
 }
-_JAVA_STORES: Final = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
+_SHOWN_BY_SPARK: Final = {
+    "ssl.keystore.key": "ssl.keystore.location",
+    "ssl.key.pem": "ssl.key.location",
+}
+"""Secrets that Spark would show, and what to set instead."""
 
 # What Kafka's clients know and a client in Python has no use for.
 _NO_MATTER: Final = frozenset(
@@ -48,7 +61,6 @@ _NO_MATTER: Final = frozenset(
         *("fetch.max.bytes", "max.partition.fetch.bytes", "metadata.max.age.ms", "max.block.ms"),
     }
 )
-_SECURITY: Final = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +74,20 @@ class ClientSettings:
     isolation: Isolation = "read_uncommitted"
     fetch_wait: float = 0.5
     verify_crc: bool = True
-    security: Security = PLAINTEXT
+    protection: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """The options about TLS and the login, as they were given."""
+
+    @property
+    def security(self) -> Security:
+        """How this process connects; secrets in files and variables are read here and now."""
+        try:
+            return Security.from_properties(
+                with_secrets(dict(self.protection), SECRET_KEYS, Fence.of())
+            )
+        except (ClientError, SecretRefused) as error:
+            said = str(error)
+            where = PREFIX if said.startswith(PREFIXES) else "security of kafka.* options: "
+            raise BadOption(where + said) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +112,11 @@ def client_settings(
     for name, why in refused.items():
         if name in given:
             raise BadOption(f"kafka.{name} is not supported: {why}")
-    for name in given:
-        if name.startswith(_JAVA_STORES):
+    for name, instead in _SHOWN_BY_SPARK.items():
+        if name in given:
             raise BadOption(
-                f"kafka.{name} is not supported: stores in Java's formats cannot be read; "
-                "give certificates and keys as PEM"
+                f"kafka.{name} is not supported: Spark would show it; put the key in a file and "
+                f"set kafka.{instead}"
             )
     if has_brokers and not given.get("bootstrap.servers"):
         raise BadOption("kafka.bootstrap.servers is missing: give host:port,host:port")
@@ -101,7 +126,7 @@ def client_settings(
             f"kafka.isolation.level is read_uncommitted or read_committed, not {isolation!r}"
         )
     request_timeout = _millis(given, "request.timeout.ms", 30_000)
-    return ClientSettings(
+    settings = ClientSettings(
         given.get("bootstrap.servers", ""),
         given.get("client.id", "ottla-spark"),
         request_timeout,
@@ -109,8 +134,10 @@ def client_settings(
         isolation,  # type: ignore[arg-type]  # checked above
         _millis(given, "fetch.max.wait.ms", 500),
         given.get("check.crcs", "true").lower() != "false",
-        _security(given),
+        tuple((name, value) for name, value in given.items() if _is_security(name)),
     )
+    settings.security  # noqa: B018  # raises for settings that cannot work
+    return settings
 
 
 def producer_options(options: Mapping[str, str]) -> ProducerOptions:
@@ -131,7 +158,6 @@ def producer_options(options: Mapping[str, str]) -> ProducerOptions:
 
 _KNOWN: Final = frozenset(
     {
-        *_SECURITY,
         *_NO_MATTER,
         *("bootstrap.servers", "client.id", "request.timeout.ms", "default.api.timeout.ms"),
         *("isolation.level", "fetch.max.wait.ms", "check.crcs", "compression.type", "linger.ms"),
@@ -141,14 +167,18 @@ _KNOWN: Final = frozenset(
 )
 
 
+def _known() -> frozenset[str]:
+    return _KNOWN | known_keys() | {f"{key}{twin}" for key in SECRET_KEYS for twin in TWINS}
+
+
 def unknown_settings(options: Mapping[str, str]) -> list[str]:
     """`kafka.*` options that mean nothing here."""
-    return [f"{PREFIX}{name}" for name in _kafka(options) if name not in _KNOWN]
+    return [f"{PREFIX}{name}" for name in _kafka(options) if name not in _known()]
 
 
 def known_settings() -> list[str]:
     """All `kafka.*` options that mean something, to find near names in."""
-    return [f"{PREFIX}{name}" for name in sorted(_KNOWN)]
+    return [f"{PREFIX}{name}" for name in sorted(_known())]
 
 
 def _kafka(options: Mapping[str, str]) -> dict[str, str]:
@@ -157,19 +187,8 @@ def _kafka(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _security(given: Mapping[str, str]) -> Security:
-    for name in given:
-        if name.startswith(("ssl.", "sasl.")) and name not in _SECURITY:
-            raise BadOption(
-                f"kafka.{name} is not supported: of security.* and sasl.* only "
-                f"{', '.join('kafka.' + one for one in _SECURITY)} are"
-            )
-    return Security(
-        given.get("security.protocol", "PLAINTEXT"),
-        given.get("sasl.mechanism"),
-        given.get("sasl.username"),
-        given.get("sasl.password"),
-    )
+def _is_security(name: str) -> bool:
+    return name.startswith(PREFIXES) or name == "enable.ssl.certificate.verification"
 
 
 def _millis(given: Mapping[str, str], name: str, default: int) -> float:

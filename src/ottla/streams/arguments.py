@@ -162,6 +162,12 @@ def _store(name: str, given: object) -> None:
         raise _wrong_type(name, given, "an offset store, such as MemoryOffsetStore()")
 
 
+def _security(name: str, given: object) -> None:
+    # Imported by whoever has one; and not shown, since it may be a mapping with a password.
+    if not callable(getattr(given, "librdkafka", None)):
+        raise _wrong_type(name, _Hidden(), "an ottla.Security")
+
+
 _CHECKS: Final[Mapping[str, Callable[[str, object], None]]] = {
     "bool": _flag,
     "int": _count,
@@ -170,6 +176,7 @@ _CHECKS: Final[Mapping[str, Callable[[str, object], None]]] = {
     "SeqPos": _at,
     "Mapping": _mapping,
     "OffsetStore": _store,
+    "Security": _security,
 }
 """By the declared type of an option."""
 

@@ -37,10 +37,12 @@ from ottla.streams.types import (
     ProducerOptions,
     Reset,
 )
+from ottla.streams.url import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ottla.client.security import Security
     from ottla.offsets import OffsetStore
     from ottla.streams.consumer import Consumer
     from ottla.streams.producer import Producer
@@ -92,6 +94,7 @@ async def relay_streams(
     strict: bool = False,
     new_timestamps: bool = False,
     timeout: float = TIMEOUT,  # noqa: ASYNC109 - that of each connection
+    security: Security | None = None,
     tally: Tally | None = None,
     show: Callable[[Tally], None] | None = None,
     warn: Callable[[str], None] = _log.warning,
@@ -112,10 +115,16 @@ async def relay_streams(
     try:
         async with (
             connect(
-                input_url, ConnectOptions(timeout=timeout, file=FileOptions(follow=not until_end))
+                input_url,
+                ConnectOptions(timeout=timeout, file=FileOptions(follow=not until_end)),
+                security=_security_of(input_url, security),
             ) as source,
         ):
-            target = connect(output_url, ConnectOptions(timeout=timeout, file=CREATING))
+            target = connect(
+                output_url,
+                ConnectOptions(timeout=timeout, file=CREATING),
+                security=_security_of(output_url, security),
+            )
             if strict:  # before the output is opened, which may make a file
                 _refuse(lossy(source, target, new_timestamps=new_timestamps))
             # The input comes first: if it cannot be read, no output file is made.
@@ -137,6 +146,12 @@ async def relay_streams(
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+
+
+def _security_of(url: str, security: Security | None) -> Security | None:
+    """What is given for all kafka URLs, unless the URL names a file of its own."""
+    parsed = parse(url)
+    return security if parsed.scheme == "kafka" and "config" not in dict(parsed.query) else None
 
 
 _CARRIED = (Operation.MESSAGE_KEYS, Operation.HEADERS, Operation.NULLS)
@@ -332,10 +347,15 @@ async def tick(
     interval: float,
     count: int | None,
     timeout: float = TIMEOUT,  # noqa: ASYNC109 - that of the connection
+    security: Security | None = None,
 ) -> None:
     """Send `tick-N` every interval."""
     options = ConnectOptions(timeout=timeout, file=CREATING)
-    async with connect(output_url, options) as streamer, streamer.producer() as producer:
+    of_output = _security_of(output_url, security)
+    async with (
+        connect(output_url, options, security=of_output) as streamer,
+        streamer.producer() as producer,
+    ):
         number = 0
         while count is None or number < count:
             await (await producer.send(f"tick-{number}"))

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 from ottla.streams import arguments
 from ottla.streams.consumer import Consumer
-from ottla.streams.errors import BackendNotInstalled, ConfigError, ConnectError, UrlError
+from ottla.streams.errors import (
+    BackendNotInstalled,
+    ConfigError,
+    ConnectError,
+    InvalidType,
+    UrlError,
+)
 from ottla.streams.modes import consumer_name, validate
 from ottla.streams.producer import Producer, make_pipe
 from ottla.streams.types import (
@@ -28,6 +34,7 @@ from ottla.streams.url import StreamUrl, parse
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from ottla.client.security import Security
     from ottla.streams.base import Driver
     from ottla.streams.producer import Pipe
     from ottla.streams.types import Backend
@@ -155,6 +162,8 @@ class Streamer:
 
     def _with_query(self, options: ConsumerOptions) -> ConsumerOptions:
         for name, value in self.url.query:
+            if name == "config":
+                continue  # of the connection
             try:
                 if name == "group":
                     options = replace(options, group=value)
@@ -167,10 +176,17 @@ class Streamer:
         return options
 
 
-def connect(url: str, options: ConnectOptions | OneBackendOptions | None = None) -> Streamer:
+def connect(
+    url: str,
+    options: ConnectOptions | OneBackendOptions | None = None,
+    *,
+    security: Security | None = None,
+) -> Streamer:
     """A streamer for a URL; `async with` connects it.
 
-    Options of one backend may be given alone: `connect(url, FileOptions(...))`.
+    Options of one backend may be given alone: `connect(url, FileOptions(...))`. `security` is for
+    kafka URLs, the same as `KafkaOptions(security=...)`; a URL may name a file with it instead:
+    `kafka://HOST:PORT/orders?config=client.properties`.
     """
     match options:
         case None:
@@ -192,4 +208,33 @@ def connect(url: str, options: ConnectOptions | OneBackendOptions | None = None)
                 "streamer.consumer and streamer.producer"
             )
     arguments.text("url", url)
-    return Streamer(parse(url), arguments.options("options", chosen, ConnectOptions))
+    parsed = parse(url)
+    checked = arguments.options("options", chosen, ConnectOptions)
+    return Streamer(parsed, _with_security(parsed, checked, security))
+
+
+def _with_security(
+    url: StreamUrl, options: ConnectOptions, security: Security | None
+) -> ConnectOptions:
+    """The options with the security of the URL's file, or of the argument."""
+    config = dict(url.query).get("config")
+    if config is None and security is None:
+        return options
+    if url.scheme != "kafka":
+        given = "security" if config is None else "?config="
+        raise ConfigError(f"{given} is for kafka:// URLs, not for {url.scheme}://")
+    from ottla.client.errors import ClientError
+    from ottla.client.security import Security
+
+    found = [security, options.kafka.security if options.kafka is not None else None]
+    if config is not None:
+        try:
+            found.append(Security.from_properties(config))
+        except ClientError as error:
+            raise ConfigError(f"?config={config} of the URL: {error}") from error
+    [chosen, *more] = [one for one in found if one is not None]
+    if not isinstance(chosen, Security):
+        raise InvalidType(f"security is an ottla.Security, not {type(chosen).__name__}")
+    if more:
+        raise ConfigError("security is given twice: by argument, option or ?config=; give it once")
+    return replace(options, kafka=replace(options.kafka or KafkaOptions(), security=chosen))

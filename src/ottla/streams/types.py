@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import BinaryIO
 
+    from ottla.client.security import Security
     from ottla.offsets import OffsetStore
 
 MAX_KEY_LENGTH = 249
@@ -230,7 +231,7 @@ class Create(Enum):
 class KafkaOptions:
     """Options for Kafka. Times are in seconds.
 
-    - `security_protocol`, `sasl_*`: as in librdkafka.
+    - `security`: an `ottla.Security`: TLS and the login.
     - `session_timeout`: after this silence the group gives the partitions to other members.
     - `compression`: of a producer: `gzip`, `snappy`, `lz4` or `zstd`.
     - `revoke_timeout`: how long a revoked partition waits for acknowledgements in flight.
@@ -239,10 +240,7 @@ class KafkaOptions:
     - `extra`: librdkafka properties; they override everything else.
     """
 
-    security_protocol: str | None = None
-    sasl_mechanism: str | None = None
-    sasl_username: str | None = None
-    sasl_password: str | None = field(default=None, repr=False)
+    security: Security | None = None
     session_timeout: float | None = None
     compression: str | None = None
     revoke_timeout: float = 10.0

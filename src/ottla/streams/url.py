@@ -3,7 +3,8 @@
 The scheme ends at the first `://`. A stream URL is cut at its last `/`: nodes left, keys right;
 empty nodes with a scheme are the node `.`. Redis nodes may carry credentials and a `/db` segment.
 File paths are percent-decoded and never split on a comma. A query (`?group=..&mode=..&reset=..`)
-is cut off first; other names are errors.
+is cut off first; other names are errors. `?config=FILE` names a file with Kafka's settings for TLS
+and the login; a kafka URL takes no user and no password.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ottla.streams.errors import (
 )
 from ottla.streams.types import INTERNAL, MAX_KEY_LENGTH, WILDCARD
 
-QUERY_NAMES = ("group", "mode", "reset")
+QUERY_NAMES = ("group", "mode", "reset", "config")
 
 _KEY = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_KEY_LENGTH}}}")
 _RESERVED = frozenset((INTERNAL, WILDCARD))
@@ -164,7 +165,7 @@ def _build(
     elif "@" in nodes:
         raise UrlError(
             "only redis:// takes a user and a password in its URL; for Kafka give "
-            "ConnectOptions(kafka=KafkaOptions(sasl_username=..., sasl_password=...))"
+            "connect(url, security=ottla.Security(...)), or name a file of settings by ?config=FILE"
         )
     split = tuple(node for node in nodes.split(",") if node)
     if not split:

@@ -16,6 +16,7 @@ from ottla.client.admin.admin import Admin
 from ottla.client.producer.producer import Producer
 from ottla.client.producer.types import ProducerRecord
 from ottla.client.reader.reader import Reader
+from ottla.client.security import PLAINTEXT, Security
 from ottla.client.share.consumer import ShareConsumer
 
 if TYPE_CHECKING:
@@ -43,15 +44,21 @@ class Stalled(Exception):
 
 
 async def measure(
-    bootstrap: str, *, records: int, size: int, partitions: int, api_timeout: float
+    bootstrap: str,
+    *,
+    records: int,
+    size: int,
+    partitions: int,
+    api_timeout: float,
+    security: Security = PLAINTEXT,
 ) -> AsyncIterator[Figure]:
     """Yield the figures one by one; deletes the topic at the end."""
     topic = f"ottla-bench-{os.urandom(4).hex()}"
-    async with Admin(bootstrap, api_timeout=api_timeout) as admin:
+    async with Admin(bootstrap, api_timeout=api_timeout, security=security) as admin:
         await admin.connect()
         await admin.create_topic(topic, partitions=partitions)
         try:
-            bench = _Bench(bootstrap, topic, size)
+            bench = _Bench(bootstrap, topic, size, security)
             yield await bench.round_trips()
             # Compiled code is loaded when it is first used, which is not what is measured.
             await bench.produce(1)
@@ -65,8 +72,9 @@ async def measure(
 
 
 class _Bench:
-    def __init__(self, bootstrap: str, topic: str, size: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, size: int, security: Security) -> None:
         self._bootstrap = bootstrap
+        self._security = security
         self._topic = topic
         self._written = 0
         self._size = size
@@ -77,7 +85,7 @@ class _Bench:
     async def round_trips(self) -> Figure:
         """Single records, each after the answer to the one before."""
         times = []
-        async with Producer(self._bootstrap) as producer:
+        async with Producer(self._bootstrap, security=self._security) as producer:
             for _ in range(ROUND_TRIPS):
                 began = time.perf_counter()
                 await producer.send(self._topic, self._value)
@@ -95,7 +103,7 @@ class _Bench:
         self._written += records
         left = records
         table = self._columns() if self._arrow else None
-        async with Producer(self._bootstrap) as producer:
+        async with Producer(self._bootstrap, security=self._security) as producer:
             began = time.perf_counter()
             while left > 0:
                 count = min(left, AT_ONCE)
@@ -114,7 +122,9 @@ class _Bench:
     async def read(self) -> Figure:
         """The whole topic, as a log."""
         count = 0
-        async with Reader(self._bootstrap, self._topic, stop="latest") as reader:
+        async with Reader(
+            self._bootstrap, self._topic, stop="latest", security=self._security
+        ) as reader:
             began = time.perf_counter()
             if self._arrow:
                 async for batch in reader:
@@ -128,7 +138,11 @@ class _Bench:
         """The whole topic, as a queue with one worker."""
         count, total = 0, self._written
         async with ShareConsumer(
-            self._bootstrap, group=self._topic, topics=[self._topic], auto_offset_reset="earliest"
+            self._bootstrap,
+            group=self._topic,
+            topics=[self._topic],
+            auto_offset_reset="earliest",
+            security=self._security,
         ) as consumer:
             began = time.perf_counter()
             while count < total:

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.client.security import Security
 from ottla.streams.consumer import Consumer
-from ottla.streams.errors import InvalidArgument, InvalidStreamKey, InvalidType, StreamError
+from ottla.streams.errors import (
+    ConfigError,
+    InvalidArgument,
+    InvalidStreamKey,
+    InvalidType,
+    StreamError,
+    UrlError,
+)
 from ottla.streams.producer import Producer, make_pipe
 from ottla.streams.streamer import connect
 from ottla.streams.types import (
@@ -31,6 +39,7 @@ from tests.support.list_source import ListDriver, ListSink, ListSource, messages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
+    from pathlib import Path
 
 ODD: st.SearchStrategy[Any] = st.one_of(
     st.floats(max_value=-0.5),
@@ -176,9 +185,41 @@ def test_options_of_a_connection_are_checked_by_connect(make: Any, said: str) ->
         connect("stdio:///a", make())
 
 
-def test_a_secret_of_the_wrong_type_is_not_shown() -> None:
-    with pytest.raises(InvalidType, match="sasl_password is") as caught:
-        connect("kafka://h/a", KafkaOptions(sasl_password=b"s3cret"))  # type: ignore[arg-type]
+def test_security_of_the_wrong_type_is_not_shown() -> None:
+    wrong: Any = {"sasl.password": "s3cret"}
+    for one in ({"options": KafkaOptions(security=wrong)}, {"security": wrong}):
+        with pytest.raises(InvalidType, match="security is") as caught:
+            connect("kafka://h/a", **one)
+        assert "s3cret" not in str(caught.value)
+
+
+def test_security_is_given_once_and_to_kafka() -> None:
+    one = Security("SSL")
+    with pytest.raises(ConfigError, match="security is given twice"):
+        connect("kafka://h/a", KafkaOptions(security=one), security=one)
+    with pytest.raises(ConfigError, match="security is for kafka:// URLs, not for redis://"):
+        connect("redis://h/a", security=one)
+    with pytest.raises(ConfigError, match=r"\?config= is for kafka:// URLs"):
+        connect("stdio:///a?config=x.properties")
+
+
+def test_the_file_that_a_url_names(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("security.protocol=SSL\nssl.truststore.location=ca.pem\n")
+    streamer = connect(f"kafka://h/a?config={path}")
+    assert streamer.driver.options.kafka is not None
+    assert streamer.driver.options.kafka.security == Security("SSL", ssl_ca="ca.pem")
+    path.write_text("security.protocol=SASL_SSL\n")
+    with pytest.raises(ConfigError, match="sasl_mechanism is missing"):
+        connect(f"kafka://h/a?config={path}")
+    path.write_text("security.protocol=SSL\n")
+    with pytest.raises(ConfigError, match="security is given twice"):
+        connect(f"kafka://h/a?config={path}", security=Security("SSL"))
+
+
+def test_credentials_in_a_kafka_url_are_refused_case_105() -> None:
+    with pytest.raises(UrlError, match=r"security=ottla\.Security.*\?config=FILE") as caught:
+        connect("kafka://user:s3cret@h:9092/a")
     assert "s3cret" not in str(caught.value)
 
 

@@ -30,16 +30,10 @@ RESETS: Final = {Reset.LATEST: "latest", Reset.EARLIEST: "earliest", Reset.NONE:
 
 def client_config(nodes: Sequence[str], options: KafkaOptions, timeout: float) -> Config:
     """What consumers and producers have in common."""
-    typed = {
-        "security.protocol": options.security_protocol,
-        "sasl.mechanism": options.sasl_mechanism,
-        "sasl.username": options.sasl_username,
-        "sasl.password": options.sasl_password,
-    }
     return {
         "bootstrap.servers": ",".join(with_port(node) for node in nodes),
         "socket.timeout.ms": int(timeout * 1000),
-        **{name: value for name, value in typed.items() if value is not None},
+        **({} if options.security is None else options.security.librdkafka()),
     }
 
 

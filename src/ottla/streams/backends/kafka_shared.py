@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.errors import ClientError
-from ottla.client.security import Security
+from ottla.client.security import PLAINTEXT
 from ottla.client.share.consumer import ShareConsumer
 from ottla.client.share.types import RecordNotHeld
 from ottla.streams.backends.kafka_config import with_port
@@ -63,12 +63,7 @@ class SharedSource(Source):
             acquire_mode="record_limit",
             auto_offset_reset=options.reset.value,
             max_poll_records=options.prefetch,
-            security=Security(
-                kafka.security_protocol or "PLAINTEXT",
-                kafka.sasl_mechanism,
-                kafka.sasl_username,
-                kafka.sasl_password,
-            ),
+            security=kafka.security or PLAINTEXT,
         )
 
     @property

@@ -11,6 +11,7 @@ from ottla.sync.streams.producer import Producer
 from ottla.sync.twin import Twin
 
 if TYPE_CHECKING:
+    from ottla.client.security import Security
     from ottla.streams.base import Driver
     from ottla.streams.streamer import OneBackendOptions
     from ottla.streams.types import Backend, ConnectOptions, ConsumerOptions, ProducerOptions
@@ -53,9 +54,16 @@ class Streamer(Twin[AsyncStreamer]):
         return Producer._of(self._call(lambda: self._async.producer(stream, options=options)))
 
 
-def connect(url: str, options: ConnectOptions | OneBackendOptions | None = None) -> Streamer:
+def connect(
+    url: str,
+    options: ConnectOptions | OneBackendOptions | None = None,
+    *,
+    security: Security | None = None,
+) -> Streamer:
     """A streamer for a URL; `with` connects it.
 
-    Options of one backend may be given alone: `connect(url, FileOptions(...))`.
+    Options of one backend may be given alone: `connect(url, FileOptions(...))`. `security` is for
+    kafka URLs, the same as `KafkaOptions(security=...)`; a URL may name a file with it instead:
+    `kafka://HOST:PORT/orders?config=client.properties`.
     """
     return Streamer._made(lambda: async_connect(url, options))

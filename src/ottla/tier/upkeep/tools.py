@@ -13,6 +13,7 @@ from uuid import UUID
 from crc32c import crc32c
 
 from ottla.client.errors import KafkaError
+from ottla.client.security import PLAINTEXT
 from ottla.objects.errors import RemoteNotFound, RemoteStorageError
 from ottla.tier.catalogue.catalogue import Catalogue
 from ottla.tier.catalogue.codec import decode_event
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from ottla.client.admin.admin import Admin
+    from ottla.client.security import Security
     from ottla.tier.catalogue.event_log import MetadataEventLog
     from ottla.tier.catalogue.segments import RemoteLogSegmentMetadata
     from ottla.tier.store.storage_manager import RemoteStorageManager
@@ -56,7 +58,9 @@ class Folded(NamedTuple):
         return sorted(catalogue.cache(tip).segments.values(), key=lambda one: one.start_offset)
 
 
-async def open_catalogue(admin: Admin, bootstrap: str) -> KafkaMetadataEventLog:
+async def open_catalogue(
+    admin: Admin, bootstrap: str, security: Security = PLAINTEXT
+) -> KafkaMetadataEventLog:
     """The cluster's metadata topic; unlike a broker, a tool does not make one."""
     try:
         await admin.describe_topics([METADATA_TOPIC])
@@ -68,7 +72,9 @@ async def open_catalogue(admin: Admin, bootstrap: str) -> KafkaMetadataEventLog:
             "remote.log.storage.system.enable=true"
         ) from error
     return await KafkaMetadataEventLog.open(
-        KafkaMetadataEventLogConfig(bootstrap, replication_factor=1, client_id_prefix="ottla-cli")
+        KafkaMetadataEventLogConfig(
+            bootstrap, replication_factor=1, client_id_prefix="ottla-cli", security=security
+        )
     )
 
 
