@@ -208,7 +208,7 @@ async def metrics() -> str:
                 f"rsm.config.url={Path(directory, 'tier').as_uri()}",
             )
         )
-        node = await Node.start(settings, Path(directory), ephemeral=True)
+        node = await Node.start(settings, Path(directory, "data"))
         families = list(NodeCollector(node).collect())
         await node.stop()
     lines = []

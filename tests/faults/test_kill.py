@@ -2,7 +2,8 @@
 
 Producers, a committer of group offsets and an administrator work without pause while the broker
 is killed and started again, now and then before it is ready. A process that is killed leaves to
-the system what it wrote; what a power cut takes is the subject of the tests of the log.
+the system what it wrote. In one of the runs the logs lose some of what was not synced, as if the
+power were cut, and it comes back from the journal.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import random
 import time
 from typing import TYPE_CHECKING, Final
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from ottla.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest
@@ -24,9 +26,11 @@ from tests.support.faults_workers import (
     Worker,
     at_work,
 )
+from tests.support.power import lose_power
 from tests.support.seeds import run_seed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 KILLS: Final = 1_000 if soak() else 20
@@ -89,7 +93,10 @@ def wait_for_progress(producers: list[SequenceProducer]) -> None:
 
 
 def kill_again_and_again(
-    broker: BrokerProcess, workers: list[Worker], chance: random.Random
+    broker: BrokerProcess,
+    workers: list[Worker],
+    chance: random.Random,
+    after_kill: Callable[[random.Random], None],
 ) -> None:
     producers = [worker for worker in workers if isinstance(worker, SequenceProducer)]
     wait_for_progress(producers)
@@ -98,6 +105,7 @@ def kill_again_and_again(
         broker.kill()
         for worker in workers:
             worker.check()
+        after_kill(chance)
         broker.spawn()
         # Mostly it gets to work again; now and then the next kill meets its start or recovery.
         if chance.random() < 0.8:
@@ -106,9 +114,21 @@ def kill_again_and_again(
     broker.wait_until_ready()
 
 
-def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "loses_power"), [("journal", False), ("journal", True), ("group", False)]
+)
+def test_what_was_acknowledged_survives_kill_9(
+    tmp_path: Path, mode: str, loses_power: bool
+) -> None:
     seed = run_seed()
-    with BrokerProcess(tmp_path, config=CONFIG) as broker:
+    lost = 0
+
+    def after_kill(chance: random.Random) -> None:
+        nonlocal lost
+        if loses_power:
+            lost += lose_power(tmp_path / "data", chance)
+
+    with BrokerProcess(tmp_path, config={**CONFIG, "ottla.flush.mode": mode}) as broker:
         with PlainClient(broker.port) as client:
             request = CreateTopicsRequest((CreatableTopic(TOPIC, PARTITIONS, -1),))
             client.ask(CREATE_TOPICS, 5, request)
@@ -120,7 +140,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         administrator = Administrator(broker.port, seed)
         workers: list[Worker] = [once, plain, committer, administrator]
         with at_work(workers):
-            kill_again_and_again(broker, workers, random.Random(seed))
+            kill_again_and_again(broker, workers, random.Random(seed), after_kill)
         logs = [read_log(broker.bootstrap, partition) for partition in range(PARTITIONS)]
     duplicates = 0
     for partition, log in enumerate(logs):
@@ -132,4 +152,6 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     assert once.acknowledged + plain.acknowledged >= MIN_ACKED
     assert committer.looks > KILLS // 2
     assert administrator.looks > KILLS // 2
+    print(f"{lost} bytes of the logs were lost")
+    assert bool(lost) == loses_power
     assert "Traceback" not in broker.log_text()

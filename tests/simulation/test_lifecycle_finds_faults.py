@@ -64,6 +64,8 @@ def compaction_meets_new_topic(machine: Lifecycle) -> None:
 
 
 def reader_meets_new_topic(machine: Lifecycle) -> None:
+    machine.write_segments(ANCHOR, 1)
+    machine.let_all_go(order=0)  # the journal has its file, and takes nobody's descriptor later
     machine.create(name="a", compacts=False)
     machine.create(name="b", compacts=False)
     machine.write_segments("a", 1)
@@ -153,8 +155,8 @@ def files_are_closed_under_their_readers(patch: pytest.MonkeyPatch) -> None:
 
     close = PartitionLog.close
 
-    def close_at_once(self: PartitionLog, *, clean: bool = True) -> bool:
-        closed = close(self, clean=clean)
+    def close_at_once(self: PartitionLog, *, clean: bool = True, within: bool = False) -> bool:
+        closed = close(self, clean=clean, within=within)
         self._segments.close()
         return closed
 

@@ -113,7 +113,7 @@ class Room:
     ) -> None:
         self.disk = disk
         with patch("ottla.broker.hosting.data.OsStorage", lambda: disk):
-            self.data = Data(path)
+            self.data = Data(path, fresh_max_bytes=EXTENT_MAX_BYTES)
         self.data.claim("cluster", 1)
         self.data.look_for_journal(accept_loss=False)
         self.executor = ThreadPoolExecutor(8)

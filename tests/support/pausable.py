@@ -24,6 +24,7 @@ from ottla.log.errors import LogError
 from ottla.log.storage import Buffer, Directory, Entry, OsStorage
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Sequence
     from pathlib import Path
     from types import TracebackType
@@ -191,6 +192,25 @@ class InlineExecutor(Executor):
         return future
 
 
+class PausableThread:
+    """The thread of a journal: what it is given are jobs like all others."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, executor: Executor) -> None:
+        self._loop = loop
+        self._executor = executor
+
+    def run(
+        self, work: Callable[[], None], done: Callable[[BaseException | None], None]
+    ) -> None:
+        def ended(job: Future[None]) -> None:
+            self._loop.call_soon_threadsafe(done, job.exception())
+
+        self._executor.submit(work).add_done_callback(ended)
+
+    async def close(self) -> None:
+        """Nothing is left: it is closed after the last slot."""
+
+
 class PausableLock:
     """A `threading.Lock` between jobs."""
 
@@ -251,6 +271,10 @@ class PausableStorage(OsStorage):
     def pwritev(self, fd: int, chunks: Sequence[Buffer], position: int) -> int:
         self._reach("pwritev", fd)
         return super().pwritev(fd, chunks, position)
+
+    def write_durably(self, fd: int, chunks: Sequence[Buffer], position: int) -> None:
+        self._reach("write_durably", fd)
+        super().write_durably(fd, chunks, position)
 
     def pread(self, fd: int, size: int, position: int) -> bytes:
         self._reach("pread", fd)

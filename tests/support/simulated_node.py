@@ -35,6 +35,7 @@ from tests.support.pausable import (
     PausableExecutor,
     PausableLock,
     PausableStorage,
+    PausableThread,
 )
 
 if TYPE_CHECKING:
@@ -102,6 +103,12 @@ class SimulatedNode:
         )
         self._patches.enter_context(
             patch("ottla.broker.hosting.data.OsStorage", self._make_storage)
+        )
+        self._patches.enter_context(
+            patch(
+                "ottla.broker.hosting.journal._Thread",
+                lambda loop: PausableThread(loop, self.executor),
+            )
         )
         locks = SimpleNamespace(Lock=PausableLock)
         self._patches.enter_context(patch("ottla.log.partition.threading", locks))

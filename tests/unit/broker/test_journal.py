@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ottla.broker.hosting import journal as journal_module
+from ottla.broker.hosting.partitions import Partitions
 from ottla.log.journal.files import STATE_FILE
 from ottla.log.journal.replay import scan
 from tests.support.journal_room import (
@@ -405,3 +407,40 @@ async def test_nothing_is_begun_while_the_journal_is_closed(
     assert journal_files(tmp_path) == [STATE_FILE, f"{STATE_FILE}.0", f"{STATE_FILE}.1"]
     room.executor.shutdown()
     room.data.close()
+
+
+# -- the journal of the run before ----------------------------------------------------------------
+
+
+async def test_an_old_journal_is_dropped_once(tmp_path: Path) -> None:
+    """A checkpoint that met the end of recovery dropped it a second time, and with it the new one,
+    whose first slots were acknowledged by then."""
+    before = Room(tmp_path, Disk())
+    (one,) = before.open("one")
+    await before.ready(one)
+    await before.write(one)
+    await before.close(clean=False)
+    room = Room(tmp_path, Disk())
+    workers: Any = SimpleNamespace(
+        run=lambda work: asyncio.get_running_loop().run_in_executor(room.executor, work)
+    )
+    partitions = Partitions(SimpleNamespace(), room.data, workers)  # type: ignore[arg-type]
+    (one,) = room.open("one")
+    assert one.log.log_end_offset == 2
+    dropped: list[str] = []
+    drop_journal = room.data.drop_journal
+
+    def drop() -> None:
+        dropped.append("again" if dropped else "once")
+        drop_journal()
+
+    room.data.drop_journal = drop  # type: ignore[method-assign]
+    await asyncio.gather(partitions.finish_replay(), partitions.finish_replay())
+    assert dropped == ["once"]
+    assert journal_files(tmp_path) == []
+    await room.ready(one)
+    await room.write(one)
+    await partitions.finish_replay()
+    assert dropped == ["once"]
+    assert STATE_FILE in journal_files(tmp_path)
+    await room.close()

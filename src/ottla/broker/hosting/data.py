@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID, uuid4
@@ -120,7 +121,12 @@ class Data:
     """Holds the lock on the directory from construction to `close`."""
 
     def __init__(
-        self, path: Path, *, ephemeral: bool = False, tail_bytes: int = DEFAULT_TAIL_BYTES
+        self,
+        path: Path,
+        *,
+        ephemeral: bool = False,
+        tail_bytes: int = DEFAULT_TAIL_BYTES,
+        fresh_max_bytes: int | None = None,
     ) -> None:
         self.storage: Storage = UnsyncedStorage() if ephemeral else OsStorage()
         self.path = path
@@ -136,10 +142,11 @@ class Data:
         self._on_disk = set(self._directory.partitions())
         self._trusted = set(self._on_disk) if clean else set()
         self._tail = TailCache(tail_bytes)
+        self._dropping = threading.Lock()  # a stop does not wait for a worker that does it
         # Batches that a crash left in a journal; None if there are none.
         self.leftover: Leftover | None = None
         # Logs keep so much of new batches until the journal takes them; without a journal nothing.
-        self.fresh_max_bytes: int | None = None
+        self._fresh_max_bytes = fresh_max_bytes
         self.checkpoints = Checkpoints(self.storage, path, offsets)
         self.checkpoints.keep_only(self._on_disk)
 
@@ -219,7 +226,8 @@ class Data:
         """The directory is one without a journal again. Blocks."""
         from ottla.log.journal.files import remove
 
-        remove(self._directory)
+        with self._dropping:
+            remove(self._directory)
 
     # -- what is there ----------------------------------------------------------------------------
 
@@ -325,6 +333,9 @@ class Data:
         # The largest part of the log room: not needed to be ready.
         from ottla.log.partition import PartitionLog
 
+        if self._fresh_max_bytes is not None:
+            import ottla.broker.hosting.journal  # noqa: F401 (for the first append, on the loop)
+
         if not request.on_disk and not request.create:
             return Opened()
         key = request.topic_id.bytes, request.name.partition
@@ -374,8 +385,8 @@ class Data:
         if opened.stray:
             self.forget(name)
         elif opened.log is not None:
-            if self.fresh_max_bytes is not None:
-                opened.log.keep_fresh(self.fresh_max_bytes)
+            if self._fresh_max_bytes is not None:
+                opened.log.keep_fresh(self._fresh_max_bytes)
             self._on_disk.add(name)
             self._trusted.discard(name)
             self.checkpoints.own(name, request.topic_id.bytes)

@@ -1,18 +1,17 @@
 """The seam between an append and its answer: when may readers see it, when is it acknowledged?
 
 `Durability` is what everything that appends talks to. Behind it stand a sync of each log in rounds
-(`GroupFlusher`, ottla.flush.mode=group) and the operating system's own time (`OsDurability`, mode
-`os` and ephemeral brokers); a journal for all partitions and the shared log of a cluster have the
-same faces.
+(`GroupFlusher`, ottla.flush.mode=group), a journal for all of them (`JournalDurability`, mode
+`journal`) and the operating system's own time (`OsDurability`, mode `os` and ephemeral brokers).
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from ottla.broker.hosting.flusher import GroupFlusher
     from ottla.broker.hosting.partitions import HostedPartition
@@ -90,6 +89,54 @@ class Durability(Protocol):
 
     async def close(self) -> None:
         """Give back threads and files; to be called after `drain`."""
+
+
+D = TypeVar("D", bound=Durability)
+
+
+class LateDurability(Generic[D]):
+    """Stands for one that is made with the first append: a broker is ready without its modules.
+
+    The worker that opens the first log has imported them by then.
+    """
+
+    def __init__(self, make: Callable[[], D]) -> None:
+        self._make = make
+        self.made: D | None = None
+
+    def _needed(self) -> D:
+        if self.made is None:
+            self.made = self._make()
+        return self.made
+
+    @property
+    def rounds(self) -> int:
+        return 0 if self.made is None else self.made.rounds
+
+    @property
+    def stalled(self) -> bool:
+        return self.made is not None and self.made.stalled
+
+    def enlist(self, partitions: Sequence[HostedPartition], ack: Ack | None) -> bool:
+        return self._needed().enlist(partitions, ack)
+
+    def join(self, partitions: Sequence[HostedPartition]) -> Awaitable[None] | None:
+        return self._needed().join(partitions)
+
+    def sync(self, partitions: Sequence[HostedPartition]) -> Awaitable[None]:
+        return self._needed().sync(partitions)
+
+    async def barrier(self) -> None:
+        if self.made is not None:
+            await self.made.barrier()
+
+    async def drain(self) -> None:
+        if self.made is not None:
+            await self.made.drain()
+
+    async def close(self) -> None:
+        if self.made is not None:
+            await self.made.close()
 
 
 class OsDurability:

@@ -18,15 +18,14 @@ import asyncio
 import logging
 import os
 import threading
-from bisect import bisect_left
 from contextlib import nullcontext
 from functools import partial
-from itertools import accumulate
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.broker.hosting.data import LOGS_TO_SHARE_A_SYNC
 from ottla.broker.hosting.durability import one_is_done
+from ottla.broker.hosting.journal_counts import JournalCounts
 from ottla.log.errors import LogClosed
 from ottla.log.journal.files import STREAM_BYTES, JournalFiles
 from ottla.log.journal.slots import NewExtent
@@ -54,43 +53,11 @@ if TYPE_CHECKING:
 # Without a write for so long the logs are synced, so that a crash of a quiet broker costs nothing.
 IDLE_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 5.0  # of a file that could not be made, of a log that could not be synced
-WRITE_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1.0)
-"""How long writes are told to have taken, for metrics: at most each of these, or longer."""
+
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-
-
-class Counts:
-    """What the journal has done, for metrics. The writing thread counts writes."""
-
-    __slots__ = (
-        "checkpoint_seconds",
-        "checkpoints",
-        "direct",
-        "write_seconds",
-        "writes",
-        "written",
-    )
-
-    def __init__(self) -> None:
-        self.writes = [0] * (len(WRITE_SECONDS) + 1)  # by how long they took
-        self.write_seconds = 0.0
-        self.written = 0  # bytes
-        self.direct = 0  # partitions that were synced by themselves
-        self.checkpoints = 0
-        self.checkpoint_seconds = 0.0
-
-    def wrote(self, size: int, seconds: float) -> None:
-        self.writes[bisect_left(WRITE_SECONDS, seconds)] += 1
-        self.write_seconds += seconds
-        self.written += size
-
-    def write_buckets(self) -> list[tuple[str, float]]:
-        """As Prometheus wants them: how many took at most so long."""
-        limits = [*map(str, WRITE_SECONDS), "+Inf"]
-        return [*zip(limits, map(float, accumulate(self.writes)), strict=True)]
 
 
 class _Waiter:
@@ -152,9 +119,7 @@ class JournalDurability:
         self._retries: set[asyncio.TimerHandle] = set()
         self._lacks_file = False  # and it has been told
         self._is_closed = False
-        self.counts = Counts()
-        # More of a partition goes to its own log, so there is no need to keep it.
-        data.fresh_max_bytes = extent_max_bytes
+        self.counts = JournalCounts()
 
     @property
     def rounds(self) -> int:

@@ -197,6 +197,7 @@ class Partitions:
         # Directories of deleted topics, by name, and when by the loop's clock each may go.
         self._going: dict[str, float] = {}
         self._purging = asyncio.Lock()
+        self._finishing = asyncio.Lock()
         self._recovery: asyncio.Task[None] | None = None
 
     def __iter__(self) -> Iterator[HostedPartition]:
@@ -488,9 +489,11 @@ class Partitions:
 
     async def finish_replay(self) -> None:
         """Let the journal of the run before go, if all that it held is in the logs."""
-        if self._data.is_replayed:
-            await self._workers.run(self._data.drop_journal)
-            self._data.leftover = None
+        # Once: whoever came second would remove the journal of this run.
+        async with self._finishing:
+            if self._data.is_replayed:
+                await self._workers.run(self._data.drop_journal)
+                self._data.leftover = None
 
     def _is_idle(self, name: TopicPartition, *, trusted: bool) -> bool:
         """Whether the log is closed and unused, and whether it is trusted."""

@@ -71,10 +71,12 @@ class NodeCollector:
             HistogramMetricFamily,
         )
 
-        journal = self._node.journal
-        if journal is None:
+        from ottla.broker.hosting.journal_counts import JournalCounts
+
+        if not self._node.keeps_journal:
             return
-        counts = journal.counts
+        journal = self._node.journal
+        counts = JournalCounts() if journal is None else journal.counts
         yield HistogramMetricFamily(
             "ottla_journal_write_seconds",
             "Durable writes to the journal and how long they took.",
@@ -100,12 +102,14 @@ class NodeCollector:
             counts.checkpoint_seconds,
         )
         yield GaugeMetricFamily(
-            "ottla_journal_free_files", "Files of the journal that are free.", journal.free_files
+            "ottla_journal_free_files",
+            "Files of the journal that are free.",
+            0 if journal is None else journal.free_files,
         )
         yield GaugeMetricFamily(
             "ottla_journal_off",
             "1 if a write to the journal failed: it is off until the broker restarts.",
-            journal.is_off,
+            journal is not None and journal.is_off,
         )
 
     def _logs(self) -> Iterator[Metric]:

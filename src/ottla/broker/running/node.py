@@ -23,7 +23,7 @@ from ottla.broker.access.listeners import PLAINTEXT, WILDCARDS, check_exposure
 from ottla.broker.cluster import Cluster
 from ottla.broker.errors import CannotListen
 from ottla.broker.hosting.data import METADATA_FILE, Data
-from ottla.broker.hosting.durability import OsDurability
+from ottla.broker.hosting.durability import LateDurability, OsDurability
 from ottla.broker.hosting.flusher import GroupFlusher
 from ottla.broker.hosting.partitions import Partitions
 from ottla.broker.running import reserve
@@ -103,12 +103,12 @@ class Node:
         )
         flusher = GroupFlusher(self.workers.executor, BLOCKING_THREADS)
         self.durability: Durability = flusher
-        self.journal: JournalDurability | None = None
+        self._late: LateDurability[JournalDurability] | None = None
         # An unneeded sync would make every acknowledgement slower.
         if ephemeral or settings.flush_mode == "os":
             self.durability = OsDurability(flusher)
         elif settings.flush_mode == "journal":
-            self.durability = self.journal = self._journal(flusher)
+            self.durability = self._late = LateDurability(partial(self._make_journal, flusher))
         self.addresses: dict[str, tuple[str, int]] = {}
         self.servers: list[asyncio.Server] = []
         self.monitoring: Monitoring | None = None
@@ -155,7 +155,14 @@ class Node:
                 )
         for warning in check_exposure(config, settings.listeners):
             logger.warning("%s", warning)
-        data = Data(path, ephemeral=ephemeral, tail_bytes=settings.tail_cache_bytes)
+        keeps_journal = settings.flush_mode == "journal" and not ephemeral
+        data = Data(
+            path,
+            ephemeral=ephemeral,
+            tail_bytes=settings.tail_cache_bytes,
+            # More of a partition goes to its own log, so there is no need to keep it.
+            fresh_max_bytes=settings.journal_extent_max_bytes if keeps_journal else None,
+        )
         file = metadata or (MEMORY if ephemeral else path / METADATA_FILE)
         try:
             if isinstance(file, Path):
@@ -235,8 +242,17 @@ class Node:
     def image(self) -> MetadataImage:
         return self.metadata.image
 
-    def _journal(self, flusher: GroupFlusher) -> JournalDurability:
-        # Not needed in the other modes.
+    @property
+    def keeps_journal(self) -> bool:
+        return self._late is not None
+
+    @property
+    def journal(self) -> JournalDurability | None:
+        """None if none is kept, or if it was not needed yet."""
+        return None if self._late is None else self._late.made
+
+    def _make_journal(self, flusher: GroupFlusher) -> JournalDurability:
+        # Not needed in the other modes, nor to be ready.
         from ottla.broker.hosting.journal import JournalDurability
 
         settings = self.settings

@@ -23,8 +23,6 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from crc32c import crc32c
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -98,6 +96,8 @@ def encode(
     extents: Sequence[NewExtent], *, stream: bytes, seq: int, trim: int, node: int, now_ms: int
 ) -> list[Buffer]:
     """A slot as buffers to be written one after the other; batches are not copied."""
+    from crc32c import crc32c  # loaded with the first log, not to be ready
+
     size = slot_size(extents)
     head = _HEADER.pack(MAGIC, FORMAT, DATA, stream, seq, NO_NONCE, now_ms, node, trim, 0, size)
     parts: list[Buffer] = [head + _CRC.pack(crc32c(head))]
@@ -127,6 +127,8 @@ def encode(
 
 def decode_header(data: Buffer) -> Header | None:
     """The header at the start of `data`; None if there is none that is whole."""
+    from crc32c import crc32c
+
     if len(data) < HEADER_BYTES or data[:4] != MAGIC:
         return None
     head = data[: _HEADER.size]
@@ -141,6 +143,8 @@ def decode_header(data: Buffer) -> Header | None:
 
 def decode(data: memoryview) -> Slot:
     """The slot that `data` begins with; CorruptSlot unless every checksum is right."""
+    from crc32c import crc32c
+
     header = decode_header(data)
     if header is None:
         raise CorruptSlot("there is no header")
