@@ -199,9 +199,7 @@ class PausableThread:
         self._loop = loop
         self._executor = executor
 
-    def run(
-        self, work: Callable[[], None], done: Callable[[BaseException | None], None]
-    ) -> None:
+    def run(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
         def ended(job: Future[None]) -> None:
             self._loop.call_soon_threadsafe(done, job.exception())
 
