@@ -20,10 +20,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.broker.access.certificates import Certificates
 from ottla.broker.access.credentials import NODE_USER, Credentials, made_credentials
 from ottla.broker.access.guarded_connection import GuardedConnection
 from ottla.broker.access.lobby import Failures, Lobby
 from ottla.broker.access.session import NotWelcome
+from ottla.broker.access.tls_connection import Handshakes, TlsConnection
 from ottla.metadata.config.types import INT_MAX
 from ottla.metadata.errors import InvalidConfig
 from ottla.security.jaas import parse_jaas
@@ -40,10 +42,13 @@ if TYPE_CHECKING:
     from ottla.broker.serving.connections import Connections
     from ottla.broker.serving.context import Peer
     from ottla.broker.serving.dispatch import Dispatcher
+    from ottla.broker.workers import Workers
     from ottla.clock import Clock
     from ottla.metadata.config.broker import BrokerConfig
     from ottla.metadata.image import MetadataImage
     from ottla.metadata.metadata import Metadata
+    from ottla.security.contexts import ServerContext
+    from ottla.security.principal import MappingRules
     from ottla.security.scram import ScramCredential
     from ottla.security.steps import Mechanism
 
@@ -64,6 +69,7 @@ class Door:
         clock: Clock,
         connections: Connections,
         image: Callable[[], MetadataImage],
+        certificates: Certificates,
         *,
         fake_secret: bytes,
         own: Made,
@@ -83,6 +89,8 @@ class Door:
         self._step_comes = False
         self._closes_on_change = config.get_bool("ottla.disconnect.on.credential.change")
         self.clock = clock
+        self.certificates = certificates
+        self.handshakes = Handshakes()
         self.credentials = Credentials(image, fake_secret, own)
         self.remembered = RememberedPasswords(secrets.token_bytes(SECRET_BYTES), clock.monotonic)
         self.expired_sessions = 0
@@ -98,17 +106,22 @@ class Door:
         clock: Clock,
         connections: Connections,
         metadata: Metadata,
+        workers: Workers,
     ) -> Door:
         """With the secrets of the cluster, which the first node makes."""
         fake = await metadata.secret("fake.credentials", _new_secret)
         node = await metadata.secret("user." + NODE_USER, _new_secret)
-        own = await asyncio.to_thread(made_credentials, {NODE_USER: node.hex()})
+        own = await workers.run(partial(made_credentials, {NODE_USER: node.hex()}))
+        certificates = await workers.run(
+            partial(Certificates, config, settings.listeners, workers, clock)
+        )
         return cls(
             config,
             settings,
             clock,
             connections,
             lambda: metadata.image,
+            certificates,
             fake_secret=fake,
             own=own,
         )
@@ -116,7 +129,7 @@ class Door:
     async def guard(self, config: BrokerConfig, listener: Listener) -> Guard:
         """What a listener asks for; `ConfigError` if its settings cannot be."""
         among_nodes = listener.name == self._settings.inter_broker_listener
-        guard = Guard(self, config, listener, among_nodes=among_nodes)
+        guard = Guard(self, config, listener, self.certificates, among_nodes=among_nodes)
         await asyncio.to_thread(guard.prepare)
         rate = config.listener(listener.name).get_int("max.connection.creation.rate")
         if rate < INT_MAX and rate != config.get_int("max.connection.creation.rate"):
@@ -236,9 +249,16 @@ class Guard:
     """What one listener asks for."""
 
     def __init__(
-        self, door: Door, config: BrokerConfig, listener: Listener, *, among_nodes: bool
+        self,
+        door: Door,
+        config: BrokerConfig,
+        listener: Listener,
+        certificates: Certificates,
+        *,
+        among_nodes: bool,
     ) -> None:
         own = config.listener(listener.name)
+        self._certificates = certificates
         self.door = door
         self.listener = listener
         self._config = config
@@ -281,7 +301,21 @@ class Guard:
 
     def connection(self, dispatcher: Dispatcher, peer: Peer) -> Connection:
         """A new connection to the listener."""
+        if self.listener.has_tls:
+            return TlsConnection(dispatcher, peer, self)
         return GuardedConnection(dispatcher, peer, self)
+
+    @property
+    def context(self) -> ServerContext:
+        """Of TLS, for new connections; it changes when certificates are replaced."""
+        return self._certificates.context(self.listener.name)
+
+    @property
+    def rules(self) -> MappingRules:
+        return self._certificates.rules(self.listener.name)
+
+    def tls_failed(self, connection: GuardedConnection, reason: str) -> None:
+        logger.info("TLS with %s failed: %s", connection.peer.host, reason)
 
     # -- what a session asks ----------------------------------------------------------------------
 

@@ -49,11 +49,18 @@ class GuardedConnection(Connection):
     def enter(self) -> None:
         """It has a slot: begin."""
         self._has_slot = True
+        self._begin()
+        self._update_reading()
+
+    def _begin(self) -> None:
+        self._identify()
+
+    def _identify(self) -> None:
+        """Ask who it is, where that is not known yet."""
         if self._guard.listener.has_sasl:
             self.peer.session = Session(self, self._guard)
         else:
             self.welcome(self.peer.principal)
-        self._update_reading()
 
     def welcome(self, principal: str) -> None:
         """The client is authenticated, or it need not be."""

@@ -41,7 +41,7 @@ from ottla.clock import SYSTEM
 from ottla.log.errors import LogError
 from ottla.metadata.changes.configs import SetFeature
 from ottla.metadata.changes.nodes import RegisterBroker, SetBrokerFenced
-from ottla.metadata.errors import ChangeRefused, InvalidConfig, StoreError
+from ottla.metadata.errors import ChangeRefused, StoreError
 from ottla.metadata.image import Endpoint
 from ottla.metadata.metadata import CHANGE_WAIT_SECONDS, Metadata
 from ottla.metadata.stores.sqlite import MEMORY, SqliteMetadataStore
@@ -148,11 +148,6 @@ class Node:
     ) -> Node:
         """Nodes of one cluster are given one `metadata` file; a node alone keeps its own."""
         settings = Settings(config)
-        for listener in settings.listeners:
-            if listener.has_tls:
-                raise InvalidConfig(
-                    "a protocol without TLS", listener.protocol, f"listener {listener.name}"
-                )
         for warning in check_exposure(config, settings.listeners):
             logger.warning("%s", warning)
         keeps_journal = settings.flush_mode == "journal" and not ephemeral
@@ -325,7 +320,12 @@ class Node:
         from ottla.broker.access.door import Door
 
         self.door = door = await Door.open(
-            self.config, self.settings, self.clock, self.dispatcher.connections, self.metadata
+            self.config,
+            self.settings,
+            self.clock,
+            self.dispatcher.connections,
+            self.metadata,
+            self.workers,
         )
         self.services.door = door
         for listener in guarded:

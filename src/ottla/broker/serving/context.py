@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.broker.hosting.partitions import HostedPartition
     from ottla.broker.serving.connection import Connection
     from ottla.log.partition import PartitionLog
+    from ottla.security.tls_channel import PeerCertificate
     from ottla.wire.messages import Codec
     from ottla.wire.writers import Parts
 
@@ -87,6 +88,7 @@ class Peer:
     listener: str
     principal: str = "User:ANONYMOUS"
     session: Session | None = None  # of a listener with SASL
+    tls: PeerCertificate | None = None  # of a listener with TLS, after the handshake
     software: str = ""  # name and version as told by ApiVersions
     connection_id: int = field(default_factory=count(1).__next__)
     scrutiny: Scrutiny = field(default_factory=Scrutiny)  # of the batches it produces
