@@ -36,7 +36,7 @@ MISSING = """
 
 - **Two-phase commit** (KIP-939: InitProducerId v6) and WriteTxnMarkers v2. Everything else of
   [transactions](../how-to/transactions.md) is served, in both versions of the protocol.
-- **Security** that is missing: TLS, ACLs and quotas (keys 29 to 31, 48 to 51), delegation tokens.
+- **Security** that is missing: ACLs and quotas (keys 29 to 31, 48 to 51), delegation tokens.
 - **Replication**: a partition has one replica. A replication factor other than -1 or 1 is refused.
 - Older message formats (v0, v1): refused with INVALID_RECORD, as Kafka 4 does.
 - OffsetCommit and OffsetFetch v10 (topic ids): clients use v9.

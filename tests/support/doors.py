@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +11,7 @@ import ottla
 from ottla.broker.running.node import Node
 from ottla.metadata.changes.security import RemoveScramCredential, SetScramCredential
 from ottla.metadata.security.users import ScramCredential
+from ottla.security.certificates import Authority
 from ottla.security.scram import MECHANISMS, make_credential
 
 if TYPE_CHECKING:
@@ -74,3 +76,49 @@ def guarded_broker(
         for name, password in users.items():
             set_user(broker, name, password)
         yield broker
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """A CA, a server's key store, and certificates of clients."""
+
+    directory: Path
+    authority: Authority
+
+    @property
+    def ca(self) -> Path:
+        return self.directory / "ca.pem"
+
+    @property
+    def keystore(self) -> Path:
+        return self.directory / "server.store.pem"
+
+    def config(self, **more: str) -> dict[str, str]:
+        """Settings of a TLS listener."""
+        found = {"ssl.keystore.location": str(self.keystore)}
+        return found | {key.replace("_", "."): value for key, value in more.items()}
+
+    def server(self, name: str, *hosts: str) -> Path:
+        """Another key store."""
+        path = self.directory / f"{name}.store.pem"
+        path.write_bytes(self.authority.server(list(hosts)).store)
+        path.chmod(0o600)
+        return path
+
+    def client(self, name: str) -> tuple[Path, Path]:
+        """Certificate and key."""
+        issued = self.authority.client(name)
+        certificate, key = self.directory / f"{name}.pem", self.directory / f"{name}.key"
+        certificate.write_bytes(issued.chain)
+        key.write_bytes(issued.key)
+        key.chmod(0o600)
+        return certificate, key
+
+
+def make_tls_files(directory: Path) -> TlsFiles:
+    """For a server at 127.0.0.1."""
+    authority = Authority.make()
+    files = TlsFiles(directory, authority)
+    files.ca.write_bytes(authority.issued.chain)
+    files.server("server", "localhost", "127.0.0.1")
+    return files

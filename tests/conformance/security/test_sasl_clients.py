@@ -19,6 +19,7 @@ from tests.support.door_clients import (
     kafka_python_settings,
 )
 from tests.support.doors import USERS, bootstrap, guarded_broker
+from tests.support.python_clients import until
 from tests.support.raw_client import RawClient
 from tests.support.sasl_client import log_in
 
@@ -79,8 +80,12 @@ def test_case_24_a_wrong_password_is_no_timeout_for_confluent(
     way = Way(bootstrap(broker, SASL), SASL, mechanism, "alice", "wrong")
     errors: list[confluent_kafka.KafkaError] = []
     admin = confluent_kafka.Producer(confluent_settings(way) | {"error_cb": errors.append})
-    while not any(error.code() == confluent_kafka.KafkaError._AUTHENTICATION for error in errors):
-        admin.poll(1)
+    refused = confluent_kafka.KafkaError._AUTHENTICATION
+    until(
+        lambda: any(error.code() == refused for error in errors),
+        "an authentication error",
+        lambda: admin.poll(0.2),
+    )
 
 
 def test_case_24_kafka_python_reads_why_it_is_refused(

@@ -87,6 +87,7 @@ class Door:
         self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, thread_name_prefix="ottla-password")
         self._timer: asyncio.TimerHandle | None = None
         self._step_comes = False
+        self._reloading: asyncio.Task[None] | None = None
         self._closes_on_change = config.get_bool("ottla.disconnect.on.credential.change")
         self.clock = clock
         self.certificates = certificates
@@ -136,6 +137,20 @@ class Door:
             self._listener_rates[listener.name] = rate
         self._settings_changed()
         return guard
+
+    def check_host(self, listener: Listener, host: str) -> None:
+        """Warn if clients would refuse the certificate at the address they are told."""
+        if not listener.has_tls:
+            return
+        certificate = self.certificates.context(listener.name).certificate
+        if not certificate.covers(host):
+            logger.warning(
+                "clients of listener %s are told the host %s, which its certificate does not have "
+                "(it has %s): they would refuse it; set advertised.listeners",
+                listener.name,
+                host,
+                ", ".join(sorted(name for _, name in certificate.names)) or "no names",
+            )
 
     # -- the lobby --------------------------------------------------------------------------------
 
@@ -221,13 +236,17 @@ class Door:
             ):
                 connection.close()
 
-    def sweep(self) -> None:
+    async def sweep(self) -> None:
         """Close silent connections whose session has ended."""
         for connection in self._connections:
             session = connection.peer.session
             if session is not None and session.has_expired():
                 self.expired_sessions += 1
                 connection.close()
+
+    def reload_soon(self) -> None:
+        """SIGHUP: look at the files of certificates now."""
+        self._reloading = self._loop.create_task(self.certificates.reload())
 
     def close(self) -> None:
         if self._timer is not None:

@@ -209,9 +209,15 @@ class TlsConnection(GuardedConnection):
             else:
                 transport.writelines(parts)
             left -= sum(map(len, parts))
-            if left <= 0 and self._writable and channel.waiting_bytes:
-                self._writable = False
-                self._loop.call_soon(self.resume_writing)
+            if left <= 0 and channel.waiting_bytes:
+                self._rest()
+                return
+
+    def _rest(self) -> None:
+        """Go on in the next turn of the loop, unless the socket says when."""
+        if self._writable:
+            self._writable = False
+            self._loop.call_soon(self.resume_writing)
 
     def close(self) -> None:
         """Once all answers have left."""

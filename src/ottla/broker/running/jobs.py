@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.broker.serving.connections import Connections
 
 SWEEP_SECONDS: Final = 5.0
+SESSION_SWEEP_SECONDS: Final = 60.0  # a request would find out at once that its session has ended
 METADATA_POLL_SECONDS: Final = 0.25  # how late a node notices changes of another node
 PURGE_CHECK_SECONDS: Final = 1.0  # the grain of file.delete.delay.ms of deleted topics
 FLUSH_CHECK_SECONDS: Final = 1.0  # the grain of flush.ms
@@ -46,6 +47,7 @@ class Jobs:
         poll: Callable[[], Awaitable[object]] | None,
     ) -> None:
         """`poll` looks for what other nodes changed, where there may be others."""
+        self._services = services
         self._config = services.cluster.config
         self._settings = services.settings
         self._clock = services.clock
@@ -65,7 +67,7 @@ class Jobs:
 
     def start(self) -> None:
         config = self._config
-        seconds = {
+        seconds: dict[Callable[[], Coroutine[Any, Any, None]], float] = {
             self._retain: config.get_int("log.retention.check.interval.ms") / 1000,
             self._checkpoint: config.get_int("log.flush.offset.checkpoint.interval.ms") / 1000,
             self._expire_producers: config.get_int("producer.id.expiration.check.interval.ms")
@@ -81,6 +83,12 @@ class Jobs:
         }
         if self._poll_store is not None:
             seconds[self._poll] = METADATA_POLL_SECONDS
+        door = self._services.door
+        if door is not None:
+            seconds[door.sweep] = SESSION_SWEEP_SECONDS
+            look = config.get_int("ottla.ssl.reload.interval.ms") / 1000
+            if look > 0:
+                seconds[door.certificates.reload] = look
         for job, interval in seconds.items():
             self._tasks.append(asyncio.create_task(_every(partial(asyncio.sleep, interval), job)))
         self._tasks.append(asyncio.create_task(_every(self._cleaner_pause, self._compact)))

@@ -357,6 +357,8 @@ class Node:
                 host = "127.0.0.1"
             _, bound_port = self.addresses[listener.name]
             endpoints[listener.name] = Endpoint(host, port or bound_port, listener.protocol)
+            if self.door is not None:
+                self.door.check_host(listener, host)
         rack = self.config.parsed("broker.rack")
         await self.metadata.change(
             RegisterBroker(self.node_id, endpoints, None if rack is None else str(rack)),
