@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ottla.wire.batch import iter_batches
 from ottla.wire.builder import BatchBuilder
@@ -50,7 +50,7 @@ class RawClient:
         self._client_id = client_id
         self._correlation_id = 0
 
-    def __enter__(self) -> RawClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -12,6 +12,7 @@ import pytest
 
 import ottla
 from ottla.broker.access import tls_connection
+from ottla.security.tls_channel import AHEAD_BYTES
 from ottla.wire.schema.api_versions import ApiVersionsRequest
 from ottla.wire.schema.metadata import MetadataRequest
 from tests.support.doors import USERS, bootstrap, guarded_broker, node_of, run_in
@@ -238,7 +239,7 @@ def test_case_16_a_large_answer_is_encrypted_as_it_is_read(
 
         plain, encrypted = run_in(broker, waiting)
         assert plain > 1_000_000
-        assert encrypted <= 2 * tls_connection.AHEAD_BYTES
+        assert encrypted <= 2 * AHEAD_BYTES
         (size,) = struct.unpack(">i", first[:4])
         left = size + 4 - len(first)
         while left:
