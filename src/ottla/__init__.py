@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ToOffset,
     )
     from ottla.client.admin.types import (
+        Acl,
         ClusterDescription,
         ConfigEntry,
         ConfigSource,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         HangingTransaction,
         ListedOffset,
         ProducerState,
+        QuotaDescription,
         ShareGroupDescription,
         ShareGroupMember,
         ShareGroupOffset,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
         TopicListing,
         TransactionDescription,
         TransactionListing,
+        UserDescription,
     )
     from ottla.client.cluster.view import (
         TopicPartition,
@@ -97,6 +100,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 __all__ = [
     "Acknowledged",
+    "Acl",
     "Admin",
     "ClusterDescription",
     "ConfigEntry",
@@ -117,6 +121,7 @@ __all__ = [
     "Producer",
     "ProducerRecord",
     "ProducerState",
+    "QuotaDescription",
     "Reader",
     "Record",
     "RecordMetadata",
@@ -138,6 +143,7 @@ __all__ = [
     "Transaction",
     "TransactionDescription",
     "TransactionListing",
+    "UserDescription",
     "WorkerCounts",
     "connect",
     "errors",
@@ -152,6 +158,7 @@ __all__ = [
 _MODULES = ("errors", "offsets", "spark", "streams", "sync", "testing")
 _HOMES = {
     "Acknowledged": "ottla.client.share.types",
+    "Acl": "ottla.client.admin.types",
     "Admin": "ottla.client.admin.admin",
     "ClusterDescription": "ottla.client.admin.types",
     "ConfigEntry": "ottla.client.admin.types",
@@ -172,6 +179,7 @@ _HOMES = {
     "Producer": "ottla.client.producer.producer",
     "ProducerRecord": "ottla.client.producer.types",
     "ProducerState": "ottla.client.admin.types",
+    "QuotaDescription": "ottla.client.admin.types",
     "Reader": "ottla.client.reader.reader",
     "Record": "ottla.client.reader.types",
     "RecordMetadata": "ottla.client.producer.types",
@@ -193,6 +201,7 @@ _HOMES = {
     "Transaction": "ottla.client.transactions.transaction",
     "TransactionDescription": "ottla.client.admin.types",
     "TransactionListing": "ottla.client.admin.types",
+    "UserDescription": "ottla.client.admin.types",
     "WorkerCounts": "ottla.client.share.worker",
     "connect": "ottla.streams.streamer",
     "share_worker": "ottla.client.share.worker",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.client.admin.admin import Admin as AsyncAdmin
 from ottla.client.admin.transactions import LONGEST_TRANSACTION
+from ottla.client.admin.users import DEFAULT_ITERATIONS
 from ottla.client.cluster.cluster import API_TIMEOUT
 from ottla.client.cluster.connection import REQUEST_TIMEOUT
 from ottla.client.security import PLAINTEXT
@@ -14,8 +15,14 @@ from ottla.sync.twin import Twin
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ottla.client.admin.quotas import QuotaEntity
     from ottla.client.admin.resets import OffsetMove, ResetTarget
     from ottla.client.admin.types import (
+        Acl,
+        AclOperation,
+        AclPattern,
+        AclPermission,
+        AclResource,
         ClusterDescription,
         ConfigEntry,
         ConfigKind,
@@ -27,12 +34,15 @@ if TYPE_CHECKING:
         ListedOffset,
         Position,
         ProducerState,
+        QuotaDescription,
+        ScramName,
         ShareGroupDescription,
         ShareGroupOffset,
         TopicDescription,
         TopicListing,
         TransactionDescription,
         TransactionListing,
+        UserDescription,
     )
     from ottla.client.cluster.view import TopicPartition
     from ottla.client.errors import KafkaError
@@ -335,3 +345,106 @@ class Admin(Twin[AsyncAdmin]):
     def delete_records(self, before: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
         """Delete the records below these offsets (-1: all); answers with the new log starts."""
         return self._run(self._async.delete_records(before))
+
+    def create_user(
+        self,
+        name: str,
+        password: str,
+        *,
+        mechanism: ScramName = "SCRAM-SHA-512",
+        iterations: int = DEFAULT_ITERATIONS,
+    ) -> None:
+        """Create a user, or give it another password for this mechanism."""
+        self._run(
+            self._async.create_user(name, password, mechanism=mechanism, iterations=iterations)
+        )
+
+    def describe_users(self, names: Iterable[str] | None = None) -> list[UserDescription]:
+        """These users, or all of them, by name; passwords cannot be read."""
+        return self._run(self._async.describe_users(names))
+
+    def delete_user(self, name: str, *, mechanism: ScramName | None = None) -> None:
+        """Delete a user, or only its credential for one mechanism. Its ACLs stay."""
+        self._run(self._async.delete_user(name, mechanism=mechanism))
+
+    def create_acls(self, acls: Iterable[Acl]) -> None:
+        """Create these ACLs; those that exist stay as they are."""
+        self._run(self._async.create_acls(acls))
+
+    def describe_acls(
+        self,
+        *,
+        resource: AclResource | None = None,
+        name: str | None = None,
+        pattern: AclPattern | None = None,
+        covering: bool = False,
+        principal: str | None = None,
+        host: str | None = None,
+        operation: AclOperation | None = None,
+        permission: AclPermission | None = None,
+    ) -> list[Acl]:
+        """The ACLs with these values; what is left out may be anything.
+
+        With `covering`, those that apply to a resource of this name: literal, `*` and prefixed.
+        """
+        return self._run(
+            self._async.describe_acls(
+                resource=resource,
+                name=name,
+                pattern=pattern,
+                covering=covering,
+                principal=principal,
+                host=host,
+                operation=operation,
+                permission=permission,
+            )
+        )
+
+    def delete_acls(
+        self,
+        *,
+        resource: AclResource | None = None,
+        name: str | None = None,
+        pattern: AclPattern | None = None,
+        covering: bool = False,
+        principal: str | None = None,
+        host: str | None = None,
+        operation: AclOperation | None = None,
+        permission: AclPermission | None = None,
+    ) -> list[Acl]:
+        """Delete the ACLs that `describe_acls` finds with the same arguments; returns them."""
+        return self._run(
+            self._async.delete_acls(
+                resource=resource,
+                name=name,
+                pattern=pattern,
+                covering=covering,
+                principal=principal,
+                host=host,
+                operation=operation,
+                permission=permission,
+            )
+        )
+
+    def alter_quotas(
+        self,
+        entity: Mapping[QuotaEntity, str | None],
+        values: Mapping[str, float | None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set these quotas of an entity and leave the others alone; None takes a quota away.
+
+        An entity is `{"user": "alice"}`, `{"client-id": "app"}`, both at once, or
+        `{"ip": "10.0.0.1"}`; the name None stands for all that have no quota of their own.
+        """
+        self._run(self._async.alter_quotas(entity, values, validate_only=validate_only))
+
+    def describe_quotas(
+        self, entity: Mapping[QuotaEntity, str | None] | None = None, *, strict: bool = False
+    ) -> list[QuotaDescription]:
+        """The quotas of entities with these parts; None: all quotas.
+
+        With `strict`, an entity has no other parts than these.
+        """
+        return self._run(self._async.describe_quotas(entity, strict=strict))

@@ -1,4 +1,4 @@
-"""The Admin client: topics, configurations, offsets, groups and transactions of a cluster.
+"""The Admin client: topics, configurations, groups, transactions, users and rights of a cluster.
 
     async with Admin("127.0.0.1:9092") as admin:
         await admin.create_topic("orders", partitions=6)
@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from ottla.client.admin.acls import AclCalls
+from ottla.client.admin.quotas import QuotaCalls
 from ottla.client.admin.share import ShareGroupCalls
 from ottla.client.admin.topics import TopicCalls
 from ottla.client.admin.transactions import TransactionCalls
 from ottla.client.admin.types import ClusterDescription
+from ottla.client.admin.users import UserCalls
 from ottla.client.cluster.cluster import API_TIMEOUT, Client
 from ottla.client.cluster.connection import REQUEST_TIMEOUT
 from ottla.client.security import PLAINTEXT, Security
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-class Admin(TopicCalls, ShareGroupCalls, TransactionCalls):
+class Admin(TopicCalls, ShareGroupCalls, TransactionCalls, UserCalls, AclCalls, QuotaCalls):
     """An async context manager; `bootstrap` is "host:port,..." or a sequence of "host:port".
 
     >>> from ottla import Admin

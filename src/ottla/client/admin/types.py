@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias, get_args
+
+from ottla.client.errors import BadArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from ottla.client.cluster.view import Broker, Partition, TopicPartition
@@ -237,3 +239,113 @@ class HangingTransaction:
     topic: str
     partition: int
     producer: ProducerState
+
+
+ScramName: TypeAlias = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+@dataclass(frozen=True, slots=True)
+class UserDescription:
+    """A user, and the iterations of its credential for each SCRAM mechanism."""
+
+    name: str
+    mechanisms: Mapping[ScramName, int]
+
+
+AclResource: TypeAlias = Literal[
+    "topic", "group", "cluster", "transactional_id", "delegation_token", "user"
+]
+AclPattern: TypeAlias = Literal["literal", "prefixed"]
+AclPermission: TypeAlias = Literal["allow", "deny"]
+AclOperation: TypeAlias = Literal[
+    "all",
+    "read",
+    "write",
+    "create",
+    "delete",
+    "alter",
+    "describe",
+    "cluster_action",
+    "describe_configs",
+    "alter_configs",
+    "idempotent_write",
+    "create_tokens",
+    "describe_tokens",
+    "two_phase_commit",
+]
+CLUSTER: Final = "kafka-cluster"
+_SHORT: Final = {"txn": "transactional_id"}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Acl:
+    """Lets a principal, such as `User:alice` or `User:*`, do something with a resource, or not.
+
+    The name `*` stands for all resources of the type; with the pattern `prefixed` the name is the
+    beginning of names. A host is an address, or `*`.
+    """
+
+    resource: AclResource
+    name: str
+    operation: AclOperation
+    principal: str
+    permission: AclPermission = "allow"
+    pattern: AclPattern = "literal"
+    host: str = "*"
+
+    def __post_init__(self) -> None:
+        for what, given, known in (
+            ("resource", self.resource, get_args(AclResource)),
+            ("operation", self.operation, get_args(AclOperation)),
+            ("permission", self.permission, get_args(AclPermission)),
+            ("pattern", self.pattern, get_args(AclPattern)),
+        ):
+            if given not in known:
+                raise BadArgument(f"{what}: expected one of {', '.join(known)}, got {given!r:.80}")
+
+    def __str__(self) -> str:
+        name = "" if self.name == CLUSTER else f":{self.name}"
+        star = "*" if self.pattern == "prefixed" else ""
+        host = "" if self.host == "*" else f" from {self.host}"
+        return (
+            f"{self.permission} {self.principal} {self.operation} {self.resource}{name}{star}{host}"
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> list[Self]:
+        """The ACLs of a text such as `allow alice read,describe topic:orders*`.
+
+        A resource is `topic:NAME`, `group:NAME`, `txn:NAME` or `cluster`; a star at the end of a
+        name makes it a prefix, and alone it means all. `User:` may be left out.
+        """
+        words = text.split()
+        if len(words) != 4:
+            raise BadArgument(
+                f"{text!r:.120} is not an ACL: write allow USER OPERATION RESOURCE, such as "
+                "allow alice read,describe topic:orders*"
+            )
+        permission, principal, operations, what = words
+        kind, _, name = what.partition(":")
+        kind = _SHORT.get(kind, kind)
+        if kind == "cluster":
+            name = name or CLUSTER
+        is_prefix = name.endswith("*") and name != "*"
+        return [
+            cls(
+                kind,  # type: ignore[arg-type]  # checked when it is made
+                name.removesuffix("*") if is_prefix else name,
+                operation,  # type: ignore[arg-type]
+                principal if ":" in principal else f"User:{principal}",
+                permission,  # type: ignore[arg-type]
+                "prefixed" if is_prefix else "literal",
+            )
+            for operation in operations.split(",")
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaDescription:
+    """An entity, such as `{"user": "alice"}`, and its quotas; the name None is the default."""
+
+    entity: Mapping[str, str | None]
+    values: Mapping[str, float]
