@@ -245,11 +245,14 @@ def test_76_a_reader_that_takes_what_there_is_room_for_keeps_its_rate() -> None:
     assert empty < 200
 
 
-def test_there_is_always_room_for_one_byte() -> None:
-    meter = Meter(Windows(1, 1), MAX_THROTTLE_SECONDS)
-    meter.limit = 0.001
-    assert meter.room(0.999) in (0, 1)
-    assert Meter(Windows(), 1.0).limit == 0
+@pytest.mark.parametrize("windows", [Windows(1, 1), Windows(2, 1), Windows(11, 5)])
+@pytest.mark.parametrize("limit", [0.001, 1.0, 1e9])
+def test_a_client_that_has_nothing_yet_gets_something(windows: Windows, limit: float) -> None:
+    meter = Meter(windows, MAX_THROTTLE_SECONDS)
+    meter.limit = limit
+    for now in (0.0, 0.5, 0.999, 100.25):
+        assert meter.room(now) >= 1
+        assert meter.throttle(now) == 0.0
 
 
 def test_waits_have_a_limit() -> None:

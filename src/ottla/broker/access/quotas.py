@@ -124,15 +124,19 @@ class Meter:
         """
         self._ring.move(now)
         rest = self.limit * self._ring.span(now) - self._ring.total
-        if rest < self.limit * self._windows.seconds:
+        if rest < self._enough:
             return 0
-        return max(
-            1, int(min(rest, self.limit * (self._windows.count - 1) * self._windows.seconds))
-        )
+        most = self.limit * (self._windows.count - 1) * self._windows.seconds
+        return max(1, int(min(rest, most)))
 
     def wait(self, now: float) -> float:
-        """How many seconds pass until there is room for a window's amount."""
-        return self._wait(self._ring.total + self.limit * self._windows.seconds, now)
+        """How many seconds pass until there is room."""
+        return self._wait(self._ring.total + self._enough, now)
+
+    @property
+    def _enough(self) -> float:
+        """For an answer. A single window is never a whole one."""
+        return self.limit * self._windows.seconds if self._windows.count > 1 else 0.0
 
     def _wait(self, total: float, now: float) -> float:
         return min(max(0.0, total / self.limit - self._ring.span(now)), self._longest)

@@ -16,6 +16,8 @@
   it waits it checks only partitions that have changed.
 - An answer holds no more than there is memory for answers, and no more than one turn of the event
   loop can read (`answer_memory`), but one batch. More than `MAX_MIN_BYTES` is not waited for.
+- A client with a quota gets no more than it leaves. If that is too little, the answer is empty, and
+  the client waits (`broker.access.throttling`).
 - Topics are named up to v12 and identified by id from v13. Sessions: see `fetch_sessions`.
 """
 
@@ -118,6 +120,9 @@ def fetch(
     answers: AnswerMemory,
     workers: Workers,
 ) -> FetchResponse | Awaitable[FetchResponse]:
+    room = None if context.quota is None else context.fetch_room(clock.monotonic())
+    if room == 0 and request.session_epoch <= 0:
+        return FetchResponse()  # KIP-219: a whole fetch that is throttled opens no session
     by_id = context.version >= FIRST_VERSION_WITH_IDS
     view = (cluster.image.version, request.isolation_level)
     try:
@@ -125,6 +130,11 @@ def fetch(
     except ApiError as error:
         return FetchResponse(error_code=error.code)
     max_bytes = min(request.max_bytes, settings.fetch_max_bytes)
+    if room is not None:
+        if room == 0:
+            return FetchResponse(session_id=request.session_id)
+        max_bytes = min(max_bytes, room)
+        request = request._replace(min_bytes=min(request.min_bytes, room))
     views = settings.fetch_mapped and context.peer.takes_views
     logs = Logs(partitions, tiering, answers, workers, max_bytes, context.peer, views)
     answer = _look(logs, request, plan, _first(plan), {})

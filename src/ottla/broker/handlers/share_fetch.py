@@ -9,6 +9,7 @@
 - Records are whole batches; the acquired ranges say which of them are the member's. A partition
   without records carries an empty field, never null: librdkafka drops the whole answer otherwise.
   A fetch that only acquires is answered with the ranges alone.
+- Nothing is acquired for a client whose quota leaves no room; it waits after the answer.
 - The answer lists partitions with records or errors, new ones, and all that were acknowledged.
 """
 
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from ottla.broker.shares.partitions import LedSharePartition, LedSharePartitions
     from ottla.broker.shares.sessions import MemberSessions
     from ottla.broker.shares.settings import ShareGroupConfigs
+    from ottla.clock import Clock
     from ottla.sharing.requests import AckBatch
     from ottla.sharing.sessions import Key, SessionTurn
     from ottla.sharing.values import Ack, AcquireMode
@@ -94,6 +96,7 @@ async def share_fetch(
     share_configs: Lazy[ShareGroupConfigs],
     settings: Settings,
     answers: AnswerMemory,
+    clock: Clock,
 ) -> ShareFetchResponse:
     room = Room(context, cluster, partitions, shares())
     group = request.group_id or ""
@@ -118,10 +121,13 @@ async def share_fetch(
         return ShareFetchResponse(error_code=error.code, error_message=str(error))
     begun = _acknowledge(room, turn, named, is_renew_ack=request.is_renew_ack)
     got: dict[Key, Got] = {}
-    if not turn.is_final and not request.is_renew_ack and request.max_records and request.max_bytes:
+    wants = not turn.is_final and not request.is_renew_ack
+    left = context.fetch_room(clock.monotonic()) if wants else None
+    if wants and request.max_records and request.max_bytes and left != 0:
+        most = min(request.max_bytes, settings.fetch_max_bytes, left or request.max_bytes)
 
         def max_bytes() -> int:
-            return max(1, min(request.max_bytes, settings.fetch_max_bytes, answers.room))
+            return max(1, min(most, answers.room))
 
         await answers.turn()
         got = await _fetch(room, request, turn, mode, max_bytes)

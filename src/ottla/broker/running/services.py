@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ottla.broker.access.door import Door
+    from ottla.broker.access.throttling import Throttling
     from ottla.broker.cluster import Cluster
     from ottla.broker.coordinators.groups import GroupService
     from ottla.broker.coordinators.log import Hosting
@@ -137,6 +138,8 @@ class Services:
         self.dead_letters: Lazy[DeadLetters] = Lazy(
             self._dead_letters, workers, "shares.dead_letters"
         )
+        # Made when there are quotas.
+        self.throttling: Lazy[Throttling] = Lazy(self._throttling, workers, "access.throttling")
         # Made at the start of a node that has a remote tier, or never.
         self.tiering: Lazy[Tiering] = Lazy(self._tiering, workers)
         self.cleaner: Lazy[Cleaner] = Lazy(self._cleaner, workers, "hosting.cleaner")
@@ -144,7 +147,9 @@ class Services:
     # -- what happens ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Load the coordinators that have been used before."""
+        """Load what has been used before."""
+        if self.cluster.image.client_quotas:
+            self.throttling().adopt(self.cluster.image.client_quotas)
         used = self.data.partitions_on_disk
         if used(CONSUMER_OFFSETS_TOPIC):
             self.groups().start()
@@ -155,6 +160,8 @@ class Services:
 
     def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
         """Settings first; coordinators are unloaded before their logs are closed."""
+        if after.client_quotas is not before.client_quotas:
+            self.throttling().adopt(after.client_quotas)
         for service in (
             self.settings,
             self.door,
@@ -175,6 +182,8 @@ class Services:
         """Release what belonged to a closed connection."""
         if self.share_sessions.made is not None:
             self.share_sessions.made.connection_closed(connection_id)
+        if self.throttling.made is not None:
+            self.throttling.made.connection_closed(connection_id)
 
     async def stop(self) -> None:
         """Stop writers first, then what they write to; `tiering` is stopped already."""
@@ -213,6 +222,11 @@ class Services:
         from ottla.broker.hosting.cleaner import Cleaner
 
         return Cleaner(self.data, self.partitions, self.workers, self.clock)
+
+    def _throttling(self) -> Throttling:
+        from ottla.broker.access.throttling import Throttling
+
+        return Throttling(self.cluster.config, self.clock)
 
     def _peers(self) -> Peers:
         from ottla.broker.running.peers import Peers

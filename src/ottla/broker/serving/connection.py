@@ -12,6 +12,8 @@
   part at a time, so that one client costs neither much memory nor the others' time.
 - Reading and serving stop while answers wait to leave (`answer_memory`). Reading stops, too, while
   too much waits unserved, here or in the whole process (`request_memory`).
+- A client over its quota is muted (`mute`): it gets its answers, but nothing more of it is read or
+  served for some time.
 - A connection that violates the protocol is closed, after the responses to earlier requests;
   nothing it sent costs more than its limit.
 - After a client has closed, its requests are dropped. But requests with acks=0 are still carried
@@ -80,6 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         self._ended = False  # the client sends nothing more
         self._error: WireError | None = None  # why the connection closes when all is answered
         self._writable = True
+        self._muted: asyncio.TimerHandle | None = None  # ends when a throttled client may go on
         self._transport: asyncio.Transport | None = None
 
     # -- the transport calls ------------------------------------------------------------------
@@ -91,6 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=0)
         self.peer.host = (transport.get_extra_info("peername") or ("",))[0]
         self.peer.takes_views = self._sends_as_it_is(transport)
+        self.peer.mute = self.mute
         self.last_active = self._loop.time()
         self._dispatcher.connections.opened(self)
 
@@ -115,6 +119,10 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._error = None  # its traceback refers to this connection
+        self.peer.mute = None
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
         if isinstance(exc, OSError) and exc.errno == errno.EFAULT:
             self._distrust_maps()
         self.peer.lent.clear()
@@ -175,7 +183,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def idle_seconds(self, now: float) -> float:
         """How long the client has neither sent nor read anything; 0 while it waits for us."""
-        if self._pending or (self._waiting and self._writable):
+        if self._pending or (self._waiting and self._writable) or self._muted is not None:
             return 0.0
         return now - self.last_active
 
@@ -193,10 +201,21 @@ class Connection(asyncio.BufferedProtocol):
     def leave(self) -> None:
         """Stop reading, and close after the pending answers."""
         self.leaves = True
+        self.mute(0.0)
         if self.busy:
             self._update_reading()
         else:
             self.close()
+
+    def mute(self, seconds: float) -> None:
+        """Read and serve nothing for this long, for a client over its quota; 0 ends it."""
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
+            if not seconds:
+                self._serve()
+        if seconds and self._transport is not None and not self.leaves:
+            self._muted = self._loop.call_later(seconds, self.mute, 0.0)
 
     def close(self) -> None:
         """Once all answers have left."""
@@ -218,6 +237,7 @@ class Connection(asyncio.BufferedProtocol):
             and self._waiting
             and self._gate is None
             and self._writable
+            and self._muted is None
             and len(self._pending) < MAX_PIPELINED
         ):
             if self._transport is None or self._transport.is_closing():
@@ -376,6 +396,7 @@ class Connection(asyncio.BufferedProtocol):
     def _wants_to_read(self) -> bool:
         return (
             self._writable
+            and self._muted is None
             and self._has_room
             and self._waiting_bytes <= MAX_WAITING_BYTES
             and self._error is None

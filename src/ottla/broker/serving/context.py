@@ -11,6 +11,7 @@ from ottla.log.scrutiny import Scrutiny
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.broker.access.quotas import Client
     from ottla.broker.access.session import Session
     from ottla.broker.hosting.partitions import HostedPartition
     from ottla.broker.serving.connection import Connection
@@ -92,6 +93,7 @@ class Peer:
     software: str = ""  # name and version as told by ApiVersions
     connection_id: int = field(default_factory=count(1).__next__)
     scrutiny: Scrutiny = field(default_factory=Scrutiny)  # of the batches it produces
+    mute: Callable[[float], None] | None = None  # serve nothing for so many seconds; while open
     takes_views: bool = False  # its answers go to the kernel as they are, seen by nobody else
     lent: set[PartitionLog] = field(default_factory=set)  # logs with views in unsent answers
 
@@ -102,3 +104,19 @@ class RequestContext:
     api_key: int
     version: int
     client_id: str | None
+    quota: Client | None = None  # what counts for it, while anybody has a quota
+    throttled: float = 0.0  # seconds that the client must wait after the answer
+
+    def throttle(self, seconds: float) -> None:
+        """The longest wait of a request holds."""
+        self.throttled = max(self.throttled, seconds)
+
+    def fetch_room(self, now: float) -> int | None:
+        """The bytes that its quota leaves for this answer; with 0 it waits. None: no quota."""
+        meter = None if self.quota is None else self.quota.fetch
+        if meter is None:
+            return None
+        room = meter.room(now)
+        if not room:
+            self.throttle(meter.wait(now))
+        return room

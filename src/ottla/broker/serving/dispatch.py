@@ -65,6 +65,7 @@ class Dispatcher:
 
     def __init__(self, services: Services, requests: dict[int, int]) -> None:
         self._services = services
+        self._throttling = services.throttling
         self._handlers: dict[int, tuple[Handler, tuple[Any, ...]]] = {}
         self._routes: dict[int, _Route] = {}
         self._foresights: dict[int, tuple[Handler, tuple[Any, ...]]] = {}
@@ -99,7 +100,12 @@ class Dispatcher:
         self.requests[api_key] += 1
         client_id, body = read_client_id(frame, coded.flexible)
         request, _ = coded.read(frame, body)
-        response = handler(RequestContext(peer, api_key, version, client_id), request, *services)
+        context = RequestContext(peer, api_key, version, client_id)
+        throttling = self._throttling.made
+        if throttling is None or not throttling.active:
+            response = handler(context, request, *services)
+        else:
+            response = throttling.serve(context, request, handler, services)
         if isinstance(response, tuple):
             return coded.response(correlation_id, response)
         if isinstance(response, Ack):

@@ -24,7 +24,7 @@ WITHOUT_EFFECT: Final = frozenset(
     controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
     controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
     controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
-    controller.quorum.voters controller.quota.window.num controller.quota.window.size.seconds
+    controller.quorum.voters
     controller.socket.timeout.ms cordoned.log.dirs default.replication.factor
     delete.records.purgatory.purge.interval.requests early.start.listeners
     fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
@@ -56,7 +56,7 @@ WITHOUT_EFFECT: Final = frozenset(
     num.replica.alter.log.dirs.threads num.replica.fetchers offsets.commit.timeout.ms
     offsets.load.buffer.size offsets.topic.compression.codec offsets.topic.replication.factor
     process.roles producer.purgatory.purge.interval.requests queued.max.requests
-    quota.window.num quota.window.size.seconds remote.log.manager.follower.thread.pool.size
+    remote.log.manager.follower.thread.pool.size
     remote.log.manager.task.retry.backoff.max.ms remote.log.manager.task.retry.backoff.ms
     remote.log.manager.task.retry.jitter remote.log.manager.thread.pool.size
     remote.log.metadata.manager.class.name remote.log.metadata.manager.class.path

@@ -158,7 +158,17 @@ _RIGHTS: Final = [
            "Allow everything on a topic, group or other resource that no ACL names."),
 ]  # fmt: skip
 
-SECURITY_CONFIGS: Final = [*_TLS, *_SASL, *_DOOR, *_HTTP, *_RIGHTS]
+_QUOTAS: Final = [
+    _fixed("quota.window.num", _INT, 11, "Windows over which rates of clients are measured.",
+           Between(1, 1000)),
+    _fixed("quota.window.size.seconds", _INT, 1, "Length of such a window.", Between(1, 3600)),
+    _fixed("controller.quota.window.num", _INT, 11,
+           "Windows whose worth of changes of topics a client may make at once.", Between(1, 1000)),
+    _fixed("controller.quota.window.size.seconds", _INT, 1, "Length of such a window.",
+           Between(1, 3600)),
+]  # fmt: skip
+
+SECURITY_CONFIGS: Final = [*_TLS, *_SASL, *_DOOR, *_HTTP, *_RIGHTS, *_QUOTAS]
 
 _GLOBAL: Final = {"ottla.ssl.reload.interval.ms", "sasl.mechanism.inter.broker.protocol"}
 PER_LISTENER: Final = frozenset(

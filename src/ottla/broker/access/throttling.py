@@ -1,0 +1,202 @@
+"""What quotas do to requests: the shell around `quotas`.
+
+- A request counts for its user and client id. The bytes of a produce request count in any case; a
+  fetch gets no more than there is room for, or an empty answer; time in handlers counts when it
+  has been spent, time in which a request is parked does not count.
+- Over a quota the answer leaves as usual and tells the time. Then its connection is muted for that
+  time: nothing of it is read or served. The greatest of a request's times holds.
+- When quotas change, muted connections go on at once; what they ask next is measured again.
+- Nodes among themselves have no quotas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.broker.access.quotas import Quotas, Windows
+from ottla.broker.errors import ApiError
+from ottla.broker.serving.context import Ack, Large
+from ottla.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+    from ottla.broker.serving.apis import Handler
+    from ottla.broker.serving.context import Peer, RequestContext
+    from ottla.clock import Clock
+    from ottla.metadata.config.broker import BrokerConfig
+    from ottla.metadata.security.quotas import ClientQuota
+    from ottla.wire.schema.fetch import FetchResponse
+    from ottla.wire.schema.produce import ProduceRequest
+    from ottla.wire.schema.share_fetch import ShareFetchResponse
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+SHARE_FETCH: Final = 78
+NODE_PRINCIPAL: Final = "User:__node"
+
+
+class Throttling:
+    """Counts the requests of a node's clients, and slows down those that are over a quota."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+        self._clock = clock
+        self._quotas = Quotas(
+            Windows(
+                config.get_int("quota.window.num"), config.get_int("quota.window.size.seconds")
+            ),
+            Windows(
+                config.get_int("controller.quota.window.num"),
+                config.get_int("controller.quota.window.size.seconds"),
+            ),
+        )
+        self._muted: dict[int, Peer] = {}  # connections that were muted since the last change
+
+    @property
+    def active(self) -> bool:
+        """Whether anybody has a quota."""
+        return self._quotas.active
+
+    def adopt(self, quotas: Mapping[str, ClientQuota]) -> None:
+        """Use these quotas from now on."""
+        self._quotas.adopt(quotas)
+        muted, self._muted = self._muted, {}
+        for peer in muted.values():
+            if peer.mute is not None:
+                peer.mute(0.0)
+
+    def connection_rate(self, address: str) -> float | None:
+        """Connections a second that an address may open."""
+        return self._quotas.connection_rate(address)
+
+    def connection_closed(self, connection_id: int) -> None:
+        self._muted.pop(connection_id, None)
+
+    def serve(
+        self, context: RequestContext, request: Any, handler: Handler, services: tuple[Any, ...]
+    ) -> Any:
+        """What the handler returns, with the time that the client must wait."""
+        peer = context.peer
+        if peer.principal == NODE_PRINCIPAL:
+            return handler(context, request, *services)
+        now = self._clock.monotonic()
+        _, _, user = peer.principal.partition(":")
+        context.quota = client = self._quotas.client(user, context.client_id or "", now)
+        if context.api_key == PRODUCE and client.produce is not None:
+            context.throttle(client.produce.record(_produced_bytes(request), now))
+        began = perf_counter_ns()
+        response = handler(context, request, *services)
+        spent = perf_counter_ns() - began
+        if isinstance(response, Awaitable):
+            return self._later(context, response, spent)
+        return self._done(context, response, spent)
+
+    async def _later(self, context: RequestContext, response: Awaitable[Any], spent: int) -> Any:
+        timed = _Timed(response)
+        body = await timed
+        return self._done(context, body, spent + timed.spent)
+
+    def _done(self, context: RequestContext, response: Any, spent: int) -> Any:
+        client = context.quota
+        assert client is not None
+        now = self._clock.monotonic()
+        if client.request is not None:
+            context.throttle(client.request.record(spent, now))
+        if client.fetch is not None and context.api_key in (FETCH, SHARE_FETCH):
+            client.fetch.record(_fetched_bytes(response), now)
+        seconds = context.throttled
+        peer = context.peer
+        if seconds <= 0 or peer.mute is None:
+            return response
+        peer.mute(seconds)
+        self._muted[peer.connection_id] = peer
+        return _told(response, math.ceil(seconds * 1000))
+
+
+def charge(context: RequestContext, partitions: int, now: float, *, strict: bool) -> None:
+    """Count partitions that are created or deleted; `strict` refuses while there is a debt.
+
+    Clients of older versions do not know that refusal: they are slowed down instead.
+    """
+    tokens = None if context.quota is None else context.quota.mutation
+    if tokens is None:
+        return
+    if not strict:
+        context.throttle(tokens.force(partitions, now))
+        return
+    wait = tokens.take(partitions, now)
+    if wait > 0:
+        context.throttle(wait)
+        raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The quota of changes is used up.")
+
+
+class _Timed:
+    """Awaits another awaitable, and counts the time in which it runs."""
+
+    __slots__ = ("_inner", "spent")
+
+    def __init__(self, inner: Awaitable[Any]) -> None:
+        self._inner = inner
+        self.spent = 0
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps = self._inner.__await__()
+        step: Any = steps.__next__
+        while True:
+            began = perf_counter_ns()
+            try:
+                waits_for = step()
+            except StopIteration as done:
+                return done.value
+            finally:
+                self.spent += perf_counter_ns() - began
+            try:
+                yield waits_for
+            except BaseException as error:  # noqa: BLE001  # cancelled, for example: its matter
+                step = _Throw(steps, error)
+            else:
+                step = steps.__next__
+
+
+class _Throw:
+    """The next step of a coroutine is an exception."""
+
+    __slots__ = ("_error", "_steps")
+
+    def __init__(self, steps: Any, error: BaseException) -> None:
+        self._steps = steps
+        self._error = error
+
+    def __call__(self) -> Any:
+        return self._steps.throw(self._error)
+
+
+def _produced_bytes(request: ProduceRequest) -> int:
+    return sum(
+        len(data.records or b"") for topic in request.topic_data for data in topic.partition_data
+    )
+
+
+def _fetched_bytes(response: FetchResponse | ShareFetchResponse) -> int:
+    return sum(_size(data.records) for topic in response.responses for data in topic.partitions)
+
+
+def _size(records: Any) -> int:
+    if isinstance(records, list):
+        return sum(map(len, records))
+    return len(records or b"")
+
+
+def _told(response: Any, milliseconds: int) -> Any:
+    """The response with the time in it, where it has a field for that."""
+    if isinstance(response, Ack):
+        response.response = _told(response.response, milliseconds)
+        return response
+    if isinstance(response, Large):
+        return Large(_told(response.response, milliseconds))
+    if response is None or "throttle_time_ms" not in response._fields:
+        return response
+    return response._replace(throttle_time_ms=milliseconds)

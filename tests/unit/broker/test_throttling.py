@@ -1,0 +1,215 @@
+"""What quotas do to requests: counted, told, muted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ottla.broker.access import throttling as throttling_module
+from ottla.broker.access.throttling import Throttling, charge
+from ottla.broker.errors import ApiError
+from ottla.broker.serving.context import Ack, Large, Peer, RequestContext
+from ottla.metadata.config.broker import load_broker_config
+from ottla.metadata.security.quotas import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    USER,
+)
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.wire.schema.metadata import MetadataResponse
+from ottla.wire.schema.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.wire.schema.sasl_handshake import SaslHandshakeResponse
+from tests.support.clocks import ManualClock
+from tests.unit.broker.test_quotas import image
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PRODUCE, FETCH, METADATA = 0, 1, 3
+
+
+class Bench:
+    """Throttling with one client, whose mutes are written down."""
+
+    def __init__(self, **values: float) -> None:
+        self.clock = ManualClock(1_000_000)
+        self.throttling = Throttling(load_broker_config(), self.clock)
+        self.throttling.adopt(image(({USER: "alice"}, values)))
+        self.mutes: list[float] = []
+        self.peer = Peer("127.0.0.1", "PLAINTEXT", "User:alice", mute=self.mutes.append)
+
+    def context(self, api_key: int) -> RequestContext:
+        return RequestContext(self.peer, api_key, 9, "app")
+
+    def ask(self, api_key: int, request: Any, handler: Callable[..., Any]) -> Any:
+        return self.throttling.serve(self.context(api_key), request, handler, ())
+
+    def produce(self, size: int, response: Any = ProduceResponse()) -> Any:  # noqa: B008
+        data = PartitionProduceData(0, memoryview(bytes(size)))
+        request = ProduceRequest(topic_data=(TopicProduceData("t", partition_data=(data,)),))
+        return self.ask(PRODUCE, request, lambda *_: response)
+
+    def fetch(self, size: int) -> Any:
+        def handler(context: RequestContext, _: object) -> FetchResponse:
+            room = context.fetch_room(self.clock.monotonic())
+            if not room:
+                return FetchResponse()
+            data = PartitionData(0, records=[memoryview(bytes(min(size, room)))])
+            return FetchResponse(responses=[FetchableTopicResponse("t", partitions=[data])])
+
+        return self.ask(FETCH, None, handler)
+
+
+def test_produce_is_told_and_muted_when_it_is_over() -> None:
+    bench = Bench(**{PRODUCER_BYTE_RATE: 1000.0})
+    assert bench.produce(10_000).throttle_time_ms == 0
+    assert bench.mutes == []
+    # The clock stands at the begin of a window: 10 seconds count.
+    assert bench.produce(5_000).throttle_time_ms == 5000
+    assert bench.mutes == [pytest.approx(5.0)]
+
+
+def test_answers_that_wait_for_a_sync_carry_the_time() -> None:
+    bench = Bench(**{PRODUCER_BYTE_RATE: 1.0})
+    ack = Ack(ProduceResponse(), [], lambda response, _: response)
+    assert bench.produce(100, ack) is ack
+    assert ack.response.throttle_time_ms == 90_000
+    assert bench.produce(100, None) is None  # acks=0
+    assert len(bench.mutes) == 2
+
+
+def test_large_answers_carry_the_time_and_others_need_not() -> None:
+    bench = Bench(**{REQUEST_PERCENTAGE: 1e-9})
+    told = bench.ask(METADATA, None, lambda *_: Large(MetadataResponse()))
+    assert told.response.throttle_time_ms == 1000  # a window at most
+    plain = SaslHandshakeResponse()
+    assert bench.ask(17, None, lambda *_: plain) is plain
+    assert bench.mutes == [1.0, 1.0]
+
+
+def test_a_fetch_over_its_quota_is_empty_and_counts_nothing() -> None:
+    bench = Bench(**{CONSUMER_BYTE_RATE: 1000.0})
+    taken = 0
+    for _ in range(10):
+        answer = bench.fetch(4_000)
+        size = sum(
+            len(chunk)
+            for topic in answer.responses
+            for data in topic.partitions
+            for chunk in data.records
+        )
+        taken += size
+        assert bool(answer.throttle_time_ms) == (size == 0)
+    assert 9_000 <= taken <= 10_000
+    assert bench.mutes
+    bench.clock.advance(12_000)
+    assert bench.fetch(4_000).responses
+
+
+async def test_time_in_which_a_request_is_parked_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0]
+    monkeypatch.setattr(throttling_module, "perf_counter_ns", lambda: now[0])
+    bench = Bench(**{REQUEST_PERCENTAGE: 10.0})  # of ten seconds: one
+
+    async def handler(*_: object) -> MetadataResponse:
+        now[0] += 500_000_000
+        parked = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(wake, parked)
+        await parked
+        now[0] += 600_000_000
+        return MetadataResponse()
+
+    def wake(parked: asyncio.Future[None]) -> None:
+        now[0] += 3600 * 10**9
+        parked.set_result(None)
+
+    answer = await bench.ask(METADATA, None, handler)
+    # 1.1 seconds of 10 were used, and 1 is allowed: 1.1 / 0.1 - 10 seconds, at most one window.
+    assert answer.throttle_time_ms == 1000
+    assert bench.mutes == [pytest.approx(1.0)]
+
+
+async def test_a_cancelled_request_is_cancelled_within() -> None:
+    bench = Bench(**{REQUEST_PERCENTAGE: 10.0})
+    seen: list[str] = []
+
+    async def handler(*_: object) -> MetadataResponse:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+        return MetadataResponse()
+
+    task = asyncio.ensure_future(bench.ask(METADATA, None, handler))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["cancelled"]
+
+
+async def test_errors_of_a_parked_request_get_through() -> None:
+    bench = Bench(**{REQUEST_PERCENTAGE: 10.0})
+
+    async def handler(*_: object) -> None:
+        await asyncio.sleep(0)
+        raise ApiError(ErrorCode.INVALID_REQUEST)
+
+    with pytest.raises(ApiError):
+        await bench.ask(METADATA, None, handler)
+
+
+def test_74_changed_quotas_end_mutes_at_once() -> None:
+    bench = Bench(**{PRODUCER_BYTE_RATE: 1.0})
+    bench.produce(1000)
+    bench.throttling.adopt(image(({USER: "alice"}, {PRODUCER_BYTE_RATE: 1000.0})))
+    assert bench.mutes[-1] == 0.0
+    assert bench.produce(1).throttle_time_ms == 0
+    bench.throttling.adopt({})
+    assert not bench.throttling.active
+
+
+def test_a_closed_connection_is_forgotten() -> None:
+    bench = Bench(**{PRODUCER_BYTE_RATE: 1.0})
+    bench.produce(1000)
+    bench.throttling.connection_closed(bench.peer.connection_id)
+    bench.throttling.adopt({})
+    assert len(bench.mutes) == 1
+
+
+def test_nodes_have_no_quotas() -> None:
+    bench = Bench(**{PRODUCER_BYTE_RATE: 1.0})
+    bench.throttling.adopt(image(({USER: None}, {PRODUCER_BYTE_RATE: 1.0})))
+    bench.peer.principal = "User:__node"
+    assert bench.produce(1000).throttle_time_ms == 0
+    bench.peer.principal = "User:bob"
+    assert bench.produce(1000).throttle_time_ms > 0
+
+
+def test_changes_of_topics_are_refused_or_slowed_down() -> None:
+    bench = Bench(**{CONTROLLER_MUTATION_RATE: 1.0})
+    now = bench.clock.monotonic()
+
+    def handler(context: RequestContext, strict: bool) -> MetadataResponse:
+        charge(context, 20, now, strict=strict)
+        return MetadataResponse()
+
+    assert bench.ask(19, True, handler).throttle_time_ms == 0
+    with pytest.raises(ApiError) as raised:
+        bench.ask(19, True, handler)
+    assert raised.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert bench.ask(19, False, handler).throttle_time_ms == 29_000
+    charge(bench.context(19), 1000, now, strict=True)  # without quotas
