@@ -13,7 +13,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ottla.client.cluster.view import NO_LEADER, Partition, Topic
 from ottla.client.errors import ClientError, ConnectionLost, KafkaError, UnsupportedApi
-from ottla.client.reader.fetching import FETCH_BYTES, Fetch, Fetched, LookedUp, Lookup, Planner
+from ottla.client.reader.fetching import (
+    FETCH_BYTES,
+    OVERTAKE_AFTER,
+    Fetch,
+    Fetched,
+    LookedUp,
+    Lookup,
+    Planner,
+)
 from ottla.client.reader.types import (
     EARLIEST,
     LATEST,
@@ -96,19 +104,19 @@ class World(RuleBasedStateMachine):
     # What the reader does. It plans after whatever happens, as the pump does.
 
     def plan(self) -> None:
-        in_flight = sum(one.max_bytes for one in self.asked if isinstance(one, Fetch))
         questions = self.planner.plan(self.now, self.buffered)
         for one in questions:
             if isinstance(one, Fetch):
-                used = in_flight + self.buffered
+                wanted = [other.max_bytes for other in self._fetches() if self._is_wanted(other)]
+                used = self.buffered + sum(wanted)
                 assert used == 0 or used + one.max_bytes <= PREFETCH
-                in_flight += one.max_bytes
+                self.asked.append(one)
                 for number, asked in one.asked.items():
                     assert asked.at == self.expected[number]
                     end = self.planner.tracks[number].end
                     assert end is not None
                     assert asked.at < end
-        self.asked += questions
+        self.asked += [one for one in questions if isinstance(one, Lookup)]
         assert self.planner.plan(self.now, self.buffered) == []
         self.asked_metadata += self.planner.wants_metadata(self.now)
         assert self.asked_metadata <= 1
@@ -222,10 +230,20 @@ class World(RuleBasedStateMachine):
         if hasattr(self, "planner"):
             assert self.planner.failure is None
 
+    def _fetches(self) -> list[Fetch[int]]:
+        return [one for one in self.asked if isinstance(one, Fetch)]
+
+    def _is_wanted(self, fetch: Fetch[int]) -> bool:
+        """Whether its answer is used for any partition."""
+        tracks = self.planner.tracks
+        return any(tracks[n].version == asked.version for n, asked in fetch.asked.items())
+
     @invariant()
-    def a_leader_has_one_fetch(self) -> None:
-        nodes = [one.node for one in self.asked if isinstance(one, Fetch)]
-        assert len(nodes) == len(set(nodes))
+    def a_leader_has_one_fetch_and_one_that_was_overtaken(self) -> None:
+        nodes = [one.node for one in self._fetches()]
+        assert max(map(nodes.count, nodes), default=0) <= 2
+        wanted = [one.node for one in self._fetches() if self._is_wanted(one)]
+        assert len(wanted) == len(set(wanted))
 
     def teardown(self) -> None:
         """When the accidents stop, every partition reaches its end."""
@@ -377,6 +395,44 @@ def test_a_seek_voids_what_was_asked_before() -> None:
     assert planner.fetched(question, {0: Fetched(0, 10)}, 0.0) == []
     [question] = planner.plan(0.0, 0)
     assert question.asked[0].at == 50
+
+
+def test_a_seek_overtakes_a_fetch_that_waits_for_records() -> None:
+    planner = ready_planner((1, 1))
+    [waiting] = planner.plan(0.0, 0)
+    planner.seek(0, Place(50))
+    assert planner.plan(0.0, 0) == []
+    assert planner.wake_at(0.0) == OVERTAKE_AFTER
+    [question] = planner.plan(OVERTAKE_AFTER, 0)
+    assert {number: asked.at for number, asked in question.asked.items()} == {0: 50, 1: 0}
+    # One void fetch at a time: the next seek waits for its end.
+    planner.seek(1, Place(60))
+    assert planner.wake_at(1.0) > 1.0
+    assert planner.plan(1.0, 0) == []
+    planner.failed(waiting, LOST, 1.0)
+    assert planner.tracks[0].failures == planner.tracks[1].failures == 0
+    [question] = planner.plan(1.0, 0)
+    assert {number: asked.at for number, asked in question.asked.items()} == {0: 50, 1: 60}
+
+
+def test_a_fetch_that_fills_the_buffer_is_overtaken_as_well() -> None:
+    planner = ready_planner(prefetch=1)
+    planner.plan(0.0, 0)
+    planner.seek(0, Place(50))
+    assert planner.plan(OVERTAKE_AFTER, 1) == []
+    assert planner.wake_at(OVERTAKE_AFTER) > OVERTAKE_AFTER
+    assert len(planner.plan(OVERTAKE_AFTER, 0)) == 1
+
+
+def test_a_partition_that_backs_off_overtakes_nothing() -> None:
+    planner = ready_planner((1, 1))
+    [question] = planner.plan(0.0, 0)
+    assert isinstance(question, Fetch)
+    answer = {0: Fetched(ErrorCode.UNKNOWN_SERVER_ERROR, None), 1: Fetched(0, None)}
+    planner.fetched(question, answer, 0.0)
+    planner.take_failure()
+    assert [list(one.asked) for one in planner.plan(0.0, 0)] == [[1]]
+    assert planner.plan(10.0, 0) == []
 
 
 def test_a_topic_made_anew() -> None:

@@ -10,6 +10,9 @@ Rules:
 - A leader has at most one Fetch in flight, with all of its partitions that can be asked for.
   Partitions that returned data go to the back, since brokers fill a response in the order of the
   request.
+- A Fetch that waits for records delays the partitions that are not part of it. If one of them is
+  new or was sought (`is_urgent`), the Fetch is replaced after `OVERTAKE_AFTER` seconds by one with
+  all partitions; its own answer is void. A second one waits until the first void one has ended.
 - Fetches in flight ask for no more than the buffer has space for. Only a first batch that is larger
   than the limit exceeds that, and an empty buffer always fetches.
 - After a temporary failure the partition backs off; a failure that lasts longer than `patience`, or
@@ -54,6 +57,8 @@ K = TypeVar("K", bound=Hashable)
 
 # Large enough that a request costs nothing beside its bytes, small enough to overlap with decoding.
 FETCH_BYTES: Final = 8 * 1024 * 1024
+# Seconds. A leader with records answers sooner; one without waits as long as the request allows.
+OVERTAKE_AFTER: Final = 0.05
 
 
 @dataclass(slots=True)
@@ -68,6 +73,7 @@ class Track:
     leader: int = NO_LEADER
     leader_epoch: int = -1
     asked: bool = False
+    is_urgent: bool = True
     failures: int = 0
     failing_since: float = 0.0
     not_before: float = -math.inf
@@ -127,6 +133,13 @@ class Fetch(NamedTuple, Generic[K]):
 Question: TypeAlias = Lookup[K] | Fetch[K]
 
 
+class InFlight(NamedTuple, Generic[K]):
+    """The Fetch of a leader, and when it was planned."""
+
+    fetch: Fetch[K]
+    since: float
+
+
 @dataclass(kw_only=True)
 class Fetching(ABC, Generic[K]):
     """Partitions, where to read them next, and what keeps them from it."""
@@ -140,7 +153,8 @@ class Fetching(ABC, Generic[K]):
     failure: ClientError | None = None
     trouble: ClientError | None = None
     """What went wrong last, even if it may pass."""
-    _fetching: dict[int, int] = field(default_factory=dict)  # node: bytes asked for
+    _fetching: dict[int, InFlight[K]] = field(default_factory=dict)  # by node
+    _overtaken: set[int] = field(default_factory=set)  # nodes that have yet to answer a void Fetch
     _refreshing: bool = False
     _refresh_at: float = -math.inf
     _refresh_failures: int = 0
@@ -199,13 +213,40 @@ class Fetching(ABC, Generic[K]):
                 questions.append(Lookup(node, lookup))
         share = self._share()
         for node, keys in ready.items():
-            if node in self._fetching or not self._has_room(buffered, share):
+            fetchable = [key for key in keys if self._is_fetchable(key)]
+            if not fetchable or not self._has_room(buffered, share, node):
                 continue
-            fetch = {key: self._ask(key) for key in keys if self._is_fetchable(key)}
-            if fetch:
-                self._fetching[node] = share
-                questions.append(Fetch(node, fetch, share))
+            if node in self._fetching:
+                if now < min(self._overtake_at(key) for key in fetchable):
+                    continue
+                fetchable += self._overtake(node)
+            fetch = Fetch(node, {key: self._ask(key) for key in fetchable}, share)
+            for key in fetchable:
+                self.tracks[key].is_urgent = False
+            self._fetching[node] = InFlight(fetch, now)
+            questions.append(fetch)
         return questions
+
+    def _overtake_at(self, key: K) -> float:
+        """When a partition need not wait any longer for a Fetch of its leader without it."""
+        track = self.tracks[key]
+        open_one = self._fetching.get(track.leader)
+        if open_one is None or not track.is_urgent or track.leader in self._overtaken:
+            return math.inf
+        return open_one.since + OVERTAKE_AFTER
+
+    def _overtake(self, node: int) -> list[K]:
+        """Void a Fetch in flight; gives its partitions, which are to be asked for once more."""
+        fetch = self._fetching.pop(node).fetch
+        self._overtaken.add(node)
+        again = []
+        for key, asked in fetch.asked.items():
+            track = self._answered(key, asked)
+            if track is not None:
+                track.version = self._new_version()
+                if self._is_fetchable(key):
+                    again.append(key)
+        return again
 
     def wants_metadata(self, now: float) -> bool:
         """Whether to ask for the topic's metadata now; yes is said once until it is answered."""
@@ -219,9 +260,11 @@ class Fetching(ABC, Generic[K]):
         if self.failure is not None:
             return math.inf
         waiting = [
-            track.not_before
-            for track in self.tracks.values()
-            if not track.asked and track.not_before > now
+            when
+            for key, track in self.tracks.items()
+            if not track.asked
+            for when in (track.not_before, self._overtake_at(key))
+            if when > now
         ]
         if not self._refreshing:
             waiting.append(self._refresh_at)
@@ -234,6 +277,7 @@ class Fetching(ABC, Generic[K]):
         track.offset = start.offset
         track.version = self._new_version()
         track.asked = False
+        track.is_urgent = True
         track.not_before = -math.inf
 
     # What has come back.
@@ -264,7 +308,7 @@ class Fetching(ABC, Generic[K]):
 
     def fetched(self, question: Fetch[K], answer: Mapping[K, Fetched], now: float) -> list[K]:
         """Take in an answer; gives the partitions whose records are the next to be read."""
-        self._fetching.pop(question.node, None)
+        self._ended(question)
         taken = []
         for key, asked in question.asked.items():
             track = self._answered(key, asked)
@@ -289,7 +333,7 @@ class Fetching(ABC, Generic[K]):
     ) -> None:
         """Take in that a question, asked when it `began`, got no answer."""
         if isinstance(question, Fetch):
-            self._fetching.pop(question.node, None)
+            self._ended(question)
         for key, asked in question.asked.items():
             track = self._answered(key, asked)
             if track is not None:
@@ -343,6 +387,13 @@ class Fetching(ABC, Generic[K]):
 
     # Helpers.
 
+    def _ended(self, fetch: Fetch[K]) -> None:
+        open_one = self._fetching.get(fetch.node)
+        if open_one is not None and open_one.fetch is fetch:
+            del self._fetching[fetch.node]
+        else:
+            self._overtaken.discard(fetch.node)
+
     def _ask(self, key: K) -> Asked:
         track = self.tracks[key]
         track.asked = True
@@ -363,8 +414,10 @@ class Fetching(ABC, Generic[K]):
         leaders = {track.leader for track in self.tracks.values() if not track.is_done}
         return max(1, min(FETCH_BYTES, self.prefetch // (len(leaders) + 1)))
 
-    def _has_room(self, buffered: int, share: int) -> bool:
-        used = buffered + sum(self._fetching.values())
+    def _has_room(self, buffered: int, share: int, node: int) -> bool:
+        used = buffered + sum(
+            one.fetch.max_bytes for other, one in self._fetching.items() if other != node
+        )
         return used == 0 or used + share <= self.prefetch
 
     def _answered(self, key: K, asked: Asked) -> Track | None:

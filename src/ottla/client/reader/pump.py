@@ -13,7 +13,8 @@ import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Generic
 
-from ottla.client.cluster.cluster import NEWEST
+from ottla.client.cluster.cluster import NEWEST, Beside
+from ottla.client.cluster.exchange import api_key_of
 from ottla.client.errors import ClientError, ClientFault, ConnectionLost, kafka_error
 from ottla.client.reader.fetching import Fetch, Fetched, K
 from ottla.client.reader.rows import Chunk, decoder
@@ -34,12 +35,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ottla.client.cluster.cluster import Client
+    from ottla.client.cluster.connection import Connection
     from ottla.client.cluster.view import TopicPartition
     from ottla.client.reader.buffer import Buffer
     from ottla.client.reader.fetching import Asked, Fetching, Lookup, Question
     from ottla.client.reader.rows import Decode
     from ottla.client.reader.types import Isolation
     from ottla.client.reader.wire import Answered
+    from ottla.wire.schema.fetch import FetchRequest, FetchResponse
 
 # Below this a hop to another thread and back takes longer than the work it spares the loop.
 OFF_LOOP_BYTES: Final = 64 * 1024
@@ -67,8 +70,9 @@ class Pump(Generic[K]):
         self._planner = planner
         self._buffer = buffer
         self._isolation: Isolation = isolation
-        self._max_wait_ms = int(max_wait * 1000)
+        self._max_wait = max_wait
         self._verify_crc = verify_crc
+        self._fetching: dict[int, Connection] = {}
         self._decoder: Decode | None = None
         self._todo = asyncio.Event()
         self._changed = asyncio.Event()
@@ -169,7 +173,7 @@ class Pump(Generic[K]):
         async with self._client.within_api_timeout("look for offsets"):
             answer = await self._client.send(
                 lookup_request(self._named(question.asked), self._isolation, timeout_ms),
-                to=question.node,
+                to=Beside(question.node) if question.node in self._fetching else question.node,
                 min_version=OLDEST_COMMITTED_LOOKUP if self._isolation == "read_committed" else 1,
             )
         looked_up = {planner.key(name): one for name, one in lookup_answer(answer).items()}
@@ -182,12 +186,11 @@ class Pump(Generic[K]):
         named = self._named(question.asked)
         topics = {name.topic for name in named}
         ids = {one: topic_id for one in topics if (topic_id := planner.topic_id(one)) is not None}
-        async with self._client.within_api_timeout("fetch records"):
-            answer = await self._client.send(
-                fetch_request(named, ids, question.max_bytes, self._isolation, self._max_wait_ms),
-                to=question.node,
-                max_version=NEWEST if len(ids) == len(topics) else NEWEST_FETCH_BY_NAME,
-            )
+        wait_ms = int(self._max_wait * 1000)
+        request = fetch_request(named, ids, question.max_bytes, self._isolation, wait_ms)
+        newest = NEWEST if len(ids) == len(topics) else NEWEST_FETCH_BY_NAME
+        async with self._client.within_api_timeout("fetch records", self._max_wait):
+            answer = await self._send_fetch(question.node, request, newest)
         found = {planner.key(name): one for name, one in fetch_answer(ids, answer).items()}
         size = sum(len(one.records) for one in found.values())
         outcome = (
@@ -202,6 +205,22 @@ class Pump(Generic[K]):
             # A batch may reach beyond the end, the reader does not.
             after = track.offset if track.end is None else min(track.offset, track.end)
             self._buffer.add(key, Chunk(topic, number, start, track.end, after, records, aborted))
+
+    async def _send_fetch(self, node: int, request: FetchRequest, newest: int) -> FetchResponse:
+        overtaken = self._fetching.get(node)
+        if overtaken is not None and overtaken.in_flight == 1:
+            # Only a void fetch waits there, and would hold up this one.
+            overtaken.abort()
+        connection = await self._client.connection_to(node)
+        version = connection.pick_version(api_key_of(request), high=newest)
+        within = self._client.request_timeout + self._max_wait
+        self._fetching[node] = connection
+        try:
+            answer: FetchResponse = await connection.send(request, version, within)
+            return answer
+        finally:
+            if self._fetching.get(node) is connection:
+                del self._fetching[node]
 
     def _named(self, asked: Mapping[K, Asked]) -> dict[TopicPartition, Asked]:
         return {self._planner.name(key): one for key, one in asked.items()}
