@@ -330,8 +330,9 @@ class _Copy:
         if self._consumer.backend is Backend.STDIO:
             return False
         # From what was read, not from acknowledged positions: behind the last message of a
-        # transaction is its marker, which no position ever passes.
-        return all(not behind for behind in (await self._consumer.source.lag({})).values())
+        # transaction is its marker, which no position ever passes. None is not the end: something
+        # is left, and the store does not know how much.
+        return all(behind == 0 for behind in (await self._consumer.source.lag({})).values())
 
 
 def _refused(message: Message, error: StreamError) -> DeliveryError:

@@ -305,7 +305,10 @@ async def test_kafka_seek_assigns_all_shards(kafka: Place) -> None:
     async with spread.connect() as streamer:
         for shard in range(2):
             await send(streamer, spread.stream, f"s{shard}", shard=shard)
-        async with streamer.consumer(spread.stream, options=options) as consumer:
+        async with (
+            streamer.consumer(spread.stream, options=options) as consumer,
+            streamer.consumer(spread.stream, options=options),
+        ):
             await consumer.seek(NOON)
             assert sorted(await take(consumer, 2)) == ["s0", "s1"]
 

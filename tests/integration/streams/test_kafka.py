@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
+import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,7 @@ from ottla.streams import (
     ShardKey,
     connect,
 )
+from ottla.streams.backends.kafka_thread import ConsumerThread
 from ottla.streams.errors import (
     CommitNotAllowed,
     ConfigError,
@@ -45,6 +48,7 @@ from ottla.streams.errors import (
 )
 from ottla.wire.schema.describe_groups import DescribeGroupsRequest
 from ottla.wire.schema.leave_group import LeaveGroupRequest, MemberIdentity
+from tests.support import stream_rebalance
 from tests.support.raw_client import RawClient
 from tests.support.stream_brokers import StreamBroker, kafka_contract
 from tests.support.streams_contract import CONTRACT
@@ -559,3 +563,44 @@ async def test_a_commit_after_eviction_is_not_said_to_be_durable(kafka: StreamBr
             await asyncio.to_thread(evict, kafka.bootstrap, group)
             with pytest.raises(Evicted, match="delivered again"):
                 await consumer.commit()
+
+
+@OTTLA
+@pytest.mark.parametrize("what", ["seek", "together"])
+def test_two_callbacks_in_one_read_do_not_abort_the_process(kafka: StreamBroker, what: str) -> None:
+    """confluent-kafka asserts (`CallState_get: cs != NULL`) if a callback asks for topics."""
+    topic = kafka.topic(stream_rebalance.SHARDS)
+    done = subprocess.run(
+        [sys.executable, "-m", stream_rebalance.__name__, what, kafka.bootstrap, topic],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=2 * stream_rebalance.PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@OTTLA
+async def test_a_commit_during_a_seek_waits_for_it(
+    kafka: StreamBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The consumer that the seek closes cannot commit, its successor does."""
+    topic = kafka.topic()
+    leave = ConsumerThread.close
+    commits = []
+
+    async def close(thread: ConsumerThread) -> None:
+        await leave(thread)
+        commits.append(asyncio.create_task(consumer._commits.now()))
+        await asyncio.wait(commits, timeout=0.1)  # it has come to the closed consumer
+
+    async with open_(kafka, topic) as streamer:
+        await fill(streamer, topic, 2)
+        async with streamer.consumer(options=resumable(group=f"{topic}-g")) as consumer:
+            consumer.ack(await consumer.next(10))
+            with monkeypatch.context() as patch:
+                patch.setattr(ConsumerThread, "close", close)
+                async with asyncio.timeout(30):
+                    await consumer.seek(_at(0))
+                    assert await commits[0] == {ShardKey(topic, 0): 1}
+    assert await asyncio.to_thread(committed, kafka, f"{topic}-g", topic) == 1

@@ -10,12 +10,14 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import confluent_kafka as kafka
 import pytest
+from redis.asyncio import Redis
 from typer.testing import CliRunner
 
 from ottla import Producer, Reader
@@ -32,13 +34,18 @@ from ottla.streams import (
     Reset,
     connect,
 )
+from ottla.streams.backends.redis_lane import Lane
+from ottla.streams.backends.redis_source import RedisSource
 from ottla.streams.errors import ConfigError, DeliveryError, FileLimitExceeded, Unsupported
 from ottla.streams.relay import Tally, relay_streams, tick
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ottla import EmbeddedBroker
+    from ottla.streams import ShardKey
+    from ottla.streams.backends.redis_lane import Found
     from tests.services import RedisServer
 
 run = CliRunner()
@@ -513,3 +520,47 @@ async def test_the_time_0_is_told_or_refused_and_never_turned_into_now_unsaid(
     async with connect(urls[1]) as streamer, streamer.producer() as sender:
         with pytest.raises(DeliveryError, match="librdkafka cannot write the time 0"):
             await (await sender.send(b"x", timestamp=datetime.fromtimestamp(0, UTC)))
+
+
+async def test_a_relay_from_redis_that_hears_nothing_yet_goes_on(
+    tmp_path: Path, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis cannot say how much is left, only whether something is."""
+    url = f"{redis_server.url}/slow-{tmp_path.name}"
+    await tick(url, 0, 3)
+    asked, lags = asyncio.Event(), list[object]()
+    read, lag = Lane.read, RedisSource.lag
+
+    async def late(lane: Lane, limit: int) -> list[Found]:
+        with suppress(TimeoutError):  # a relay that does not ask again reads nothing before its end
+            await asyncio.wait_for(asked.wait(), 5)
+        return await read(lane, limit)
+
+    async def counted(
+        source: RedisSource, positions: Mapping[ShardKey, int]
+    ) -> dict[ShardKey, int | None]:
+        if lags:
+            asked.set()
+        lags.append(positions)
+        return await lag(source, positions)
+
+    monkeypatch.setattr(Lane, "read", late)
+    monkeypatch.setattr(RedisSource, "lag", counted)
+    tally = Tally()
+    async with asyncio.timeout(30):
+        await relay_streams(url, f"file://{tmp_path}/o.ss/o", until_end=True, tally=tally)
+    assert tally.total == 3
+
+
+async def test_a_relay_from_redis_ends_where_the_last_entries_were_deleted(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    stream = f"cut-{tmp_path.name}"
+    await tick(f"{redis_server.url}/{stream}", 0, 3)
+    async with Redis.from_url(redis_server.url) as client:
+        last: Any = await client.xrevrange(stream, count=1)
+        assert await client.xdel(stream, last[0][0]) == 1
+    output = f"file://{tmp_path}/o.ss/o"
+    async with asyncio.timeout(30):
+        await relay_streams(f"{redis_server.url}/{stream}", output, until_end=True)
+    assert await payloads(output) == ["tick-0", "tick-1"]

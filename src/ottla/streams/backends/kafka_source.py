@@ -22,9 +22,9 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
 
 from ottla.streams.backends.kafka_config import consumer_config, is_cooperative
 from ottla.streams.backends.kafka_places import Places, partition, shard_of
-from ottla.streams.backends.kafka_thread import NS_PER_MS, ConsumerThread
+from ottla.streams.backends.kafka_thread import NS_PER_MS, ConsumerThread, ThreadEnded
 from ottla.streams.base import Source
-from ottla.streams.errors import ConnectError, Evicted, StreamError
+from ottla.streams.errors import ConnectError, ConsumerClosed, Evicted, StreamError
 from ottla.streams.types import Mode, Reset, ShardKey, to_ns
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ class KafkaSource(Source):
         self._is_manual = group is None
         self._is_chosen = False
         self._is_moving = False
+        self._has_thread = asyncio.Event()  # not set while a move replaces it
+        self._has_thread.set()
         self._next_refresh = 0.0
         self._thread_: ConsumerThread | None = None
         self._host_: Host | None = None
@@ -109,7 +111,7 @@ class KafkaSource(Source):
     async def open(self, host: Host) -> None:
         self._host_ = host
         self._new_thread()
-        shards = await self._ask(lambda places: places.shards(self._streams))
+        shards = await self._all_shards()
         self._known = set(shards)
         if self._is_manual:
             reset = self._options.reset
@@ -181,7 +183,7 @@ class KafkaSource(Source):
         if self._is_chosen:
             return
         try:
-            found = await self._ask(lambda places: places.shards(self._streams))
+            found = await self._all_shards()
         except StreamError as error:
             LOGGER.warning("could not refresh partitions; trying again later: %s", error)
             return
@@ -195,28 +197,31 @@ class KafkaSource(Source):
     # -- partitions come and go: in the consumer's thread -----------------------------------------
 
     def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
-        shards = [shard_of(one) for one in given]
-        starts = self._starts(Places(consumer, self._timeout), shards)
+        starts = self._thread.wait_for(self._starts([shard_of(one) for one in given]))
         began = {shard_of(one): one.offset for one in starts}
         if self._is_cooperative:
             consumer.incremental_assign(starts)
         else:
             consumer.assign(starts)
-        self._in_loop(lambda: self._now_owned(began))
+        self._thread.tell(lambda: self._now_owned(began))
 
-    def _starts(self, places: Places, shards: list[ShardKey]) -> list[TopicPartition]:
-        stored = self._stored
-        if stored is None:
-            return [
-                partition(one, places.by_reset(one, self._options.reset) if at is None else at)
-                for one, at in places.committed(shards).items()
+    async def _starts(self, shards: list[ShardKey]) -> list[TopicPartition]:
+        if self._stored is None:
+            return await self._ask(lambda places: self._after_commits(places, shards))
+        loaded = await self._stored.load(shards)
+        return await self._ask(
+            lambda places: [
+                partition(one, self._unknown(places, one))
+                if at is None
+                else partition(one, places.stored(one, at, self._options))
+                for one, at in loaded.items()
             ]
-        loaded = self._thread.wait_for(stored.load(shards))
+        )
+
+    def _after_commits(self, places: Places, shards: list[ShardKey]) -> list[TopicPartition]:
         return [
-            partition(one, self._unknown(places, one))
-            if at is None
-            else partition(one, places.stored(one, at, self._options))
-            for one, at in loaded.items()
+            partition(one, places.by_reset(one, self._options.reset) if at is None else at)
+            for one, at in places.committed(shards).items()
         ]
 
     def _unknown(self, places: Places, shard: ShardKey) -> int:
@@ -257,12 +262,6 @@ class KafkaSource(Source):
         self._joined.set()
         self._thread.wake()
 
-    def _in_loop(self, action: Callable[[], None]) -> None:
-        async def act() -> None:
-            action()
-
-        self._thread.wait_for(act())
-
     # -- acknowledgements out ---------------------------------------------------------------------
 
     async def commit(self, progress: Progress) -> None:
@@ -270,7 +269,7 @@ class KafkaSource(Source):
         if not offsets:
             return
         for attempt in range(RETRIES + 1):
-            error = await self._thread.run(lambda consumer: _commit(consumer, offsets))
+            error = await self._run(lambda consumer: _commit(consumer, offsets))
             if error is None:
                 return
             if error.code() in EVICTED:
@@ -286,38 +285,56 @@ class KafkaSource(Source):
 
     async def group_metadata(self) -> object:
         """Group metadata for a transaction."""
-        return await self._thread.run(lambda consumer: consumer.consumer_group_metadata())
+        return await self._run(lambda consumer: consumer.consumer_group_metadata())
 
     # -- moving -----------------------------------------------------------------------------------
 
     async def seek(self, to: datetime, shards: frozenset[ShardKey]) -> None:
         after = to_ns(to) // NS_PER_MS
-        starts = await self._ask(
-            lambda places: places.later_than(shards or places.shards(self._streams), after)
-        )
-        await self._move(starts, shards)
+        chosen = shards or await self._all_shards()
+        await self._move(await self._ask(lambda places: places.later_than(chosen, after)), shards)
 
     async def rewind(self, to: SeqPos, shards: frozenset[ShardKey]) -> None:
         owned = sorted(self._owned) or [ShardKey(stream, 0) for stream in self._streams]
         await self._move(await self._ask(lambda places: places.at(shards or owned, to)), shards)
 
-    async def _ask(self, question: Callable[[Places], T]) -> T:
-        """Ask the cluster, between two reads."""
+    async def _all_shards(self) -> list[ShardKey]:
+        """All partitions of the topics, as the cluster has them now."""
+        return await self._ask(lambda places: places.shards(self._streams), between_reads=True)
+
+    async def _ask(self, question: Callable[[Places], T], *, between_reads: bool = False) -> T:
+        """Ask the cluster. What asks for topics does so between reads, see `kafka_thread`."""
         try:
-            return await self._thread.run(
-                lambda consumer: question(Places(consumer, self._timeout))
+            return await self._run(
+                lambda consumer: question(Places(consumer, self._timeout)),
+                between_reads=between_reads,
             )
         except KafkaException as error:
             raise StreamError(f"Kafka did not answer: {error}") from error
+
+    async def _run(self, job: Callable[[Consumer], T], *, between_reads: bool = False) -> T:
+        """Run `job` in the thread; one that comes during a move waits for the new consumer."""
+        while True:
+            thread = self._thread
+            try:
+                return await thread.run(job, between_reads=between_reads)
+            except ThreadEnded:
+                await self._has_thread.wait()
+                if self._thread is thread:
+                    raise ConsumerClosed("the consumer is closed") from None
 
     async def _move(self, starts: list[TopicPartition], chosen: frozenset[ShardKey]) -> None:
         if not self._is_manual:
             # A member that reads by hand would hold up its group, so it leaves.
             self._is_moving = True
-            await self._thread.close()
-            self._is_moving = False
-            self._is_manual = True
-            self._new_thread()
+            self._has_thread.clear()
+            try:
+                await self._thread.close()
+                self._is_moving = False
+                self._is_manual = True
+                self._new_thread()
+            finally:
+                self._has_thread.set()
         self._is_chosen = bool(chosen)
         await self._assign(starts)
 

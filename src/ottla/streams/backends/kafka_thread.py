@@ -8,6 +8,11 @@ hands the batch over in one hop. Rules:
   one thread in at a time, and a loop of reads would block all other threads.
 - Rebalance callbacks are called in this thread, inside a read. They wait for the event loop by
   `wait_for`, which continues to serve `run`, so that finished messages are committed meanwhile.
+- `list_topics` must not be called inside a callback, so it needs `run(..., between_reads=True)`.
+  confluent-kafka notes such a call in a variable of the thread and clears that at its end. A second
+  callback of the same read would miss it and abort the process (`CallState_get: cs != NULL`).
+  `poll`, `consume` and `close` are of the same kind; calls about offsets and assignments are not.
+- After `close` the calls of `run` raise `ThreadEnded`.
 - With `MAX_AHEAD` batches or enough bytes not taken the thread stops reading, but still serves
   callbacks, so that a slow program is not removed from its group before `max.poll.interval.ms`.
 """
@@ -54,6 +59,10 @@ _PASSING: Final = frozenset(
 )
 
 
+class ThreadEnded(Exception):
+    """The thread was closed before it came to this call."""
+
+
 class ConsumerThread:
     """`wait` and `take` give the next batch; `run` a turn with the consumer itself."""
 
@@ -65,6 +74,8 @@ class ConsumerThread:
         self._batch = min(ahead, BATCH)
         self._ahead_bytes = ahead_bytes
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._between: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._has_ended = False
         self._batches: deque[list[Message]] = deque()
         self._lock = threading.Lock()
         self._ready = asyncio.Event()
@@ -101,17 +112,22 @@ class ConsumerThread:
         if self._failure is not None:
             raise self._failure
 
-    async def run(self, job: Callable[[Consumer], T]) -> T:
-        """Run `job` in the thread, between two reads."""
+    async def run(self, job: Callable[[Consumer], T], *, between_reads: bool = False) -> T:
+        """Run `job` in the thread: between two reads, or while a callback of a read waits."""
         turn: Future[T] = Future()
 
         def take_turn() -> None:
             try:
+                if self._has_ended:
+                    raise ThreadEnded
                 turn.set_result(job(self.consumer))
             except BaseException as error:  # noqa: BLE001  # raised below
                 turn.set_exception(error)
 
-        self._jobs.put(take_turn)
+        with self._lock:
+            if self._has_ended:
+                raise ThreadEnded
+            (self._between if between_reads else self._jobs).put(take_turn)
         self._room.set()
         return await asyncio.wrap_future(turn)
 
@@ -154,18 +170,21 @@ class ConsumerThread:
                     self._wait_for_room()
         except Exception as error:  # noqa: BLE001  # raised by the next `wait`
             self._failure = error
-            self._tell(self._ready.set)
+            self.tell(self._ready.set)
             while not self._is_closing:
                 self._room.wait()
                 self._room.clear()
                 self._run_jobs()
         finally:
             self.consumer.close()
+            with self._lock:
+                self._has_ended = True
             self._run_jobs()
 
     def _run_jobs(self) -> None:
-        while not self._jobs.empty():
-            self._jobs.get()()
+        for jobs in (self._jobs, self._between):
+            while not jobs.empty():
+                jobs.get()()
 
     def _read(self) -> None:
         # A batch read waits until it is full: read one message first, then those available.
@@ -200,9 +219,10 @@ class ConsumerThread:
         if batch:
             with self._lock:
                 self._batches.append(batch)
-            self._tell(self._ready.set)
+            self.tell(self._ready.set)
 
-    def _tell(self, what: Callable[[], None]) -> None:
+    def tell(self, what: Callable[[], None]) -> None:
+        """Let the event loop call this, in the order of telling."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(what)
 

@@ -82,6 +82,10 @@ class Shards:
             return BEGINNING_ID
         return text(info["last-generated-id"])
 
+    async def has_after(self, shard: Shard, entry_id: str) -> bool:
+        """Whether there is an entry with a higher id. The last one given may have been deleted."""
+        return bool(await self._client.xrange(shard.key, f"({entry_id}", "+", count=1))
+
     async def create_group(self, shard: Shard, group: str, start: str) -> None:
         """Create the group; an existing one is no error."""
         try:

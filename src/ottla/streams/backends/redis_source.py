@@ -391,9 +391,8 @@ class RedisSource(Source):
             else:
                 ids = self._entries.ids
                 done = ids.predecessor(positions[key]) if key in positions else shard.last
-                tail = await self._shards.tail(shard)
                 # Ids have holes: only that nothing is left can be told without reading.
-                lags[key] = 0 if id_parts(done) >= id_parts(tail) else None
+                lags[key] = None if await self._shards.has_after(shard, done) else 0
         return lags
 
     def _all(self) -> list[Shard]:
