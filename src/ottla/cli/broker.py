@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -32,6 +33,8 @@ Examples:
   ottla broker --set log.retention.hours=24 --set num.partitions=3
 
   ottla broker --config server.properties --metrics-port 9100
+
+  ottla broker --secure --listen 0.0.0.0:9093 --host broker.example.com
 """
 
 
@@ -60,6 +63,21 @@ def broker(
     ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="A setting as key=value. May be repeated.")
+    ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="Serve with TLS, passwords and ACLs; makes certificates and a user at first.",
+        ),
+    ] = False,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host",
+            metavar="NAME",
+            help="With --secure: a name or address by which clients reach it. May be repeated.",
+        ),
     ] = None,
     insecure: Annotated[
         bool,
@@ -94,9 +112,17 @@ def broker(
         sets.append("ottla.allow.insecure.listeners=true")
     if metrics_port is not None:
         sets.append(f"ottla.metrics.listener=http://127.0.0.1:{metrics_port}")
-    broker_config = _load(config, sets, listen)
+    if secure and insecure:
+        _fail("--secure and --insecure contradict each other; leave one of them out")
+    if secure and ephemeral:
+        _fail("--secure keeps its certificates and its user; leave out --ephemeral")
+    if host and not secure:
+        _fail("--host names the broker in the certificate that --secure makes; add --secure")
+    broker_config = _load(config, sets, None if secure else listen)
     directory = None if ephemeral else data_dir or Path(broker_config.get_list("log.dirs")[0])
-    _run(broker_config, directory)
+    if secure and directory is not None:
+        broker_config = _secured(broker_config, directory, listen, host or [])
+    _run(broker_config, directory, directory if secure else None)
 
 
 def _directory(text: str) -> Path:
@@ -111,19 +137,48 @@ def _load(file: Path | None, sets: list[str], listen: str | None) -> BrokerConfi
     from ottla.metadata.errors import ConfigError
 
     if listen is not None:
-        host, colon, port = listen.rpartition(":")
-        if not colon or not port.isdecimal():
-            _fail(f"--listen takes HOST:PORT, not {listen!r}")
-        if int(port) > 65535:
-            _fail(f"--listen takes a port up to 65535, not {port}")
-        sets.append(f"listeners=PLAINTEXT://{host}:{port}")
+        _check_address(listen)
+        sets.append(f"listeners=PLAINTEXT://{listen}")
     try:
         return load_broker_config(file, sets, os.environ)
     except ConfigError as error:
         _fail(str(error))
 
 
-def _run(config: BrokerConfig, directory: Path | None) -> None:
+def _check_address(listen: str) -> None:
+    _, colon, port = listen.rpartition(":")
+    if not colon or not port.isdecimal():
+        _fail(f"--listen takes HOST:PORT, not {listen!r}")
+    if int(port) > 65535:
+        _fail(f"--listen takes a port up to 65535, not {port}")
+
+
+def _secured(
+    config: BrokerConfig, directory: Path, listen: str | None, hosts: list[str]
+) -> BrokerConfig:
+    """The configuration with what --secure makes; what was set wins, but for --listen."""
+    from ottla.errors import OttlaError
+    from ottla.metadata.config.broker import BrokerConfig
+
+    if listen is not None:
+        _check_address(listen)
+    try:
+        from ottla.broker.running.secure import secured
+
+        made = secured(directory, listen, hosts)
+    except ImportError as error:
+        _fail(f"--secure needs {error.name}: pip install 'ottla[security]'")
+    except OSError as error:
+        _fail(f"{error.strerror or error}: {error.filename or directory}")
+    except OttlaError as error:
+        _fail(str(error))
+    given = dict(config.static)
+    if listen is not None:
+        given["listeners"] = made["listeners"]
+    return BrokerConfig(made | given)
+
+
+def _run(config: BrokerConfig, directory: Path | None, secured: Path | None) -> None:
     from ottla.broker.errors import CannotListen, ExposedListener
     from ottla.broker.hosting.data import BrokenJournal, WrongDirectory
     from ottla.broker.running.run import run_broker
@@ -132,7 +187,7 @@ def _run(config: BrokerConfig, directory: Path | None) -> None:
     from ottla.metadata.errors import ConfigError, StoreError
 
     try:
-        run_broker(config, directory, _announce)
+        run_broker(config, directory, partial(_announce, secured=secured))
     except (
         CannotListen,
         ConfigError,
@@ -149,9 +204,13 @@ def _run(config: BrokerConfig, directory: Path | None) -> None:
         _fail(f"{error.strerror or error}: {error.filename or directory}")
 
 
-def _announce(node: Node) -> None:
+def _announce(node: Node, secured: Path | None) -> None:
     addresses = " ".join(f"{host}:{port}" for host, port in node.addresses.values())
     print(f"ottla broker ready: {addresses}", flush=True)
+    if secured is not None:
+        from ottla.broker.running.secure import CLIENT_FILE
+
+        print(f"client settings of the user admin: {secured / CLIENT_FILE}", flush=True)
 
 
 def _fail(message: str, status: int = 2) -> NoReturn:

@@ -190,9 +190,10 @@ class Node:
                     partial(node.data.look_for_journal, accept_loss=settings.accepts_lost_journal)
                 )
             adopted = await node.workers.run(node._adopt) if node.data.all_on_disk() else []
+            first_users = await node.workers.run(node._first_users)
             await node._open_door()
             await node._bind()
-            await node._register(adopted)
+            await node._register([*adopted, *first_users])
             await node.workers.run(partial(node.data.set_aside_strays, node.image))
             if isinstance(file, Path):
                 await node.workers.run(partial(reserve.keep, file.parent))
@@ -337,6 +338,15 @@ class Node:
         if guard is not None:
             return guard.connection(self.dispatcher, peer)
         return Connection(self.dispatcher, peer, self.settings.max_request_bytes)
+
+    def _first_users(self) -> list[Change]:
+        """Those of ottla.bootstrap.user.file, for a cluster without any user."""
+        path = self.config.parsed("ottla.bootstrap.user.file")
+        if path is None or self.image.scram:
+            return []
+        from ottla.metadata.security.first_users import read_users
+
+        return list(read_users(str(path)))
 
     def _adopt(self) -> list[Change]:
         """What makes the logs this cluster's that were here before it knew any broker."""

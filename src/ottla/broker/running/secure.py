@@ -1,0 +1,133 @@
+"""`ottla broker --secure`: everything that a secured broker needs, made at its first start.
+
+In the data directory:
+
+    tls/ca.pem, ca.key             an authority of its own
+    tls/server.keystore.pem        key and certificate for the names of this machine
+    tls/admin.user                 what verifies the password of the user admin; taken once
+    admin.properties               what an administrator's client needs, password included
+
+Later starts use what is there. A certificate in its last `RENEWED_DAYS`, or one that lacks a name
+that is asked for, is replaced by the same authority. Everything made here is a default: what is
+configured wins.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import ssl
+import time
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.access.listeners import WILDCARDS
+from ottla.metadata.security.first_users import user_line
+from ottla.metadata.security.users import ScramCredential
+from ottla.security.certificates import (
+    Authority,
+    new_password,
+    read_authority,
+    write_authority,
+    write_issued,
+)
+from ottla.security.contexts import TlsSettings, server_context
+from ottla.security.errors import BadSecuritySetting
+from ottla.security.scram import DEFAULT_ITERATIONS, MECHANISMS, SALT_BYTES, make_credential
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+ADMIN: Final = "admin"
+CLIENT_FILE: Final = "admin.properties"
+RENEWED_DAYS: Final = 30
+DAY_SECONDS: Final = 86_400
+DEFAULT_LISTENER: Final = "SASL_SSL://127.0.0.1:9092"
+
+LOGIN: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+def secured(directory: Path, listener: str | None, hosts: Sequence[str]) -> dict[str, str]:
+    """Settings of a secured broker; makes what is missing. Blocks.
+
+    `listener` is where it listens, as HOST:PORT; `hosts` are further names of this machine.
+    """
+    tls = directory / "tls"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not (tls / "ca.key").exists():
+        write_authority(tls, Authority.make())
+    bound = "127.0.0.1" if listener is None else listener.rpartition(":")[0].strip("[]")
+    names = [*hosts, socket.gethostname(), "localhost", "127.0.0.1"]
+    if bound not in WILDCARDS:
+        names.append(bound)
+    _write_server(tls, list(dict.fromkeys(names)))
+    _write_admin(directory, tls)
+    found = {
+        "listeners": DEFAULT_LISTENER if listener is None else f"SASL_SSL://{listener}",
+        "ssl.keystore.location": str(tls / "server.keystore.pem"),
+        "ssl.truststore.location": str(tls / "ca.pem"),
+        "authorizer.class.name": "standard",
+        "super.users": f"User:{ADMIN}",
+        "ottla.bootstrap.user.file": str(tls / "admin.user"),
+    }
+    if hosts or bound in WILDCARDS:
+        told = names[0] if ":" not in names[0] else f"[{names[0]}]"
+        port = found["listeners"].rpartition(":")[2]
+        found["advertised.listeners"] = f"SASL_SSL://{told}:{port}"
+    return found
+
+
+def _write_server(tls: Path, names: list[str]) -> None:
+    store = tls / "server.keystore.pem"
+    if store.exists() and _lasts(store, names):
+        return
+    issued = read_authority(tls).server(names)
+    write_issued(tls, "server", issued, force=True)
+
+
+def _lasts(store: Path, names: list[str]) -> bool:
+    """Whether the certificate can be used for some time, and for these names."""
+    try:
+        certificate = server_context(TlsSettings(keystore_location=str(store))).certificate
+    except (BadSecuritySetting, ssl.SSLError):
+        return False
+    left = certificate.not_after - time.time()
+    return left > RENEWED_DAYS * DAY_SECONDS and all(map(certificate.covers, names))
+
+
+def _write_admin(directory: Path, tls: Path) -> None:
+    """The user's verifier first: a client file without it would be of no use."""
+    user, client = tls / "admin.user", directory / CLIENT_FILE
+    if user.exists() and (client.exists() or (directory / "metadata.db").exists()):
+        return
+    password = new_password()
+    lines = []
+    for mechanism in MECHANISMS.values():
+        made = make_credential(
+            mechanism, password, secrets.token_bytes(SALT_BYTES), DEFAULT_ITERATIONS
+        )
+        stored = ScramCredential(made.salt, made.iterations, made.stored_key, made.server_key)
+        lines.append(user_line(ADMIN, mechanism.name, stored))
+    _write_private(user, "\n".join(lines) + "\n")
+    _write_private(
+        client,
+        "# For Kafka's tools and for ottla ... --command-config; keep it secret.\n"
+        "security.protocol=SASL_SSL\n"
+        "sasl.mechanism=SCRAM-SHA-512\n"
+        f'sasl.jaas.config={LOGIN} required username="{ADMIN}" password="{password}";\n'
+        "ssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={(tls / 'ca.pem').absolute()}\n",
+    )
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Whole or not at all, and for the owner alone."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)

@@ -1,0 +1,186 @@
+"""`ottla broker --secure`: one flag, and what it leaves in the directory (cases 47, 83, 94)."""
+
+from __future__ import annotations
+
+import re
+import stat
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.metadata.errors import ConfigError
+from ottla.metadata.security.first_users import parse_users, user_line
+from tests.support.door_clients import Way, with_confluent
+from tests.support.doors import stored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COMMAND = [sys.executable, "-m", "ottla.cli"]
+
+
+@contextmanager
+def secured(data: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Its address, and the process."""
+    program = [*COMMAND, "broker", "--secure", "--data-dir", str(data)]
+    options = options or ("--listen", "127.0.0.1:0")
+    with (
+        (data.parent / "log").open("a") as log,
+        subprocess.Popen(
+            [*program, *options, "--log-level", "debug"],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            ready = process.stdout.readline()
+            assert ready.startswith("ottla broker ready: "), (data.parent / "log").read_text()
+            told = process.stdout.readline()
+            assert told == f"client settings of the user admin: {data}/admin.properties\n"
+            yield ready.split()[-1], process
+        finally:
+            process.terminate()
+    assert process.returncode == 0
+
+
+def properties(data: Path) -> dict[str, str]:
+    text = (data / "admin.properties").read_text()
+    return dict(line.split("=", 1) for line in text.splitlines() if not line.startswith("#"))
+
+
+def password_of(data: Path) -> str:
+    found = re.search(r'password="([^"]+)"', properties(data)["sasl.jaas.config"])
+    assert found is not None
+    return found[1]
+
+
+def files(data: Path) -> dict[Path, bytes]:
+    return {
+        path: path.read_bytes()
+        for path in [data / "admin.properties", *sorted((data / "tls").iterdir())]
+    }
+
+
+def works(where: str, data: Path) -> bool:
+    ca = Path(properties(data)["ssl.truststore.location"])
+    way = Way(where, "SASL_SSL", "SCRAM-SHA-512", "admin", password_of(data), ca)
+    return with_confluent(way) == [b"one", b"two"]
+
+
+def test_case_94_a_second_start_uses_what_the_first_made(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with secured(data) as (where, process):
+        made = files(data)
+        assert works(where, data)
+        client = ("--command-config", str(data / "admin.properties"))
+        listed = subprocess.run(
+            [*COMMAND, "topic", "list", "--bootstrap", where, "--json", *client],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "topic" in listed.stdout
+        arguments = Path(f"/proc/{process.pid}/cmdline").read_text()
+        assert password_of(data) not in arguments
+    with secured(data) as (where, _):
+        assert files(data) == made
+        assert works(where, data)
+    everything = (tmp_path / "log").read_text()
+    assert password_of(data) not in everything
+    store = b"".join(path.read_bytes() for path in data.glob("metadata.db*"))
+    assert password_of(data).encode() not in store
+
+
+def test_case_83_only_the_owner_can_read_what_it_makes(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with secured(data):
+        modes = {
+            path.name: stat.S_IMODE(path.stat().st_mode)
+            for path in [data, data / "tls", *files(data), data / "metadata.db"]
+        }
+    assert modes.pop("ca.pem") == modes.pop("server.pem") == 0o644
+    assert modes.pop("data") == modes.pop("tls") == 0o700
+    assert set(modes.values()) == {0o600}
+    assert modes.keys() >= {"ca.key", "server.keystore.pem", "admin.user", "admin.properties"}
+
+
+def test_another_host_is_added_to_the_certificate(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with secured(data):
+        ca, server = (data / "tls/ca.pem").read_bytes(), (data / "tls/server.pem").read_bytes()
+    options = ("--listen", "127.0.0.1:0", "--host", "localhost", "--host", "broker.example")
+    with secured(data, *options) as (where, _):
+        assert works(where, data)
+    assert (data / "tls/ca.pem").read_bytes() == ca
+    assert (data / "tls/server.pem").read_bytes() != server
+    shown = subprocess.run(
+        [*COMMAND, "cert", "show", str(data / "tls/server.pem")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "broker.example" in shown.stdout
+
+
+def test_what_is_configured_wins(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    options = ("--set", "listeners=SASL_SSL://127.0.0.1:0", "--set", "super.users=User:other")
+    with secured(data, *options) as (where, _):
+        assert not where.endswith(":9092")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--secure", "--insecure"], "contradict each other"),
+        (["--secure", "--ephemeral"], "leave out --ephemeral"),
+        (["--host", "x"], "add --secure"),
+        (["--secure", "--listen", "9092"], "--listen takes HOST:PORT"),
+    ],
+)
+def test_options_that_do_not_go_together(options: list[str], message: str, tmp_path: Path) -> None:
+    run = subprocess.run(
+        [*COMMAND, "broker", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert run.returncode == 2
+    assert message in run.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_case_47_a_file_of_users() -> None:
+    credential = stored("a:b", "secret", "SCRAM-SHA-256")
+    text = f"# made by ottla user hash\n\n{user_line('a:b', 'SCRAM-SHA-256', credential)}\n"
+    (change,) = parse_users(text)
+    assert (change.user, change.mechanism, change.credential) == (
+        "a:b",
+        "SCRAM-SHA-256",
+        credential,
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "alice",
+        "alice:SCRAM-SHA-1:4096:c2FsdHNhbHQ=:AAAA:AAAA",
+        "alice:SCRAM-SHA-256:1:c2FsdHNhbHQ=:AAAA:AAAA",
+        "alice:SCRAM-SHA-256:x:c2FsdHNhbHQ=:AAAA:AAAA",
+        "alice:SCRAM-SHA-256:4096:???:AAAA:AAAA",
+        "__node:SCRAM-SHA-256:4096:c2FsdHNhbHQ=:AAAA:AAAA",
+    ],
+)
+def test_a_line_that_is_no_user_is_named(line: str) -> None:
+    with pytest.raises(ConfigError, match=r"ottla\.bootstrap\.user\.file, line 2") as refused:
+        list(parse_users(f"\n{line}"))
+    assert "c2Fsd" not in str(refused.value)
