@@ -36,7 +36,7 @@ MISSING = """
 
 - **Two-phase commit** (KIP-939: InitProducerId v6) and WriteTxnMarkers v2. Everything else of
   [transactions](../how-to/transactions.md) is served, in both versions of the protocol.
-- **Security** that is missing: ACLs and quotas (keys 29 to 31, 48 to 51), delegation tokens.
+- **Security** that is missing: delegation tokens (keys 38 to 41).
 - **Replication**: a partition has one replica. A replication factor other than -1 or 1 is refused.
 - Older message formats (v0, v1): refused with INVALID_RECORD, as Kafka 4 does.
 - OffsetCommit and OffsetFetch v10 (topic ids): clients use v9.
@@ -56,6 +56,7 @@ turns.
 
 - `acks=all` is answered after the data is synced to disk (`ottla.flush.mode=group`); Kafka answers
   from the page cache and relies on replicas. `ottla.flush.mode=os` gives Kafka's behaviour.
+- ACLs cannot open the broker's own topics; see [permissions](permissions.md).
 - A topic created by asking for its metadata is ready in the same answer.
 - Internal topics have one replica by default.
 - A request that joins a transaction while the one before is still being marked waits for that, up

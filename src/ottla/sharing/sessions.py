@@ -3,6 +3,8 @@
 Rules:
 
 - A session belongs to (group, member). Whether the group knows the member plays no part.
+- It also belongs to the principal that opened it: for another there is none, and none can be opened
+  in its place, so that nobody acknowledges or releases what somebody else holds.
 - ShareFetch and ShareAcknowledge share one sequence of epochs: 0 opens, then 1, 2, ... 2147483647,
   1, ...; -1 closes. A refused request does not move it.
 - Only ShareFetch opens, and an opening request carries no acknowledgements. It replaces what the
@@ -52,6 +54,8 @@ class ShareSession:
     group: str
     member: str
     connection: ConnectionId
+    owner: str = ""
+    """The principal that opened it."""
     epoch: int = 1
     """The one expected next; -1 when the session is over."""
     _partitions: dict[Key, None] = field(default_factory=dict)
@@ -153,8 +157,11 @@ class ShareSessions:
         added: Iterable[Key] = (),
         forgotten: Iterable[Key] = (),
         has_acks: bool = False,
+        owner: str = "",
     ) -> SessionTurn:
         """Admits a ShareFetch, or raises the `ShareError` that answers all of it.
+
+        `owner` is the principal that asks.
 
         SHARE_SESSION_LIMIT_REACHED is to be answered only when the request's wait is over.
         """
@@ -163,20 +170,22 @@ class ShareSessions:
                 raise ShareError(
                     ErrorCode.INVALID_REQUEST, "a request that opens a session acknowledges nothing"
                 )
-            return self._open(ShareSession(group, member, connection), added)
-        session = self._expect(group, member, epoch)
+            return self._open(ShareSession(group, member, connection, owner), added)
+        session = self._expect(group, member, epoch, owner)
         if epoch == FINAL_EPOCH:
             return self._close(session)
         session._change(added, forgotten)
         return _next(session)
 
-    def begin_acknowledge(self, group: str, member: str, epoch: int) -> SessionTurn:
+    def begin_acknowledge(
+        self, group: str, member: str, epoch: int, *, owner: str = ""
+    ) -> SessionTurn:
         """Admits a ShareAcknowledge, or raises the `ShareError` that answers all of it."""
         if epoch == INITIAL_EPOCH:
             raise ShareError(
                 ErrorCode.INVALID_SHARE_SESSION_EPOCH, "acknowledging cannot open a session"
             )
-        session = self._expect(group, member, epoch)
+        session = self._expect(group, member, epoch, owner)
         return self._close(session) if epoch == FINAL_EPOCH else _next(session)
 
     def connection_closed(
@@ -212,12 +221,10 @@ class ShareSessions:
             session.group != group for session in self._kept.values()
         )
 
-    def _expect(self, group: str, member: str, epoch: int) -> ShareSession:
+    def _expect(self, group: str, member: str, epoch: int, owner: str) -> ShareSession:
         session = self._sessions.get((group, member))
-        if session is None:
-            raise ShareError(
-                ErrorCode.SHARE_SESSION_NOT_FOUND, f"member {member} of {group} has no session"
-            )
+        if session is None or session.owner != owner:
+            raise _not_found(group, member)
         if epoch not in {FINAL_EPOCH, session.epoch}:
             raise ShareError(
                 ErrorCode.INVALID_SHARE_SESSION_EPOCH,
@@ -228,6 +235,9 @@ class ShareSessions:
     def _open(self, session: ShareSession, added: Iterable[Key]) -> SessionTurn:
         session._change(added, ())
         key = session.group, session.member
+        held = self._sessions.get(key) or self._kept.get(key)
+        if held is not None and held.owner != session.owner:
+            raise _not_found(*key)
         if (old := self._sessions.get(key)) is not None:
             self._opened[old.connection].discard(key)
             self._forget(old)
@@ -259,6 +269,12 @@ class ShareSessions:
             self._sessions_of_group[session.group] = left
         else:
             del self._sessions_of_group[session.group]
+
+
+def _not_found(group: str, member: str) -> ShareError:
+    return ShareError(
+        ErrorCode.SHARE_SESSION_NOT_FOUND, f"member {member} of {group} has no session"
+    )
 
 
 def _next(session: ShareSession) -> SessionTurn:

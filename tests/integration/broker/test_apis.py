@@ -4,11 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_compatibility_page_is_what_the_table_says() -> None:
-    script = ROOT / "scripts" / "generate_compatibility.py"
+@pytest.mark.parametrize("page", ["compatibility", "permissions"])
+def test_a_page_is_what_the_table_says(page: str) -> None:
+    script = ROOT / "scripts" / f"generate_{page}.py"
     run = subprocess.run(
         [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
     )

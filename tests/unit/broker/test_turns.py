@@ -53,6 +53,9 @@ class Served:
         self.connections = self.answers = nothing
         self.memory = SimpleNamespace(grant=lambda *_: True)
 
+    def identify(self, peer: Peer, principal: str) -> None:
+        peer.principal = principal
+
     def dispatch(self, frame: memoryview, peer: Peer) -> list[bytes]:
         self.clock += COST
         self.order.append(bytes(frame))

@@ -64,7 +64,7 @@ class GuardedConnection(Connection):
 
     def welcome(self, principal: str) -> None:
         """The client is authenticated, or it need not be."""
-        self.peer.principal = principal
+        self._dispatcher.identify(self.peer, principal)
         if not self._is_known:
             self._is_known = True
             self._frames.max_frame_bytes = self._guard.max_request_bytes

@@ -81,11 +81,7 @@ class Admission:
         self._opening: dict[Partition, tuple[HostedPartition, RecordBatch]] = {}
         self._verifications: dict[Partition, Verification] = {}
         self._question: AddPartitions | None = None
-        if request.transactional_id is None:
-            raise ApiError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "A transactional batch needs a transactional id in its request.",
-            )
+        assert request.transactional_id is not None, "refused before, as it authorizes nothing"
         self._prepare(request.transactional_id, request)
 
     def _prepare(self, transactional_id: str, request: ProduceRequest) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.broker.coordinators.regex import matching_topics
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
+    from ottla.broker.access.authorizer import Authorizer
     from ottla.broker.coordinators.log import Hosting
     from ottla.broker.hosting.partitions import HostedPartition
     from ottla.broker.running.services import Lazy
@@ -68,8 +70,13 @@ class GroupService:
     """Asks the coordinator of a group; refusals are `ApiError`."""
 
     def __init__(
-        self, hosting: Hosting, persister: Lazy[Persister], shares: Lazy[LedSharePartitions]
+        self,
+        hosting: Hosting,
+        persister: Lazy[Persister],
+        shares: Lazy[LedSharePartitions],
+        authorizer: Authorizer | None,
     ) -> None:
+        self._authorizer = authorizer
         self._cluster = hosting.cluster
         self._partitions = hosting.partitions
         self._persister = persister
@@ -97,8 +104,8 @@ class GroupService:
         await self._service.close()
 
     def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Groups see topics come and go, and coordinators move."""
-        if before.topics_by_name is not after.topics_by_name:
+        """Groups see topics come and go, members' rights change, and coordinators move."""
+        if before.topics_by_name is not after.topics_by_name or before.acls is not after.acls:
             self._follow(after)
 
     def _follow(self, image: MetadataImage) -> None:
@@ -192,7 +199,7 @@ class GroupService:
         return self._effects.get(group_id)
 
     def _machine(self, index: int) -> GroupCoordinator:
-        return GroupCoordinator(self._config, matching_topics)
+        return GroupCoordinator(self._config, partial(matching_topics, self._authorizer))
 
     # -- effects ----------------------------------------------------------------------------------
 

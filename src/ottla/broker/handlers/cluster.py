@@ -2,13 +2,17 @@
 
 DescribeCluster shows the brokers with the address of the listener the request came in on; there
 are no separate controllers, so that endpoint type is refused. Nothing is ever being reassigned:
-kafka-topics --describe asks all the same.
+kafka-topics --describe asks all the same; it needs describe on the cluster. So do the operations
+that DescribeCluster tells; the brokers everybody may see.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.errors import ApiError
+from ottla.broker.serving.context import NOT_ASKED
+from ottla.metadata.security.acls import Operation
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.describe_cluster import (
     DescribeClusterBroker,
@@ -38,6 +42,9 @@ def describe_cluster(
     return DescribeClusterResponse(
         cluster_id=cluster.image.cluster_id,
         controller_id=cluster.node_id,
+        cluster_authorized_operations=context.cluster_operations()
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
         brokers=[
             DescribeClusterBroker(broker.node_id, endpoint.host, endpoint.port, broker.rack)
             for broker, endpoint in cluster.endpoints(context.peer.listener)
@@ -48,4 +55,8 @@ def describe_cluster(
 def list_partition_reassignments(
     context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
+    try:
+        context.require_cluster(Operation.DESCRIBE)
+    except ApiError as error:
+        return ListPartitionReassignmentsResponse(error_code=error.code, error_message=str(error))
     return ListPartitionReassignmentsResponse(error_message=None)

@@ -7,6 +7,10 @@ not at all, and every resource is answered. Sensitive values are never sent. Lis
 and brokers, and those groups that have overrides; of loggers and client metrics there are none.
 Before v1 only client metrics could be asked for. Many resources are described in several turns of
 the event loop, all as they were when the first turn began.
+
+Needs describe configs or alter configs on the topic or group, and on the cluster for brokers and
+for the list. Who names the dead-letter topic of a group needs write on it, too, and create if it is
+missing: otherwise the broker would write where its user may not.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.errors import ApiError
-from ottla.broker.serving.context import Large
+from ottla.broker.serving.context import Large, refusal
 from ottla.broker.topics import decided, existing
 from ottla.metadata.changes.configs import SetConfigs
 from ottla.metadata.config.broker import warn_without_effect
@@ -36,6 +40,7 @@ from ottla.metadata.config.values import (
     subtract_from_list,
 )
 from ottla.metadata.image import CLUSTER_DEFAULT, ResourceType
+from ottla.metadata.security.acls import Operation, Resource
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from ottla.wire.schema.alter_configs import AlterConfigsResourceResponse as AlterResult
@@ -82,6 +87,7 @@ DEFINITIONS = {
     ResourceType.BROKER: BROKER_CONFIGS,
     ResourceType.GROUP: GROUP_CONFIGS,
 }
+DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 BROKER_LOGGER = 8
 CLIENT_METRICS = 16
 DESCRIBED_AT_ONCE: Final = 50  # resources in one turn of the loop: some milliseconds
@@ -92,24 +98,30 @@ def describe_configs(
 ) -> DescribeConfigsResponse | Awaitable[Large[DescribeConfigsResponse]]:
     image = cluster.image
     if len(request.resources) > DESCRIBED_AT_ONCE:
-        return _describe_in_turns(cluster, image, request)
+        return _describe_in_turns(context, cluster, image, request)
     return DescribeConfigsResponse(
-        results=[_describe(cluster, image, resource, request) for resource in request.resources]
+        results=[
+            _describe(context, cluster, image, resource, request) for resource in request.resources
+        ]
     )
 
 
 async def _describe_in_turns(
-    cluster: Cluster, image: MetadataImage, request: DescribeConfigsRequest
+    context: RequestContext,
+    cluster: Cluster,
+    image: MetadataImage,
+    request: DescribeConfigsRequest,
 ) -> Large[DescribeConfigsResponse]:
     results = []
     for number, resource in enumerate(request.resources, 1):
-        results.append(_describe(cluster, image, resource, request))
+        results.append(_describe(context, cluster, image, resource, request))
         if number % DESCRIBED_AT_ONCE == 0:
             await asyncio.sleep(0)
     return Large(DescribeConfigsResponse(results=results))
 
 
 def _describe(
+    context: RequestContext,
     cluster: Cluster,
     image: MetadataImage,
     resource: DescribeConfigsResource,
@@ -117,6 +129,7 @@ def _describe(
 ) -> DescribeConfigsResult:
     kind, name = resource.resource_type, resource.resource_name
     try:
+        _require(context, Operation.DESCRIBE_CONFIGS, _resource_type(kind), name)
         entries = _effective(cluster, image, _resource_type(kind), name)
     except ApiError as error:
         return DescribeConfigsResult(error.code, str(error), kind, name)
@@ -177,7 +190,7 @@ async def alter_configs(
         def changes(image: MetadataImage, kind: ResourceType) -> Configs:
             return {**dict.fromkeys(image.configs_of(kind, resource.resource_name)), **new}
 
-        code, message = await _alter(cluster, resource, changes, request.validate_only)
+        code, message = await _alter(context, cluster, resource, changes, request.validate_only)
         return AlterResult(code, message, resource.resource_type, resource.resource_name)
 
     return AlterConfigsResponse(responses=await asyncio.gather(*map(alter, request.resources)))
@@ -195,7 +208,7 @@ async def incremental_alter_configs(
                 raise ApiError(ErrorCode.INVALID_REQUEST, "A key is altered twice.")
             return altered
 
-        code, message = await _alter(cluster, resource, changes, request.validate_only)
+        code, message = await _alter(context, cluster, resource, changes, request.validate_only)
         return IncrementalAlterResult(code, message, resource.resource_type, resource.resource_name)
 
     return IncrementalAlterConfigsResponse(
@@ -206,6 +219,8 @@ async def incremental_alter_configs(
 def list_config_resources(
     context: RequestContext, request: ListConfigResourcesRequest, cluster: Cluster
 ) -> ListConfigResourcesResponse:
+    if not context.may_cluster(Operation.DESCRIBE_CONFIGS):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     image = cluster.image
     listed: dict[int, Iterable[str]] = {
         ResourceType.TOPIC: image.topics_by_name,
@@ -244,6 +259,7 @@ def _altered(
 
 
 async def _alter(
+    context: RequestContext,
     cluster: Cluster,
     resource: AlterConfigsResource | IncrementalAlterConfigsResource,
     changes: Callable[[MetadataImage, ResourceType], Configs],
@@ -253,6 +269,9 @@ async def _alter(
     name = resource.resource_name
     try:
         kind = _resource_type(resource.resource_type)
+        _require(context, Operation.ALTER_CONFIGS, kind, name)
+        if kind is ResourceType.GROUP:
+            _check_dead_letter_topic(context, cluster, resource)
 
         def decide(image: MetadataImage) -> list[Change]:
             before = image.configs_of(kind, name)
@@ -268,6 +287,29 @@ async def _alter(
     if kind is ResourceType.BROKER:
         warn_without_effect(config.name for config in resource.configs if config.value is not None)
     return ErrorCode.NONE, None
+
+
+def _require(context: RequestContext, operation: Operation, kind: ResourceType, name: str) -> None:
+    match kind:
+        case ResourceType.TOPIC:
+            context.require(operation, Resource.TOPIC, name)
+        case ResourceType.GROUP:
+            context.require(operation, Resource.GROUP, name)
+        case ResourceType.BROKER:
+            context.require_cluster(operation)
+
+
+def _check_dead_letter_topic(
+    context: RequestContext,
+    cluster: Cluster,
+    resource: AlterConfigsResource | IncrementalAlterConfigsResource,
+) -> None:
+    """The broker writes there in the name of who sets it."""
+    for config in resource.configs:
+        if config.name == DEAD_LETTER_TOPIC and config.value:
+            context.require(Operation.WRITE, Resource.TOPIC, config.value)
+            if cluster.image.topic(config.value) is None and not context.may_create(config.value):
+                raise refusal(Operation.CREATE, Resource.TOPIC, config.value)
 
 
 def _check(

@@ -2,6 +2,10 @@
 
 One heartbeat does it all: epoch 0 joins, -1 leaves, -2 leaves for now (static members), null
 fields mean unchanged. From v1 the client makes its member id; in v0 it may leave that to us.
+
+A heartbeat needs read on the group and describe on each topic that is subscribed to by name; a
+pattern matches what the principal may describe. To describe a group takes describe on it and on
+every topic that is assigned in it.
 """
 
 from __future__ import annotations
@@ -9,11 +13,15 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
+from ottla.broker.coordinators.regex import scoped, unscoped
 from ottla.broker.errors import ApiError
+from ottla.broker.serving.context import NOT_ASKED
 from ottla.coordination.groups import messages as m
 from ottla.coordination.groups.config import ConsumerSettings
+from ottla.coordination.groups.consumer import InvalidRegularExpression
 from ottla.coordination.groups.partitions import by_topic
 from ottla.metadata.config.values import resolve_group_config
+from ottla.metadata.security.acls import Operation, Resource
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema import consumer_group_describe as describe
 from ottla.wire.schema.consumer_group_heartbeat import (
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.coordination.groups.partitions import Partitions
 
 CONSUMER_MEMBER = 1
+HIDDEN_TOPICS = "The group has topics that the client may not describe."
 
 
 async def consumer_group_heartbeat(
@@ -48,6 +57,9 @@ async def consumer_group_heartbeat(
         )
     names = request.subscribed_topic_names
     try:
+        context.require(Operation.READ, Resource.GROUP, request.group_id)
+        for name in names or ():
+            context.require(Operation.DESCRIBE, Resource.TOPIC, name)
         answer = await groups().ask(
             request.group_id,
             m.ConsumerHeartbeat(
@@ -60,7 +72,7 @@ async def consumer_group_heartbeat(
                 rack_id=request.rack_id,
                 rebalance_timeout_ms=request.rebalance_timeout_ms,
                 topic_names=None if names is None else tuple(names),
-                regex=request.subscribed_topic_regex,
+                regex=_pattern(context, request.subscribed_topic_regex),
                 assignor=request.server_assignor,
                 owned=owned,
                 client_id=context.client_id or "",
@@ -89,6 +101,15 @@ async def consumer_group_heartbeat(
     )
 
 
+def _pattern(context: RequestContext, pattern: str | None) -> str | None:
+    if pattern is None:
+        return None
+    try:
+        return scoped(pattern, context.peer.access)
+    except InvalidRegularExpression as error:
+        raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
+
+
 def _settings(cluster: Cluster, group_id: str) -> ConsumerSettings | None:
     """Those of the group, if it has any: most have none, and every heartbeat asks."""
     if group_id not in cluster.image.group_configs:
@@ -107,14 +128,22 @@ async def consumer_group_describe(
     cluster: Cluster,
 ) -> describe.ConsumerGroupDescribeResponse:
     return describe.ConsumerGroupDescribeResponse(
-        groups=[await _describe(groups(), cluster, group_id) for group_id in request.group_ids]
+        groups=[
+            await _describe(context, request, groups(), cluster, group_id)
+            for group_id in request.group_ids
+        ]
     )
 
 
 async def _describe(
-    groups: GroupService, cluster: Cluster, group_id: str
+    context: RequestContext,
+    request: describe.ConsumerGroupDescribeRequest,
+    groups: GroupService,
+    cluster: Cluster,
+    group_id: str,
 ) -> describe.DescribedGroup:
     try:
+        context.require(Operation.DESCRIBE, Resource.GROUP, group_id)
         answer = await groups.ask(
             group_id, m.DescribeConsumerGroup(group_id), m.DescribeConsumerGroupResponse
         )
@@ -123,6 +152,16 @@ async def _describe(
     if answer.error != ErrorCode.NONE:
         text = f"Group {group_id} is not a consumer group."
         return describe.DescribedGroup(answer.error, text, group_id)
+    names = cluster.image.topic_names
+    assigned = {
+        names.get(topic_id, "")
+        for member in answer.members
+        for partitions in (member.assignment, member.target)
+        for topic_id, _ in partitions
+    }
+    if len(context.visible(Resource.TOPIC, assigned)) < len(assigned):
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return describe.DescribedGroup(code, HIDDEN_TOPICS, group_id)
     return describe.DescribedGroup(
         group_id=group_id,
         group_state=answer.state,
@@ -138,13 +177,16 @@ async def _describe(
                 member.client_id,
                 member.client_host,
                 member.topic_names,
-                member.regex,
+                unscoped(member.regex),
                 _assignment(cluster, member.assignment),
                 _assignment(cluster, member.target),
                 CONSUMER_MEMBER,
             )
             for member in answer.members
         ],
+        authorized_operations=context.operations(Resource.GROUP, group_id)
+        if request.include_authorized_operations
+        else NOT_ASKED,
     )
 
 

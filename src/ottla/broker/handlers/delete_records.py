@@ -3,7 +3,7 @@
 Offset -1 means the high watermark. Past it is error 1; a topic whose records only compaction may
 remove is error 44. The answer is the new log start, and comes when that is durable; all who ask
 at once share one write. Readers below it get error 1 at once; the file space goes with the next
-retention round.
+retention round. Needs delete on each topic.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
 from ottla.log.errors import LogError
+from ottla.metadata.security.acls import Operation, Resource
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.delete_records import (
     DeleteRecordsPartition,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ottla.broker.serving.context import RequestContext
 
 HIGH_WATERMARK = -1
+HIDDEN = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 async def delete_records(
@@ -37,9 +39,15 @@ async def delete_records(
     partitions: Partitions,
     checkpoints: Checkpoints,
 ) -> DeleteRecordsResponse:
+    allowed = {
+        topic.name
+        for topic in request.topics
+        if context.may(Operation.DELETE, Resource.TOPIC, topic.name)
+    }
     opening = partitions.opening(
         (topic.name, asked.partition_index)
         for topic in request.topics
+        if topic.name in allowed
         for asked in topic.partitions
     )
     if opening is not None:
@@ -48,7 +56,12 @@ async def delete_records(
     topics = [
         DeleteRecordsTopicResult(
             topic.name,
-            [_delete(cluster, partitions, topic.name, asked, moved) for asked in topic.partitions],
+            [
+                _delete(cluster, partitions, topic.name, asked, moved)
+                if topic.name in allowed
+                else DeleteRecordsPartitionResult(asked.partition_index, -1, HIDDEN)
+                for asked in topic.partitions
+            ],
         )
         for topic in request.topics
     ]

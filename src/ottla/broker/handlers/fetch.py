@@ -19,6 +19,8 @@
 - A client with a quota gets no more than it leaves. If that is too little, the answer is empty, and
   the client waits (`broker.access.throttling`).
 - Topics are named up to v12 and identified by id from v13. Sessions: see `fetch_sessions`.
+- Needs read on each topic, those of the session included, on every request; one that calls itself a
+  replica needs cluster action instead. A session belongs to the principal that opened it.
 """
 
 from __future__ import annotations
@@ -28,13 +30,16 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.broker.access.authorizer import EVERYTHING
 from ottla.broker.errors import ApiError
 from ottla.broker.hosting.partitions import NotOpen
 from ottla.broker.hosting.waiting import woken
 from ottla.broker.serving.answer_memory import MAX_READ_BYTES
+from ottla.broker.serving.context import refusal
 from ottla.broker.serving.fetch_sessions import NO_SESSION, Session
 from ottla.log.errors import LogError, NotAtHand, OffsetMovedToTieredStorage
 from ottla.log.mapped import MIN_VIEW_BYTES
+from ottla.metadata.security.acls import Operation, Resource
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.fetch import (
     AbortedTransaction,
@@ -52,7 +57,7 @@ if TYPE_CHECKING:
     from ottla.broker.running.services import Lazy
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.answer_memory import AnswerMemory
-    from ottla.broker.serving.context import Peer, RequestContext
+    from ottla.broker.serving.context import RequestContext
     from ottla.broker.serving.fetch_sessions import FetchPlan, FetchSessions, Key, Wanted
     from ottla.broker.tiering.reads import RemoteRead
     from ottla.broker.tiering.tiering import Tiering
@@ -60,6 +65,7 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.log.checkpoints import TopicPartition
 
+READ, TOPIC = Operation.READ, Resource.TOPIC
 FIRST_VERSION_WITH_IDS = 13
 READ_COMMITTED = 1
 # With more, a response that is full except for a batch that does not fit would wait for nothing.
@@ -74,7 +80,7 @@ class Logs(NamedTuple):
     answers: AnswerMemory
     workers: Workers
     max_bytes: int
-    peer: Peer
+    context: RequestContext
     views: bool  # files are mapped for the kernel, see `ottla.log.mapped`
 
 
@@ -126,7 +132,13 @@ def fetch(
     by_id = context.version >= FIRST_VERSION_WITH_IDS
     view = (cluster.image.version, request.isolation_level)
     try:
-        plan = fetch_sessions.begin(request, by_id=by_id, view=view, now_ms=clock.monotonic_ms())
+        plan = fetch_sessions.begin(
+            request,
+            by_id=by_id,
+            view=view,
+            now_ms=clock.monotonic_ms(),
+            owner=context.peer.principal,
+        )
     except ApiError as error:
         return FetchResponse(error_code=error.code)
     max_bytes = min(request.max_bytes, settings.fetch_max_bytes)
@@ -136,7 +148,7 @@ def fetch(
         max_bytes = min(max_bytes, room)
         request = request._replace(min_bytes=min(request.min_bytes, room))
     views = settings.fetch_mapped and context.peer.takes_views
-    logs = Logs(partitions, tiering, answers, workers, max_bytes, context.peer, views)
+    logs = Logs(partitions, tiering, answers, workers, max_bytes, context, views)
     answer = _look(logs, request, plan, _first(plan), {})
     opening = partitions.opening(answer.closed) if answer.closed else None
     if opening is not None or answer.cold:
@@ -329,6 +341,8 @@ def _look(
 def _look_at(
     logs: Logs, request: FetchRequest, want: Wanted, max_bytes: int, *, first: bool, wait: bool
 ) -> Found:
+    if logs.context.peer.access is not EVERYTHING:
+        _check_right(logs, request, want)
     partition = _find(logs, want)
     partition.check_epoch(want.leader_epoch)
     committed = request.isolation_level == READ_COMMITTED
@@ -389,7 +403,7 @@ def _read(
         views=views,
     )
     if views and size >= MIN_VIEW_BYTES:
-        logs.peer.lent.add(log)
+        logs.context.peer.lent.add(log)
     aborted = None
     if committed:
         aborted = [
@@ -406,6 +420,17 @@ def _read(
         records=chunks,
     )
     return Found(data, size, partition, offset >= bound)
+
+
+def _check_right(logs: Logs, request: FetchRequest, want: Wanted) -> None:
+    """By id an unknown topic is unknown; by name it may not be read, whether it exists or not."""
+    name = want.topic
+    if isinstance(name, bytes):
+        name = logs.partitions.name_of(name)
+    if not _is_follower(request):
+        logs.context.require(READ, TOPIC, name)
+    elif not logs.context.may_cluster(Operation.CLUSTER_ACTION):
+        raise refusal(READ, TOPIC, name)
 
 
 def _find(logs: Logs, want: Wanted) -> HostedPartition:

@@ -2,6 +2,9 @@
 
 One key up to v3, a list of keys with an answer each from v4. Key types: 0 group; 1 transaction; 2
 share, from v6, whose keys read group:topicId:partition.
+
+Needs describe on the group or the transactional id; cluster action for share-partitions, which
+nodes alone ask about.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
+from ottla.metadata.security.acls import Operation, Resource
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.find_coordinator import (
     Coordinator,
@@ -52,12 +56,15 @@ async def find_coordinator(
 
     async def coordinator(key: str) -> int:
         if request.key_type == GROUP:
+            context.require(Operation.DESCRIBE, Resource.GROUP, key)
             if not key:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
             return await (await groups.ready()).coordinator_of(key)
         if request.key_type == TRANSACTION:
+            context.require(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, key)
             return await (await transactions.ready()).coordinator_of(key)
         if request.key_type == SHARE and context.version >= FIRST_VERSION_WITH_SHARE:
+            context.require_cluster(Operation.CLUSTER_ACTION)
             return await _share_coordinator(await persister.ready(), key)
         text = f"There are no coordinators of type {request.key_type} in version {context.version}."
         raise ApiError(ErrorCode.INVALID_REQUEST, text)

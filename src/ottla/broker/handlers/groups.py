@@ -7,6 +7,9 @@ The coordinator decides; these functions translate versions:
   id is given one first (KIP-394); from v9 a static leader may be told to keep its assignment.
 - LeaveGroup: one member up to v2, a list from v3 with a result for each.
 - DescribeGroups: a missing group is error 69 from v6, before that state Dead without an error.
+
+Members need read on their group, DescribeGroups describe, DeleteGroups delete. ListGroups shows all
+groups to who may describe the cluster, and to others the groups they may describe.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ import uuid
 from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
+from ottla.broker.serving.context import NOT_ASKED
 from ottla.coordination.groups import messages as m
+from ottla.metadata.security.acls import CLUSTER_NAME, Operation, Resource
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.delete_groups import (
     DeletableGroupResult,
@@ -51,6 +56,7 @@ async def join_group(
     if context.version == 0:
         rebalance_timeout_ms = request.session_timeout_ms
     try:
+        context.require(Operation.READ, Resource.GROUP, request.group_id)
         answer = await groups().ask(
             request.group_id,
             m.JoinGroup(
@@ -88,6 +94,7 @@ async def sync_group(
     context: RequestContext, request: SyncGroupRequest, groups: Lazy[GroupService]
 ) -> SyncGroupResponse:
     try:
+        context.require(Operation.READ, Resource.GROUP, request.group_id)
         answer = await groups().ask(
             request.group_id,
             m.SyncGroup(
@@ -115,6 +122,7 @@ async def heartbeat(
     context: RequestContext, request: HeartbeatRequest, groups: Lazy[GroupService]
 ) -> HeartbeatResponse:
     try:
+        context.require(Operation.READ, Resource.GROUP, request.group_id)
         answer = await groups().ask(
             request.group_id,
             m.Heartbeat(
@@ -138,6 +146,7 @@ async def leave_group(
     else:
         leaving = (m.LeavingMember(request.member_id),)
     try:
+        context.require(Operation.READ, Resource.GROUP, request.group_id)
         answer = await groups().ask(
             request.group_id, m.LeaveGroup(request.group_id, leaving), m.LeaveGroupResponse
         )
@@ -152,12 +161,15 @@ async def describe_groups(
     context: RequestContext, request: DescribeGroupsRequest, groups: Lazy[GroupService]
 ) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(
-        groups=[await _describe(context, groups(), group_id) for group_id in request.groups]
+        groups=[await _describe(context, request, groups(), each) for each in request.groups]
     )
 
 
-async def _describe(context: RequestContext, groups: GroupService, group_id: str) -> DescribedGroup:
+async def _describe(
+    context: RequestContext, request: DescribeGroupsRequest, groups: GroupService, group_id: str
+) -> DescribedGroup:
     try:
+        context.require(Operation.DESCRIBE, Resource.GROUP, group_id)
         answer = await groups.ask(group_id, m.DescribeGroup(group_id), m.DescribeGroupResponse)
     except ApiError as error:
         return DescribedGroup(error.code, group_id=group_id)
@@ -175,6 +187,9 @@ async def _describe(context: RequestContext, groups: GroupService, group_id: str
         answer.protocol_type,
         answer.protocol,
         [DescribedGroupMember(*member) for member in answer.members],
+        context.operations(Resource.GROUP, group_id)
+        if request.include_authorized_operations and error_code == ErrorCode.NONE
+        else NOT_ASKED,
     )
 
 
@@ -186,6 +201,8 @@ async def list_groups(
         found = await groups().list_groups(asked)
     except ApiError as error:
         return ListGroupsResponse(error_code=error.code)
+    if not context.sees(Resource.CLUSTER, CLUSTER_NAME):
+        found = [group for group in found if context.sees(Resource.GROUP, group.group_id)]
     return ListGroupsResponse(groups=[ListedGroup(*group) for group in found])
 
 
@@ -195,6 +212,7 @@ async def delete_groups(
     results = []
     for group_id in request.groups_names:
         try:
+            context.require(Operation.DELETE, Resource.GROUP, group_id)
             answer = await groups().ask(group_id, m.DeleteGroup(group_id), m.DeleteGroupResponse)
         except ApiError as error:
             results.append(DeletableGroupResult(group_id, error.code))

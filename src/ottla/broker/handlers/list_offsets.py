@@ -5,6 +5,8 @@ isolation 1), -2 earliest, -3 the record with the largest timestamp on local dis
 local, -5 latest tiered and -6 earliest pending upload (`ottla.tier.reading.answers`). Any other
 asks for the first record at or after that time; -1 if there is none. Where the log of that time is
 in the remote tier alone the answer waits for the store, up to the request's time limit.
+
+Both need describe on each topic; OffsetForLeaderEpoch is also answered to nodes (cluster action).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeGuard
 from ottla.broker.errors import ApiError
 from ottla.broker.serving.context import Large
 from ottla.log.errors import LogError
+from ottla.metadata.security.acls import CLUSTER_NAME, Operation, Resource
 from ottla.tier.reading.answers import EARLIEST_LOCAL, OLDEST_VERSION, Offsets, special_offset
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.list_offsets import (
@@ -75,16 +78,23 @@ def list_offsets(
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse | Large[ListOffsetsResponse]]:
     look = partial(_partition, context, request, partitions, tiering, workers)
     if sum(len(topic.partitions) for topic in request.topics) > LOOKED_AT_ONCE:
-        return _in_turns(request, partitions, look)
-    opening = partitions.opening(_names(request.topics))
+        return _in_turns(context, request, partitions, look)
+    opening = partitions.opening(_names(context, request.topics))
     if opening is not None:
         return _when_open(request, opening, look)
     rows = _rows(request.topics, look)
     return _response(request, rows) if _all_known(rows) else _when_known(request, rows)
 
 
-def _names(topics: Iterable[ListOffsetsTopic]) -> Iterator[tuple[str, int]]:
-    return ((topic.name, asked.partition_index) for topic in topics for asked in topic.partitions)
+def _names(
+    context: RequestContext, topics: Iterable[ListOffsetsTopic]
+) -> Iterator[tuple[str, int]]:
+    return (
+        (topic.name, asked.partition_index)
+        for topic in topics
+        if context.sees(Resource.TOPIC, topic.name)
+        for asked in topic.partitions
+    )
 
 
 def _rows(topics: Iterable[ListOffsetsTopic], look: Look) -> list[list[Answered]]:
@@ -92,7 +102,7 @@ def _rows(topics: Iterable[ListOffsetsTopic], look: Look) -> list[list[Answered]
 
 
 async def _in_turns(
-    request: ListOffsetsRequest, partitions: Partitions, look: Look
+    context: RequestContext, request: ListOffsetsRequest, partitions: Partitions, look: Look
 ) -> Large[ListOffsetsResponse]:
     """Many partitions: others are served between one part of them and the next."""
     found: list[list[ListOffsetsPartitionResponse]] = []
@@ -104,7 +114,7 @@ async def _in_turns(
             part = topic._replace(partitions=asked[:left])
             asked = asked[left:]
             left -= len(part.partitions)
-            opening = partitions.opening(_names([part]))
+            opening = partitions.opening(_names(context, [part]))
             if opening is not None:
                 await opening
             rows += await _settled(_rows([part], look)[0])
@@ -162,6 +172,7 @@ def _partition(
 ) -> Answered:
     index, timestamp = asked.partition_index, asked.timestamp
     try:
+        context.require(Operation.DESCRIBE, Resource.TOPIC, topic)
         if context.version < OLDEST_VERSION.get(timestamp, 0):
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
         partition = partitions.find(topic, index)
@@ -260,8 +271,17 @@ def _place(found: TimestampOffset | None, end: int) -> Place:
 async def offset_for_leader_epoch(
     context: RequestContext, request: OffsetForLeaderEpochRequest, partitions: Partitions
 ) -> OffsetForLeaderEpochResponse:
+    is_node = context.peer.access.may(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
+    allowed = {
+        topic.topic
+        for topic in request.topics
+        if is_node or context.may(Operation.DESCRIBE, Resource.TOPIC, topic.topic)
+    }
     opening = partitions.opening(
-        (topic.topic, asked.partition) for topic in request.topics for asked in topic.partitions
+        (topic.topic, asked.partition)
+        for topic in request.topics
+        if topic.topic in allowed
+        for asked in topic.partitions
     )
     if opening is not None:
         await opening
@@ -269,7 +289,12 @@ async def offset_for_leader_epoch(
         topics=[
             OffsetForLeaderTopicResult(
                 topic.topic,
-                [_epoch_end(partitions, topic.topic, asked) for asked in topic.partitions],
+                [
+                    _epoch_end(partitions, topic.topic, asked)
+                    if topic.topic in allowed
+                    else EpochEndOffset(ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked.partition)
+                    for asked in topic.partitions
+                ],
             )
             for topic in request.topics
         ]

@@ -2,7 +2,8 @@
 
 Null asks for everything. A partition that was never written has no files, and size 0. The
 directory is always in the answer, even with no topic: Java takes an empty list for a lack of
-permission. Thousands of partitions are looked at in several turns of the event loop.
+permission. Thousands of partitions are looked at in several turns of the event loop. Needs describe
+on the cluster.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ottla.broker.errors import ApiError
 from ottla.broker.serving.context import Large
 from ottla.log.checkpoints import TopicPartition
 from ottla.log.errors import LogError
+from ottla.metadata.security.acls import Operation
 from ottla.wire.schema.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -46,6 +48,11 @@ async def describe_log_dirs(
     partitions: Partitions,
     workers: Workers,
 ) -> Large[DescribeLogDirsResponse]:
+    try:
+        context.require_cluster(Operation.DESCRIBE)
+    except ApiError as error:
+        # Before v3 an empty list says it.
+        return Large(DescribeLogDirsResponse(error_code=error.code))
     names = await workers.run(
         partial(_names, cluster.image, cluster.node_id, data.all_on_disk(), request)
     )

@@ -14,6 +14,9 @@
   topics and brokers as they were when the first turn began.
 - DescribeTopicPartitions pages through topics in order of name; a page ends at the asked limit and
   the cursor names the first partition that did not fit.
+- Both show the topics that the client may describe. One it may not is 29 where it is asked for by
+  name, whether it exists or not, and 29 without its name where it is asked for by id. To create one
+  takes create on the cluster or on the topic.
 """
 
 from __future__ import annotations
@@ -22,11 +25,13 @@ import asyncio
 from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
+from ottla.broker.access.authorizer import EVERYTHING
 from ottla.broker.errors import ApiError
-from ottla.broker.serving.context import Large
+from ottla.broker.serving.context import NOT_ASKED, Large
 from ottla.broker.topics import ensure_topic
 from ottla.metadata.image import Topic
 from ottla.metadata.names import is_legal
+from ottla.metadata.security.acls import Operation, Resource
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -54,6 +59,8 @@ if TYPE_CHECKING:
     from ottla.broker.serving.context import RequestContext
     from ottla.metadata.image import MetadataImage, Partition
 
+DESCRIBE, TOPIC = Operation.DESCRIBE, Resource.TOPIC
+HIDDEN = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 FIRST_VERSION_BY_ID: Final = 12
 NO_LEADER: Final = -1
 SHOWN_AT_ONCE: Final = 4_000  # partitions in one turn of the loop: some milliseconds
@@ -72,21 +79,28 @@ def metadata(
 ) -> Answer:
     wants_all = request.topics is None or (context.version == 0 and not request.topics)
     if wants_all:
-        return _shown(context, cluster, cluster.image.topics_by_name.values(), partitions)
+        shown: Collection[Topic] = cluster.image.topics_by_name.values()
+        if context.peer.access is not EVERYTHING:
+            shown = [topic for topic in shown if context.sees(TOPIC, topic.name)]
+        return _shown(context, request, cluster, shown, partitions)
     allow = request.allow_auto_topic_creation and settings.auto_create_topics
-    missing = _to_create(request, cluster) if allow else []
+    missing = _to_create(context, request, cluster) if allow else []
     if missing:
         return _after_creating(context, request, cluster, partitions, missing)
-    topics = [_asked(context.version, asked, cluster.image) for asked in request.topics or ()]
-    return _shown(context, cluster, topics, partitions)
+    topics = [_asked(context, asked, cluster.image) for asked in request.topics or ()]
+    return _shown(context, request, cluster, topics, partitions)
 
 
-def _to_create(request: MetadataRequest, cluster: Cluster) -> list[str]:
-    """The requested names that are valid and missing, each once."""
+def _to_create(context: RequestContext, request: MetadataRequest, cluster: Cluster) -> list[str]:
+    """The requested names that are valid, missing and not hidden, each once."""
     names = dict.fromkeys(
         asked.name or "" for asked in request.topics or () if asked.topic_id == ZERO_UUID
     )
-    return [name for name in names if cluster.image.topic(name) is None and is_legal(name)]
+    return [
+        name
+        for name in names
+        if cluster.image.topic(name) is None and is_legal(name) and context.sees(TOPIC, name)
+    ]
 
 
 async def _after_creating(
@@ -97,16 +111,16 @@ async def _after_creating(
     missing: list[str],
 ) -> MetadataResponse | Large[MetadataResponse]:
     """A topic that was deleted right after its creation is unknown again."""
-    codes = await asyncio.gather(*(_create(cluster, name) for name in missing))
+    codes = await asyncio.gather(*(_create(context, cluster, name) for name in missing))
     failed = dict(zip(missing, codes, strict=True))
-    topics = [
-        _asked(context.version, asked, cluster.image, failed) for asked in request.topics or ()
-    ]
-    answer = _shown(context, cluster, topics, partitions)
+    topics = [_asked(context, asked, cluster.image, failed) for asked in request.topics or ()]
+    answer = _shown(context, request, cluster, topics, partitions)
     return answer if isinstance(answer, MetadataResponse) else await answer
 
 
-async def _create(cluster: Cluster, name: str) -> ErrorCode:
+async def _create(context: RequestContext, cluster: Cluster, name: str) -> ErrorCode:
+    if not context.may_create(name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     try:
         await ensure_topic(cluster, name)
     except ApiError as error:
@@ -117,7 +131,11 @@ async def _create(cluster: Cluster, name: str) -> ErrorCode:
 
 
 def _shown(
-    context: RequestContext, cluster: Cluster, topics: Collection[Asked], partitions: Partitions
+    context: RequestContext,
+    request: MetadataRequest,
+    cluster: Cluster,
+    topics: Collection[Asked],
+    partitions: Partitions,
 ) -> Answer:
     answer = MetadataResponse(
         brokers=[
@@ -126,12 +144,16 @@ def _shown(
         ],
         cluster_id=cluster.image.cluster_id,
         controller_id=cluster.node_id,
+        cluster_authorized_operations=context.cluster_operations()
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
     )
+    operations = context if request.include_topic_authorized_operations else None
     if sum(len(topic.partitions) for topic in topics) > SHOWN_AT_ONCE:
-        return _in_turns(answer, topics, partitions)
+        return _in_turns(answer, topics, partitions, operations)
     return answer._replace(
         topics=[
-            _found(topic, _rows(topic, range(len(topic.partitions)), partitions))
+            _found(operations, topic, _rows(topic, range(len(topic.partitions)), partitions))
             if isinstance(topic, Topic)
             else topic
             for topic in topics
@@ -140,7 +162,10 @@ def _shown(
 
 
 async def _in_turns(
-    answer: MetadataResponse, topics: Iterable[Asked], partitions: Partitions
+    answer: MetadataResponse,
+    topics: Iterable[Asked],
+    partitions: Partitions,
+    operations: RequestContext | None,
 ) -> Large[MetadataResponse]:
     """Many partitions: other requests are served between one part of them and the next."""
     found: list[MetadataResponseTopic] = []
@@ -157,19 +182,19 @@ async def _in_turns(
             if not left:
                 left = SHOWN_AT_ONCE
                 await asyncio.sleep(0)
-        found.append(_found(topic, rows))
+        found.append(_found(operations, topic, rows))
     return Large(answer._replace(topics=found))
 
 
 def _asked(
-    version: int,
+    context: RequestContext,
     asked: MetadataRequestTopic,
     image: MetadataImage,
     failed: Mapping[str, ErrorCode] | None = None,
 ) -> Asked:
     """`failed` has the codes of the topics that should have been created."""
     if asked.topic_id != ZERO_UUID:
-        if version < FIRST_VERSION_BY_ID:
+        if context.version < FIRST_VERSION_BY_ID:
             return MetadataResponseTopic(
                 ErrorCode.INVALID_REQUEST, asked.name or "", asked.topic_id
             )
@@ -178,8 +203,12 @@ def _asked(
             return MetadataResponseTopic(
                 ErrorCode.UNKNOWN_TOPIC_ID, asked.name or None, asked.topic_id
             )
+        if not context.may(DESCRIBE, TOPIC, topic.name):
+            return MetadataResponseTopic(HIDDEN, None, asked.topic_id)
         return topic
     name = asked.name or ""
+    if not context.may(DESCRIBE, TOPIC, name):
+        return MetadataResponseTopic(HIDDEN, name)
     topic = image.topic(name)
     if topic is None:
         if not is_legal(name):
@@ -189,12 +218,18 @@ def _asked(
     return topic
 
 
-def _found(topic: Topic, rows: Sequence[MetadataResponsePartition]) -> MetadataResponseTopic:
+def _found(
+    operations: RequestContext | None, topic: Topic, rows: Sequence[MetadataResponsePartition]
+) -> MetadataResponseTopic:
+    """`operations` is the context of a client that asks for what it may do with the topic."""
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id.bytes,
         is_internal=topic.internal,
         partitions=rows,
+        topic_authorized_operations=NOT_ASKED
+        if operations is None
+        else operations.operations(TOPIC, topic.name),
     )
 
 
@@ -229,7 +264,8 @@ def describe_topic_partitions(
     partitions: Partitions,
 ) -> DescribeTopicPartitionsResponse:
     image = cluster.image
-    names = sorted({topic.name for topic in request.topics} or image.topics_by_name)
+    asked = {topic.name for topic in request.topics}
+    names = sorted(asked or context.visible(TOPIC, image.topics_by_name))
     first_partition = 0
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]
@@ -241,12 +277,15 @@ def describe_topic_partitions(
     for name in names:
         if left == 0:
             return _page(topics, ResponseCursor(name, 0))
+        if asked and not context.may(DESCRIBE, TOPIC, name):
+            topics.append(DescribeTopicPartitionsResponseTopic(HIDDEN, name))
+            continue
         topic = image.topic(name)
         if topic is None:
-            topics.append(_unknown(name))
+            topics.append(_unknown(context, name))
             continue
         shown = range(first_partition, min(len(topic.partitions), first_partition + left))
-        topics.append(_described(topic, shown, partitions))
+        topics.append(_described(context, topic, shown, partitions))
         left -= len(shown)
         if shown.stop < len(topic.partitions):
             return _page(topics, ResponseCursor(name, shown.stop))
@@ -260,14 +299,17 @@ def _page(
     return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _unknown(context: RequestContext, name: str) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not is_legal(name):
-        return DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
-    return DescribeTopicPartitionsResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    return DescribeTopicPartitionsResponseTopic(
+        code, name, topic_authorized_operations=context.operations(TOPIC, name)
+    )
 
 
 def _described(
-    topic: Topic, shown: range, partitions: Partitions
+    context: RequestContext, topic: Topic, shown: range, partitions: Partitions
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
@@ -298,4 +340,5 @@ def _described(
             )
             for index, p in zip(shown, topic.partitions[shown.start : shown.stop], strict=True)
         ],
+        topic_authorized_operations=context.operations(TOPIC, topic.name),
     )

@@ -9,17 +9,22 @@
   requires stable offsets (from v7 on), it gets error 88 (retry) while a transaction may replace the
   offset.
 - OffsetDelete answers every partition it was asked about.
+- To commit takes read on the group and on each topic, in a transaction also write on the
+  transactional id; to fetch describe on both; to delete, delete on the group and read on the
+  topics.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ottla.broker.coordinators.offset_admission import OffsetAdmission
 from ottla.broker.errors import ApiError
 from ottla.coordination.groups import messages as m
 from ottla.coordination.machine import Transactional
+from ottla.metadata.security.acls import Operation, Resource
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.offset_commit import (
     OffsetCommitRequest,
@@ -50,7 +55,7 @@ from ottla.wire.schema.txn_offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ottla.broker.cluster import Cluster
     from ottla.broker.coordinators.groups import GroupService
@@ -64,6 +69,10 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_LOADING = 2  # of TxnOffsetCommit; older producers treat this code as fatal
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+HIDDEN = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+DESCRIBE, READ = Operation.DESCRIBE, Operation.READ
+GROUP, TOPIC = Resource.GROUP, Resource.TOPIC
+Topics: TypeAlias = "Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic]"
 
 
 async def offset_commit(
@@ -72,7 +81,8 @@ async def offset_commit(
     cluster: Cluster,
     groups: Lazy[GroupService],
 ) -> OffsetCommitResponse:
-    offsets = _known_offsets(cluster, request.topics)
+    refused = _refused(context, request.group_id, request.topics)
+    offsets = _known_offsets(cluster, request.topics, refused)
     commit = m.OffsetCommit(
         group_id=request.group_id,
         offsets=offsets,
@@ -82,7 +92,7 @@ async def offset_commit(
         retention_ms=request.retention_time_ms,
     )
     results = {}
-    if offsets or not request.topics:
+    if offsets or (not request.topics and context.may(READ, GROUP, request.group_id)):
         answer = groups().ask(request.group_id, commit, m.OffsetCommitResponse)
         results = await _results(offsets, answer)
     return OffsetCommitResponse(
@@ -91,7 +101,9 @@ async def offset_commit(
                 topic.name,
                 partitions=[
                     OffsetCommitResponsePartition(
-                        p.partition_index, results.get((topic.name, p.partition_index), UNKNOWN)
+                        p.partition_index,
+                        refused.get(topic.name)
+                        or results.get((topic.name, p.partition_index), UNKNOWN),
                     )
                     for p in topic.partitions
                 ],
@@ -110,7 +122,12 @@ async def txn_offset_commit(
     settings: Settings,
 ) -> TxnOffsetCommitResponse:
     producer = Transactional(request.producer_id, request.producer_epoch)
-    offsets = _known_offsets(cluster, request.topics)
+    if context.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
+        refused = _refused(context, request.group_id, request.topics)
+    else:
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        refused = {topic.name: code for topic in request.topics}
+    offsets = _known_offsets(cluster, request.topics, refused)
     commit = m.OffsetCommit(
         group_id=request.group_id,
         offsets=offsets,
@@ -130,7 +147,9 @@ async def txn_offset_commit(
                 topic.name,
                 partitions=[
                     TxnOffsetCommitResponsePartition(
-                        p.partition_index, results.get((topic.name, p.partition_index), UNKNOWN)
+                        p.partition_index,
+                        refused.get(topic.name)
+                        or results.get((topic.name, p.partition_index), UNKNOWN),
                     )
                     for p in topic.partitions
                 ],
@@ -140,15 +159,22 @@ async def txn_offset_commit(
     )
 
 
+def _refused(context: RequestContext, group_id: str, topics: Topics) -> dict[str, ErrorCode]:
+    """The errors of those topics for which the client may not commit offsets of the group."""
+    if not context.may(READ, GROUP, group_id):
+        return {topic.name: ErrorCode.GROUP_AUTHORIZATION_FAILED for topic in topics}
+    return {topic.name: HIDDEN for topic in topics if not context.may(READ, TOPIC, topic.name)}
+
+
 def _known_offsets(
-    cluster: Cluster,
-    topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic],
+    cluster: Cluster, topics: Topics, refused: Mapping[str, ErrorCode]
 ) -> tuple[m.OffsetToCommit, ...]:
-    """Those of partitions that exist."""
+    """Those of partitions that exist, but for refused topics."""
     image = cluster.image
     return tuple(
         m.OffsetToCommit(topic.name, *partition)
         for topic in topics
+        if topic.name not in refused
         for partition in topic.partitions
         if image.partition(topic.name, partition.partition_index) is not None
     )
@@ -201,7 +227,8 @@ async def offset_fetch(
             if topics is not None:
                 asked = tuple((t.name, tuple(t.partition_indexes)) for t in topics)
             answer = await _fetch(
-                groups(),
+                context,
+                groups,
                 m.OffsetFetch(
                     group.group_id,
                     asked,
@@ -227,7 +254,9 @@ async def offset_fetch(
     if request.topics is not None:
         single = tuple((t.name, tuple(t.partition_indexes)) for t in request.topics)
     answer = await _fetch(
-        groups(), m.OffsetFetch(request.group_id, single, require_stable=request.require_stable)
+        context,
+        groups,
+        m.OffsetFetch(request.group_id, single, require_stable=request.require_stable),
     )
     return OffsetFetchResponse(
         topics=[
@@ -241,11 +270,31 @@ async def offset_fetch(
     )
 
 
-async def _fetch(groups: GroupService, request: m.OffsetFetch) -> m.OffsetFetchResponse:
+async def _fetch(
+    context: RequestContext, groups: Lazy[GroupService], request: m.OffsetFetch
+) -> m.OffsetFetchResponse:
+    """Topics the client may not describe are left out, or refused if it asked for them."""
+    asked = request.topics or ()
+    hidden = [topic for topic in asked if not context.may(DESCRIBE, TOPIC, topic[0])]
+    if hidden:
+        shown = tuple(topic for topic in asked if topic not in hidden)
+        request = dataclasses.replace(request, topics=shown)
     try:
-        return await groups.ask(request.group_id, request, m.OffsetFetchResponse)
+        context.require(DESCRIBE, GROUP, request.group_id)
+        answer = await groups().ask(request.group_id, request, m.OffsetFetchResponse)
     except ApiError as error:
         return m.OffsetFetchResponse(error.code)
+    if answer.error != ErrorCode.NONE:
+        return answer
+    offsets = answer.offsets
+    if request.topics is None:
+        offsets = tuple(offset for offset in offsets if context.sees(TOPIC, offset.topic))
+    refused = [
+        m.FetchedOffset(topic, partition, error=HIDDEN)
+        for topic, partitions in hidden
+        for partition in partitions
+    ]
+    return m.OffsetFetchResponse(answer.error, (*offsets, *refused))
 
 
 def _by_topic(
@@ -267,8 +316,15 @@ def _by_topic(
 async def offset_delete(
     context: RequestContext, request: OffsetDeleteRequest, groups: Lazy[GroupService]
 ) -> OffsetDeleteResponse:
-    asked = tuple((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    refused = {t.name for t in request.topics if not context.may(READ, TOPIC, t.name)}
+    asked = tuple(
+        (t.name, p.partition_index)
+        for t in request.topics
+        if t.name not in refused
+        for p in t.partitions
+    )
     try:
+        context.require(Operation.DELETE, GROUP, request.group_id)
         answer = await groups().ask(
             request.group_id, m.OffsetDelete(request.group_id, asked), m.OffsetDeleteResponse
         )
@@ -277,6 +333,12 @@ async def offset_delete(
     topics: dict[str, list[OffsetDeleteResponsePartition]] = defaultdict(list)
     for topic, partition, error_code in answer.partitions:
         topics[topic].append(OffsetDeleteResponsePartition(partition, error_code))
+    if answer.error == ErrorCode.NONE:
+        for t in request.topics:
+            if t.name in refused:
+                topics[t.name] = [
+                    OffsetDeleteResponsePartition(p.partition_index, HIDDEN) for p in t.partitions
+                ]
     return OffsetDeleteResponse(
         answer.error,
         topics=[OffsetDeleteResponseTopic(name, found) for name, found in topics.items()],

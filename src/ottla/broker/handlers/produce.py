@@ -15,6 +15,9 @@
 - A partition's log is opened, or created, with the first batch; the request waits for that, and so
   do later requests of its connection. The logs that these need are opened meanwhile.
 - Topics are named up to v12 and identified by id in v13.
+- Needs write on each topic; batches of a transaction also write on the transactional id of the
+  request: without it all partitions are 53. Who may not write to a topic does not learn whether it
+  exists. Logs of such topics are not opened.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ from functools import partial
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from ottla.broker.access.authorizer import EVERYTHING
 from ottla.broker.errors import ApiError
-from ottla.broker.serving.context import Ack
+from ottla.broker.serving.context import Ack, refusal
 from ottla.log.errors import InvalidRecordError, LogError
 from ottla.log.validate import (
     ALL,
@@ -37,6 +41,7 @@ from ottla.log.validate import (
     open_batch,
     use_compiled,
 )
+from ottla.metadata.security.acls import Operation, Resource
 from ottla.wire.batch import TRANSACTIONAL
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.errors import MessageError
@@ -52,7 +57,7 @@ from ottla.wire.schema.produce import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ottla.broker.coordinators.admission import Admission
     from ottla.broker.coordinators.transactions import TransactionService
@@ -68,6 +73,8 @@ if TYPE_CHECKING:
 
 Answer: TypeAlias = "ProduceResponse | Ack | None"
 
+WRITE = Operation.WRITE
+TOPIC, TRANSACTIONAL_ID = Resource.TOPIC, Resource.TRANSACTIONAL_ID
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 ATTRIBUTES_BYTE = 22  # of a batch, the lower one
 FIRST_VERSION_WITH_ZSTD = 7
@@ -222,6 +229,19 @@ def _look_into(batch: RecordBatch, config: LogConfig, now_ms: int) -> tuple[Reco
     return check_records(batch, config, now_ms=now_ms), thread_time_ns() - start
 
 
+class Serving(NamedTuple):
+    """One request and what it is served with."""
+
+    context: RequestContext
+    request: ProduceRequest
+    partitions: Partitions
+    durability: Durability
+    workers: Workers
+    clock: Clock
+    refused: Sequence[TopicProduceResponse] = ()
+    """Answers of topics that the client may not write to; the request has the others."""
+
+
 def produce(
     context: RequestContext,
     request: ProduceRequest,
@@ -232,25 +252,57 @@ def produce(
     transactions: Lazy[TransactionService],
     settings: Settings,
 ) -> Answer | Awaitable[Answer]:
+    serving = Serving(context, request, partitions, durability, workers, clock)
     closed, transactional = _survey(request, partitions, context.version)
+    if transactional and not _may_be_transactional(context, request):
+        error = refusal(WRITE, TRANSACTIONAL_ID, request.transactional_id or "null")
+        return _refuse_all(serving, error)
+    if context.peer.access is not EVERYTHING:
+        serving = _authorized(serving)
+        if serving.refused:
+            closed, transactional = _survey(serving.request, partitions, context.version)
     if closed and (opening := partitions.opening(closed, write=True)) is not None:
-        services = partitions, durability, workers, clock
-        serve = partial(_append, context, request, *services, None)
+        serve = partial(_append, serving, None)
         if transactional:
-            serve = partial(_serve_transaction, context, request, *services, transactions, settings)
+            serve = partial(_serve_transaction, serving, transactions, settings)
         return _when_open(opening, serve)
     if transactional:
-        return _serve_transaction(
-            context, request, partitions, durability, workers, clock, transactions, settings
-        )
-    return _append(context, request, partitions, durability, workers, clock, None)
+        return _serve_transaction(serving, transactions, settings)
+    return _append(serving, None)
 
 
 def foresee(context: RequestContext, request: ProduceRequest, partitions: Partitions) -> None:
     """Start opening the logs of a request that cannot be served yet."""
+    if context.peer.access is not EVERYTHING:
+        return  # its rights are looked at when its turn comes
     closed, _ = _survey(request, partitions, context.version)
     if closed:
         partitions.foresee(closed)
+
+
+def _authorized(serving: Serving) -> Serving:
+    """Leave those topics in the request that the client may write to."""
+    context, request, partitions = serving.context, serving.request, serving.partitions
+    allowed: list[TopicProduceData] = []
+    refused: list[TopicProduceResponse] = []
+    by_id = context.version >= FIRST_VERSION_WITH_IDS
+    for topic in request.topic_data:
+        try:
+            name = partitions.name_of(topic.topic_id) if by_id else topic.name
+            context.require(WRITE, TOPIC, name)
+        except ApiError as error:
+            refused.append(_refused_topic(topic, error))
+        else:
+            allowed.append(topic)
+    if not refused:
+        return serving
+    return serving._replace(request=request._replace(topic_data=allowed), refused=refused)
+
+
+def _may_be_transactional(context: RequestContext, request: ProduceRequest) -> bool:
+    """The flags of the batches tell that they are of a transaction, not the request."""
+    name = request.transactional_id
+    return name is not None and context.may(WRITE, TRANSACTIONAL_ID, name)
 
 
 def _survey(
@@ -291,55 +343,39 @@ async def _when_open(
 
 
 def _serve_transaction(
-    context: RequestContext,
-    request: ProduceRequest,
-    partitions: Partitions,
-    durability: Durability,
-    workers: Workers,
-    clock: Clock,
-    transactions: Lazy[TransactionService],
-    settings: Settings,
+    serving: Serving, transactions: Lazy[TransactionService], settings: Settings
 ) -> Answer | Coroutine[None, None, Answer]:
     from ottla.broker.coordinators.admission import Admission
 
     try:
-        admission = Admission(context.version, request, partitions, transactions, settings)
+        admission = Admission(
+            serving.context.version, serving.request, serving.partitions, transactions, settings
+        )
     except ApiError as error:
-        return _refuse_all(request, error)
+        return _refuse_all(serving, error)
     if admission.must_wait:
-        return _append_verified(context, request, partitions, durability, workers, clock, admission)
-    return _append(context, request, partitions, durability, workers, clock, admission)
+        return _append_verified(serving, admission)
+    return _append(serving, admission)
 
 
-async def _append_verified(
-    context: RequestContext,
-    request: ProduceRequest,
-    partitions: Partitions,
-    durability: Durability,
-    workers: Workers,
-    clock: Clock,
-    admission: Admission,
-) -> Answer:
+async def _append_verified(serving: Serving, admission: Admission) -> Answer:
     await admission.verify()
-    answer = _append(context, request, partitions, durability, workers, clock, admission)
+    answer = _append(serving, admission)
     return await answer if isinstance(answer, Coroutine) else answer
 
 
 def _append(
-    context: RequestContext,
-    request: ProduceRequest,
-    partitions: Partitions,
-    durability: Durability,
-    workers: Workers,
-    clock: Clock,
-    admission: Admission | None,
+    serving: Serving, admission: Admission | None
 ) -> Answer | Coroutine[None, None, Answer]:
+    context, request, partitions, durability, _, clock, refused = serving
     produced = Produced(context, request.acks, partitions, clock.wall_ms(), admission)
     if _is_large(request):
-        return _append_slowly(produced, request, durability, workers)
+        return _append_slowly(produced, serving)
     response = ProduceResponse([produced.topic(topic) for topic in request.topic_data])
     if produced.long:
-        return _append_long(produced, response, durability, workers)
+        return _append_long(produced, response, serving)
+    if refused:
+        response = _with_refused(produced, response, refused)
     return _answer(produced, response, durability)
 
 
@@ -352,34 +388,39 @@ def _is_large(request: ProduceRequest) -> bool:
     return sum(sizes) > TURN_BYTES
 
 
-async def _append_slowly(
-    produced: Produced, request: ProduceRequest, durability: Durability, workers: Workers
-) -> Answer:
+async def _append_slowly(produced: Produced, serving: Serving) -> Answer:
     """Append a part per turn; later requests of the connection wait."""
     topics: list[TopicProduceResponse] = []
     left = TURN_BYTES
-    for topic in request.topic_data:
+    for topic in serving.request.topic_data:
         rows: list[PartitionProduceResponse] = []
         topics.append(TopicProduceResponse(topic.name, topic.topic_id, rows))
         for data in topic.partition_data:
             size = len(data.records or b"")
             if size > left < TURN_BYTES:
                 # A client that goes away leaves nothing behind that readers never see.
-                durability.enlist(produced.written, None)
+                serving.durability.enlist(produced.written, None)
                 await asyncio.sleep(0)
                 left = TURN_BYTES
             left -= size
             produced.one(topic, data, rows)
-    return await _append_long(produced, ProduceResponse(topics), durability, workers)
+    return await _append_long(produced, ProduceResponse(topics), serving)
 
 
-async def _append_long(
-    produced: Produced, response: ProduceResponse, durability: Durability, workers: Workers
-) -> Answer:
+async def _append_long(produced: Produced, response: ProduceResponse, serving: Serving) -> Answer:
     if produced.long:
-        durability.enlist(produced.written, None)
-        await produced.look_into_long(workers)
-    return _answer(produced, response, durability)
+        serving.durability.enlist(produced.written, None)
+        await produced.look_into_long(serving.workers)
+    if serving.refused:
+        response = _with_refused(produced, response, serving.refused)
+    return _answer(produced, response, serving.durability)
+
+
+def _with_refused(
+    produced: Produced, response: ProduceResponse, refused: Sequence[TopicProduceResponse]
+) -> ProduceResponse:
+    produced.failed = ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return ProduceResponse([*response.responses, *refused])
 
 
 def _answer(produced: Produced, response: ProduceResponse, durability: Durability) -> Answer:
@@ -395,18 +436,18 @@ def _answer(produced: Produced, response: ProduceResponse, durability: Durabilit
     return response
 
 
-def _refuse_all(request: ProduceRequest, error: ApiError) -> ProduceResponse | None:
-    if request.acks == ACKS_NONE:
+def _refuse_all(serving: Serving, error: ApiError) -> ProduceResponse | None:
+    if serving.request.acks == ACKS_NONE:
         raise AcksNoneFailed("batches that can be appended", str(error), "Produce")
-    return ProduceResponse(
-        [
-            TopicProduceResponse(
-                topic.name,
-                topic.topic_id,
-                [_refused(data.index_, error) for data in topic.partition_data],
-            )
-            for topic in request.topic_data
-        ]
+    topics = [_refused_topic(topic, error) for topic in serving.request.topic_data]
+    return ProduceResponse([*topics, *serving.refused])
+
+
+def _refused_topic(topic: TopicProduceData, error: ApiError) -> TopicProduceResponse:
+    return TopicProduceResponse(
+        topic.name,
+        topic.topic_id,
+        [_refused(data.index_, error) for data in topic.partition_data],
     )
 
 

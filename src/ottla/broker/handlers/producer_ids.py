@@ -2,6 +2,9 @@
 
 A producer without a transactional id gets a fresh id at epoch 0, or, when it names the id it has
 (v3, KIP-360), the next epoch of that. One with a transactional id is its coordinator's to answer.
+
+InitProducerId needs write on the transactional id; without one, idempotent write on the cluster or
+write on any topic. DescribeProducers needs read on each topic.
 """
 
 from __future__ import annotations
@@ -9,7 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.errors import ApiError
+from ottla.broker.serving.context import refusal
 from ottla.log.errors import LogError
+from ottla.metadata.security.acls import CLUSTER_NAME, Operation, Resource
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.describe_producers import (
     DescribeProducersRequest,
@@ -38,6 +43,9 @@ async def init_producer_id(
     cluster: Cluster,
     transactions: Lazy[TransactionService],
 ) -> InitProducerIdResponse:
+    refused = _refused(context, request.transactional_id)
+    if refused is not None:
+        return InitProducerIdResponse(error_code=refused.code, producer_epoch=NO_PRODUCER)
     if request.transactional_id is not None:
         return await _begin_transactional(
             context, cluster, transactions, request.transactional_id, request
@@ -51,6 +59,22 @@ async def init_producer_id(
     except ApiError as error:
         return InitProducerIdResponse(error_code=error.code, producer_epoch=NO_PRODUCER)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+def _refused(context: RequestContext, transactional_id: str | None) -> ApiError | None:
+    write = Operation.WRITE
+    if transactional_id is not None:
+        if context.may(write, Resource.TRANSACTIONAL_ID, transactional_id):
+            return None
+        return refusal(write, Resource.TRANSACTIONAL_ID, transactional_id)
+    access = context.peer.access
+    idempotent = Operation.IDEMPOTENT_WRITE
+    if access.may(idempotent, Resource.CLUSTER, CLUSTER_NAME) or access.may_on_any(
+        write, Resource.TOPIC
+    ):
+        return None
+    access.refused(idempotent, Resource.CLUSTER, CLUSTER_NAME)
+    return refusal(idempotent, Resource.CLUSTER, CLUSTER_NAME)
 
 
 async def _fresh_id(cluster: Cluster) -> int:
@@ -98,7 +122,10 @@ async def describe_producers(
     context: RequestContext, request: DescribeProducersRequest, partitions: Partitions
 ) -> DescribeProducersResponse:
     opening = partitions.opening(
-        (topic.name, index) for topic in request.topics for index in topic.partition_indexes
+        (topic.name, index)
+        for topic in request.topics
+        if context.peer.access.may(Operation.READ, Resource.TOPIC, topic.name)
+        for index in topic.partition_indexes
     )
     if opening is not None:
         await opening
@@ -106,15 +133,21 @@ async def describe_producers(
         topics=[
             TopicResponse(
                 topic.name,
-                [_producers(partitions, topic.name, index) for index in topic.partition_indexes],
+                [
+                    _producers(context, partitions, topic.name, index)
+                    for index in topic.partition_indexes
+                ],
             )
             for topic in request.topics
         ]
     )
 
 
-def _producers(partitions: Partitions, topic: str, index: int) -> PartitionResponse:
+def _producers(
+    context: RequestContext, partitions: Partitions, topic: str, index: int
+) -> PartitionResponse:
     try:
+        context.require(Operation.READ, Resource.TOPIC, topic)
         producers = partitions.find(topic, index).log.producers()
     except (ApiError, LogError) as error:
         return PartitionResponse(index, error.code, str(error))

@@ -11,6 +11,7 @@
   A fetch that only acquires is answered with the ranges alone.
 - Nothing is acquired for a client whose quota leaves no room; it waits after the answer.
 - The answer lists partitions with records or errors, new ones, and all that were acknowledged.
+- Needs read on the group and, on every request, on each topic of it and of the session.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
 
+from ottla.broker.access.authorizer import EVERYTHING
 from ottla.broker.errors import ApiError
 from ottla.broker.hosting.waiting import woken
 from ottla.log.errors import LogError
+from ottla.metadata.security.acls import Operation, Resource
 from ottla.sharing.requests import (
     acks_by_partition,
     acquire_mode,
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     from ottla.sharing.sessions import Key, SessionTurn
     from ottla.sharing.values import Ack, AcquireMode
 
+READ = Operation.READ
 NOT_LED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 NO_LEADER = LeaderIdAndEpoch(-1, -1)
 
@@ -98,8 +102,11 @@ async def share_fetch(
     answers: AnswerMemory,
     clock: Clock,
 ) -> ShareFetchResponse:
-    room = Room(context, cluster, partitions, shares())
     group = request.group_id or ""
+    if not context.may(READ, Resource.GROUP, group):
+        error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return ShareFetchResponse(error_code=error_code, error_message=error_code.name)
+    room = Room(context, cluster, partitions, shares())
     named = acks_by_partition(request.topics)
     try:
         member = check_member_id(request.member_id)
@@ -113,6 +120,7 @@ async def share_fetch(
             added=named,
             forgotten=forgotten_partitions(request.forgotten_topics_data),
             has_acks=any(named.values()),
+            owner=context.peer.principal,
         )
     except ShareError as error:
         if error.code == ErrorCode.SHARE_SESSION_LIMIT_REACHED:
@@ -151,12 +159,15 @@ async def share_acknowledge(
     share_sessions: Lazy[MemberSessions],
     share_configs: Lazy[ShareGroupConfigs],
 ) -> acknowledge.ShareAcknowledgeResponse:
-    room = Room(context, cluster, partitions, shares())
     group = request.group_id or ""
+    if not context.may(READ, Resource.GROUP, group):
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return acknowledge.ShareAcknowledgeResponse(error_code=code, error_message=code.name)
+    room = Room(context, cluster, partitions, shares())
     try:
         member = check_member_id(request.member_id)
         turn = share_sessions().machine.begin_acknowledge(
-            group, member, request.share_session_epoch
+            group, member, request.share_session_epoch, owner=context.peer.principal
         )
     except ShareError as error:
         return acknowledge.ShareAcknowledgeResponse(error_code=error.code, error_message=str(error))
@@ -218,6 +229,7 @@ def _acknowledge(
 
 def _acknowledge_one(room: Room, turn: SessionTurn, key: Key, acks: list[Ack]) -> Begun:
     try:
+        _check_right(room, key)
         led = room.shares.loaded(turn.session.group, *key)
     except (ApiError, LogError) as error:
         return ErrorCode(error.code)
@@ -262,7 +274,8 @@ async def _fetch(
 ) -> dict[Key, Got]:
     """Look, and look again whenever something moved, until it is enough or too late."""
     loop = asyncio.get_running_loop()
-    opening = room.partitions.opening_by_id(turn.session.partitions)
+    readable = [key for key in turn.session.partitions if _may_read(room, key)]
+    opening = room.partitions.opening_by_id(readable)
     if opening is not None:
         await opening
     deadline = loop.time() + request.max_wait_ms / 1000
@@ -290,6 +303,7 @@ async def _moved(room: Room, turn: SessionTurn, deadline: float) -> None:
     lines: list[Line] = []
     for key in turn.session.partitions:
         with suppress(ApiError, LogError):
+            _check_right(room, key)
             lines.append(room.shares.find(turn.session.group, *key).listen())
     await woken(lines, deadline)
 
@@ -307,6 +321,7 @@ def _look(
     bytes_left = max_bytes()
     for key in turn.order:
         try:
+            _check_right(room, key)
             led = room.shares.find(turn.session.group, *key)
             found = _deliver(
                 led,
@@ -324,6 +339,20 @@ def _look(
             break
     turn.session.gave_records(key for key, found in got.items() if found.size)
     return got
+
+
+def _check_right(room: Room, key: Key) -> None:
+    """Looked at for each partition of the session, on every request."""
+    if room.context.peer.access is not EVERYTHING:
+        room.context.require(READ, Resource.TOPIC, room.partitions.name_of(key[0]))
+
+
+def _may_read(room: Room, key: Key) -> bool:
+    try:
+        _check_right(room, key)
+    except ApiError:
+        return False
+    return True
 
 
 def _deliver(led: LedSharePartition, turn: FetchTurn, max_bytes: int) -> Got:

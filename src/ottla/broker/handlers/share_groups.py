@@ -4,6 +4,9 @@ Epoch 0 joins, -1 leaves, null fields mean unchanged. A member that joins a grou
 state has to be made first would get an empty assignment and wait a whole heartbeat interval for
 its partitions: the answer waits for that state instead, for at most half an interval, and never
 fails because of it.
+
+A heartbeat needs read on the group and describe on each topic subscribed to. To describe a group
+takes describe on it and on every topic that is assigned in it.
 """
 
 from __future__ import annotations
@@ -15,10 +18,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
+from ottla.broker.serving.context import NOT_ASKED
 from ottla.coordination.groups import share_messages as m
 from ottla.coordination.groups.config import ShareSettings
 from ottla.coordination.groups.partitions import by_topic
 from ottla.metadata.config.values import resolve_group_config
+from ottla.metadata.security.acls import Operation, Resource
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema import share_group_describe as describe
 from ottla.wire.schema.share_group_heartbeat import (
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from ottla.broker.serving.context import RequestContext
 
 JOIN = 0
+HIDDEN_TOPICS = "The group has topics that the client may not describe."
 
 
 async def share_group_heartbeat(
@@ -58,6 +64,9 @@ async def share_group_heartbeat(
         settings=_settings(cluster, group_id),
     )
     try:
+        context.require(Operation.READ, Resource.GROUP, group_id)
+        for name in names or ():
+            context.require(Operation.DESCRIBE, Resource.TOPIC, name)
         answer = await groups().ask(group_id, heartbeat, m.ShareHeartbeatResponse)
         if request.member_epoch == JOIN and answer.error == ErrorCode.NONE:
             answer = await _with_state(groups(), heartbeat, answer)
@@ -119,14 +128,22 @@ async def share_group_describe(
     cluster: Cluster,
 ) -> describe.ShareGroupDescribeResponse:
     return describe.ShareGroupDescribeResponse(
-        groups=[await _describe(groups(), cluster, group_id) for group_id in request.group_ids]
+        groups=[
+            await _describe(context, request, groups(), cluster, group_id)
+            for group_id in request.group_ids
+        ]
     )
 
 
 async def _describe(
-    groups: GroupService, cluster: Cluster, group_id: str
+    context: RequestContext,
+    request: describe.ShareGroupDescribeRequest,
+    groups: GroupService,
+    cluster: Cluster,
+    group_id: str,
 ) -> describe.DescribedGroup:
     try:
+        context.require(Operation.DESCRIBE, Resource.GROUP, group_id)
         answer = await groups.ask(
             group_id, m.DescribeShareGroup(group_id), m.DescribeShareGroupResponse
         )
@@ -136,6 +153,12 @@ async def _describe(
         text = f"Group {group_id} is not a share group."
         return describe.DescribedGroup(answer.error, text, group_id, answer.state)
     names = cluster.image.topic_names
+    assigned = {
+        names.get(topic_id, "") for member in answer.members for topic_id, _ in member.assignment
+    }
+    if len(context.visible(Resource.TOPIC, assigned)) < len(assigned):
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return describe.DescribedGroup(code, HIDDEN_TOPICS, group_id)
     return describe.DescribedGroup(
         group_id=group_id,
         group_state=answer.state,
@@ -159,4 +182,7 @@ async def _describe(
             )
             for member in answer.members
         ],
+        authorized_operations=context.operations(Resource.GROUP, group_id)
+        if request.include_authorized_operations
+        else NOT_ASKED,
     )

@@ -5,6 +5,9 @@ the records below the high watermark that are not settled yet. Only the partitio
 many records members hold: the coordinator asks it by the same API, with a tagged field, and returns
 the number in another one (both are Ottla's own). Alter and delete need an empty group; altering
 resets a share-partition's state to the given offset.
+
+To describe takes describe on the group and on each topic, or cluster action where a node asks; to
+alter read on both; to delete, delete on the group and read on each topic.
 """
 
 from __future__ import annotations
@@ -14,11 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.errors import ApiError
 from ottla.broker.running.peers import PeerUnreachable
+from ottla.broker.serving.context import refusal
 from ottla.coordination.groups import share_messages as m
 from ottla.coordination.share_state import messages as state_messages
 from ottla.coordination.share_state.records import ShareKey
 from ottla.log.errors import LogError
 from ottla.metadata.image import NO_LEADER
+from ottla.metadata.security.acls import Operation, Resource
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema import alter_share_group_offsets as alter
 from ottla.wire.schema import delete_share_group_offsets as delete
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
     from ottla.broker.shares.partitions import LedSharePartitions
     from ottla.broker.shares.persister import Persister
 
+DESCRIBE, READ, TOPIC = Operation.DESCRIBE, Operation.READ, Resource.TOPIC
 UNKNOWN = -1
 LATEST = -1  # as a timestamp: the end
 
@@ -97,13 +103,22 @@ async def describe_share_group_offsets(
     shares: Lazy[LedSharePartitions],
     peers: Lazy[Peers],
 ) -> describe.DescribeShareGroupOffsetsResponse:
-    if request.from_leader:
-        described = [_held_here(cluster, shares(), group) for group in request.groups]
-    else:
-        leaders = Leaders(cluster, partitions, shares, peers)
-        described = [
-            await _describe(leaders, groups(), persister(), group) for group in request.groups
-        ]
+    described = []
+    leaders = Leaders(cluster, partitions, shares, peers)
+    for group in request.groups:
+        try:
+            if request.from_leader:
+                context.require_cluster(Operation.CLUSTER_ACTION)
+                described.append(_held_here(cluster, shares(), group))
+            else:
+                context.require(Operation.DESCRIBE, Resource.GROUP, group.group_id)
+                described.append(await _describe(context, leaders, groups(), persister(), group))
+        except ApiError as error:
+            described.append(
+                describe.DescribeShareGroupOffsetsResponseGroup(
+                    group.group_id, error_code=error.code, error_message=str(error)
+                )
+            )
     return describe.DescribeShareGroupOffsetsResponse(groups=described)
 
 
@@ -132,27 +147,31 @@ def _held_here(
 
 
 async def _describe(
+    context: RequestContext,
     leaders: Leaders,
     groups: GroupService,
     persister: Persister,
     asked: describe.DescribeShareGroupOffsetsRequestGroup,
 ) -> describe.DescribeShareGroupOffsetsResponseGroup:
     wanted = None
+    hidden = []
     if asked.topics is not None:
-        wanted = tuple((topic.topic_name, tuple(topic.partitions)) for topic in asked.topics)
-    try:
-        answer = await groups.ask(
-            asked.group_id,
-            m.DescribeShareOffsets(asked.group_id, groups.topics, wanted),
-            m.DescribeShareOffsetsResponse,
+        hidden = [t for t in asked.topics if not context.may(DESCRIBE, TOPIC, t.topic_name)]
+        wanted = tuple(
+            (topic.topic_name, tuple(topic.partitions))
+            for topic in asked.topics
+            if topic not in hidden
         )
-    except ApiError as error:
-        return describe.DescribeShareGroupOffsetsResponseGroup(
-            asked.group_id, error_code=error.code, error_message=str(error)
-        )
+    answer = await groups.ask(
+        asked.group_id,
+        m.DescribeShareOffsets(asked.group_id, groups.topics, wanted),
+        m.DescribeShareOffsetsResponse,
+    )
     topics: dict[str, list[describe.DescribeShareGroupOffsetsResponsePartition]] = defaultdict(list)
     ids: dict[str, bytes] = {}
     for partition in answer.partitions:
+        if wanted is None and not context.sees(TOPIC, partition.topic):
+            continue
         ids[partition.topic] = _id_bytes(partition.topic_id)
         topics[partition.topic].append(
             await _summed_up(leaders, groups, persister, asked.group_id, partition)
@@ -162,8 +181,22 @@ async def _describe(
         [
             describe.DescribeShareGroupOffsetsResponseTopic(name, ids[name], partitions)
             for name, partitions in topics.items()
-        ],
+        ]
+        + [_hidden(topic) for topic in hidden],
         answer.error,
+    )
+
+
+def _hidden(
+    asked: describe.DescribeShareGroupOffsetsRequestTopic,
+) -> describe.DescribeShareGroupOffsetsResponseTopic:
+    error = refusal(DESCRIBE, TOPIC, asked.topic_name)
+    row = describe.DescribeShareGroupOffsetsResponsePartition
+    return describe.DescribeShareGroupOffsetsResponseTopic(
+        asked.topic_name,
+        partitions=[
+            row(index, UNKNOWN, 0, UNKNOWN, error.code, str(error)) for index in asked.partitions
+        ],
     )
 
 
@@ -203,12 +236,15 @@ async def alter_share_group_offsets(
     request: alter.AlterShareGroupOffsetsRequest,
     groups: Lazy[GroupService],
 ) -> alter.AlterShareGroupOffsetsResponse:
+    hidden = [t for t in request.topics if not context.may(READ, TOPIC, t.topic_name)]
     starts = tuple(
         m.ShareStart(topic.topic_name, partition.partition_index, partition.start_offset)
         for topic in request.topics
+        if topic not in hidden
         for partition in topic.partitions
     )
     try:
+        context.require(READ, Resource.GROUP, request.group_id)
         answer = await groups().ask(
             request.group_id,
             m.AlterShareOffsets(request.group_id, groups().topics, starts),
@@ -221,6 +257,14 @@ async def alter_share_group_offsets(
     for topic, topic_id, index, error_code in answer.partitions:
         ids[topic] = _id_bytes(topic_id)
         topics[topic].append(alter.AlterShareGroupOffsetsResponsePartition(index, error_code))
+    for refused in hidden if answer.error == ErrorCode.NONE else ():
+        ids[refused.topic_name] = ZERO_UUID
+        topics[refused.topic_name] = [
+            alter.AlterShareGroupOffsetsResponsePartition(
+                row.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            )
+            for row in refused.partitions
+        ]
     return alter.AlterShareGroupOffsetsResponse(
         error_code=answer.error,
         responses=[
@@ -235,8 +279,10 @@ async def delete_share_group_offsets(
     request: delete.DeleteShareGroupOffsetsRequest,
     groups: Lazy[GroupService],
 ) -> delete.DeleteShareGroupOffsetsResponse:
-    names = tuple(topic.topic_name for topic in request.topics)
+    asked = [topic.topic_name for topic in request.topics]
+    names = tuple(name for name in asked if context.may(READ, TOPIC, name))
     try:
+        context.require(Operation.DELETE, Resource.GROUP, request.group_id)
         answer = await groups().ask(
             request.group_id,
             m.DeleteShareOffsets(request.group_id, groups().topics, names),
@@ -251,6 +297,13 @@ async def delete_share_group_offsets(
         responses=[
             delete.DeleteShareGroupOffsetsResponseTopic(topic, _id_bytes(topic_id), error_code)
             for topic, topic_id, error_code in answer.topics
+        ]
+        + [
+            delete.DeleteShareGroupOffsetsResponseTopic(
+                name, ZERO_UUID, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            )
+            for name in asked
+            if name not in names and answer.error == ErrorCode.NONE
         ],
     )
 

@@ -2,7 +2,8 @@
 and ReadSummary (87) ShareGroupState.
 
 Each may carry many share-partitions, and each of these is decided alone. The coordinator of a key
-is asked only if this node has it; otherwise that partition is answered with NOT_COORDINATOR.
+is asked only if this node has it; otherwise that partition is answered with NOT_COORDINATOR. Needs
+cluster action; without it each partition is 31.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ottla.broker.errors import ApiError
 from ottla.coordination.share_state import messages as m
 from ottla.coordination.share_state.batches import StateBatch
 from ottla.coordination.share_state.records import ShareKey
+from ottla.metadata.security.acls import Operation
 from ottla.wire.schema import delete_share_group_state as delete
 from ottla.wire.schema import initialize_share_group_state as initialize
 from ottla.wire.schema import read_share_group_state as read
@@ -45,7 +47,7 @@ async def initialize_share_group_state(
                 data.state_epoch,
                 data.start_offset,
             )
-            answer = await _ask(persister(), question, m.StateResponse)
+            answer = await _ask(context, persister, question, m.StateResponse)
             partitions.append(
                 initialize.PartitionResult(data.partition, answer.error, answer.message)
             )
@@ -68,7 +70,7 @@ async def read_share_group_state(
                 groups().topics,
                 data.leader_epoch,
             )
-            answer = await _ask(persister(), question, m.ReadStateResponse)
+            answer = await _ask(context, persister, question, m.ReadStateResponse)
             partitions.append(
                 read.PartitionResult(
                     data.partition,
@@ -102,7 +104,7 @@ async def write_share_group_state(
                 tuple(StateBatch(*batch) for batch in data.state_batches),
                 data.delivery_complete_count,
             )
-            answer = await _ask(persister(), question, m.StateResponse)
+            answer = await _ask(context, persister, question, m.StateResponse)
             partitions.append(write.PartitionResult(data.partition, answer.error, answer.message))
         results.append(write.WriteStateResult(topic.topic_id, partitions))
     return write.WriteShareGroupStateResponse(results)
@@ -118,7 +120,7 @@ async def delete_share_group_state(
         partitions = []
         for data in topic.partitions:
             question = m.DeleteState(_key(request.group_id, topic.topic_id, data.partition))
-            answer = await _ask(persister(), question, m.StateResponse)
+            answer = await _ask(context, persister, question, m.StateResponse)
             partitions.append(delete.PartitionResult(data.partition, answer.error, answer.message))
         results.append(delete.DeleteStateResult(topic.topic_id, partitions))
     return delete.DeleteShareGroupStateResponse(results)
@@ -137,7 +139,7 @@ async def read_share_group_state_summary(
             question = m.ReadStateSummary(
                 _key(request.group_id, topic.topic_id, data.partition), groups().topics
             )
-            answer = await _ask(persister(), question, m.StateSummaryResponse)
+            answer = await _ask(context, persister, question, m.StateSummaryResponse)
             partitions.append(
                 summary.PartitionResult(
                     data.partition,
@@ -157,9 +159,15 @@ def _key(group_id: str, topic_id: bytes, partition: int) -> ShareKey:
     return ShareKey(group_id, UUID(bytes=topic_id), partition)
 
 
-async def _ask(persister: Persister, question: m.KeyedRequest, expect: type[ReplyT]) -> ReplyT:
+async def _ask(
+    context: RequestContext,
+    persister: Lazy[Persister],
+    question: m.KeyedRequest,
+    expect: type[ReplyT],
+) -> ReplyT:
     """This node's coordinator, or why it is not the one."""
     try:
-        return await persister.coordinators.ask(str(question.key), question, expect)
+        context.require_cluster(Operation.CLUSTER_ACTION)
+        return await persister().coordinators.ask(str(question.key), question, expect)
     except ApiError as error:
         return expect(error.code, str(error))

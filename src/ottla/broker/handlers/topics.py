@@ -4,6 +4,10 @@ Every requested topic gets a result of its own; a name that is asked for twice i
 refused for all its occurrences, as Kafka does. The topics of one request are proposed together, so
 that they also wait together when the metadata store is held by another process. `validate_only`
 checks everything and changes nothing. DeleteTopics takes names up to v5 and names or ids from v6.
+
+To create takes create on the cluster or on the topic; its configs are returned with describe
+configs alone. To delete takes delete, and describe: without that a topic is 29 whether it exists or
+not, and by id has no name. To add partitions takes alter.
 """
 
 from __future__ import annotations
@@ -15,7 +19,9 @@ from uuid import UUID
 
 from ottla.broker import topics as rules
 from ottla.broker.errors import ApiError
+from ottla.broker.serving.context import refusal
 from ottla.metadata.config.values import ConfigSource, resolve_topic_overrides
+from ottla.metadata.security.acls import Operation, Resource
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.create_partitions import (
     CreatePartitionsRequest,
@@ -45,6 +51,8 @@ if TYPE_CHECKING:
     from ottla.broker.serving.context import RequestContext
     from ottla.metadata.image import MetadataImage, Topic
 
+TOPIC = Resource.TOPIC
+
 
 async def create_topics(
     context: RequestContext, request: CreateTopicsRequest, cluster: Cluster
@@ -53,7 +61,7 @@ async def create_topics(
     return CreateTopicsResponse(
         topics=await asyncio.gather(
             *(
-                _create(cluster, topic, repeated, validate_only=request.validate_only)
+                _create(context, cluster, topic, repeated, validate_only=request.validate_only)
                 for topic in request.topics
             )
         )
@@ -61,12 +69,19 @@ async def create_topics(
 
 
 async def _create(
-    cluster: Cluster, asked: CreatableTopic, repeated: set[str], *, validate_only: bool
+    context: RequestContext,
+    cluster: Cluster,
+    asked: CreatableTopic,
+    repeated: set[str],
+    *,
+    validate_only: bool,
 ) -> CreatableTopicResult:
     configs = {config.name: config.value for config in asked.configs if config.value is not None}
     try:
         if asked.name in repeated:
             raise _twice(asked.name)
+        if not context.may_create(asked.name):
+            raise refusal(Operation.CREATE, TOPIC, asked.name)
         topic = await rules.create_topic(
             cluster,
             asked.name,
@@ -78,10 +93,19 @@ async def _create(
         )
     except ApiError as error:
         return CreatableTopicResult(asked.name, error_code=error.code, error_message=str(error))
+    topic_id = ZERO_UUID if validate_only else topic.topic_id.bytes
+    if not context.peer.access.may(Operation.DESCRIBE_CONFIGS, TOPIC, asked.name):
+        return CreatableTopicResult(
+            asked.name,
+            topic_id=topic_id,
+            error_message=None,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            configs=None,
+        )
     effective = resolve_topic_overrides(cluster.image, configs, cluster.config)
     return CreatableTopicResult(
         asked.name,
-        topic_id=ZERO_UUID if validate_only else topic.topic_id.bytes,
+        topic_id=topic_id,
         error_message=None,
         num_partitions=len(topic.partitions),
         replication_factor=len(topic.partitions[0].replicas),
@@ -102,11 +126,13 @@ async def delete_topics(
 ) -> DeleteTopicsResponse:
     asked = list(request.topics) or [DeleteTopicState(name) for name in request.topic_names]
     return DeleteTopicsResponse(
-        responses=await asyncio.gather(*(_delete(cluster, state) for state in asked))
+        responses=await asyncio.gather(*(_delete(context, cluster, state) for state in asked))
     )
 
 
-async def _delete(cluster: Cluster, state: DeleteTopicState) -> DeletableTopicResult:
+async def _delete(
+    context: RequestContext, cluster: Cluster, state: DeleteTopicState
+) -> DeletableTopicResult:
     def find(image: MetadataImage) -> Topic:
         if state.name is not None:
             return rules.existing(image, state.name)
@@ -115,10 +141,17 @@ async def _delete(cluster: Cluster, state: DeleteTopicState) -> DeletableTopicRe
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         return found
 
+    name = state.name
     try:
+        if name is not None:
+            context.require(Operation.DESCRIBE, TOPIC, name)
+        found = find(cluster.image)
+        context.require(Operation.DESCRIBE, TOPIC, found.name)
+        name = found.name
+        context.require(Operation.DELETE, TOPIC, name)
         topic = await rules.delete_topic(cluster, find)
     except ApiError as error:
-        return DeletableTopicResult(state.name, state.topic_id, error.code, str(error))
+        return DeletableTopicResult(name, state.topic_id, error.code, str(error))
     return DeletableTopicResult(topic.name, topic.topic_id.bytes)
 
 
@@ -129,7 +162,7 @@ async def create_partitions(
     return CreatePartitionsResponse(
         results=await asyncio.gather(
             *(
-                _grow(cluster, topic, repeated, validate_only=request.validate_only)
+                _grow(context, cluster, topic, repeated, validate_only=request.validate_only)
                 for topic in request.topics
             )
         )
@@ -137,11 +170,17 @@ async def create_partitions(
 
 
 async def _grow(
-    cluster: Cluster, asked: CreatePartitionsTopic, repeated: set[str], *, validate_only: bool
+    context: RequestContext,
+    cluster: Cluster,
+    asked: CreatePartitionsTopic,
+    repeated: set[str],
+    *,
+    validate_only: bool,
 ) -> CreatePartitionsTopicResult:
     try:
         if asked.name in repeated:
             raise _twice(asked.name)
+        context.require(Operation.ALTER, TOPIC, asked.name)
         assignments = (
             None if asked.assignments is None else [a.broker_ids for a in asked.assignments]
         )

@@ -10,6 +10,9 @@ DescribeTransactions (65) and ListTransactions (66).
 - WriteTxnMarkers is asked by coordinators on other nodes, and by administrators to end what no
   coordinator knows of. Its answer says of each partition what became of it.
 - ListTransactions matches patterns of ids (v2) with RE2, the whole id.
+- Producers need write on their transactional id, on the topics they add, and read on the group
+  whose offsets they add. Leaders need cluster action (31 for all of it), markers that or alter on
+  the cluster. Transactions are shown to who may describe them, without topics that are hidden.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from ottla.coordination.partitioner import partition_for
 from ottla.coordination.transactions import messages as m
 from ottla.coordination.transactions.state import LAST_EPOCH
 from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
+from ottla.metadata.security.acls import CLUSTER_NAME, Operation, Resource
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.wire.schema.add_partitions_to_txn import (
@@ -67,6 +71,7 @@ if TYPE_CHECKING:
     from ottla.broker.running.services import Lazy
     from ottla.broker.serving.context import RequestContext
 
+WRITE, TRANSACTIONAL_ID = Operation.WRITE, Resource.TRANSACTIONAL_ID
 FIRST_VERSION_OF_BROKERS: Final = 4
 FIRST_VERSION_WITH_FENCED: Final = 2
 FIRST_VERSION_2_OF_END: Final = 5
@@ -80,6 +85,8 @@ async def add_partitions_to_txn(
     transactions: Lazy[TransactionService],
 ) -> AddPartitionsToTxnResponse:
     if context.version >= FIRST_VERSION_OF_BROKERS:
+        if not context.may_cluster(Operation.CLUSTER_ACTION):
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         codes = await asyncio.gather(
             *(
                 _join(context, cluster, transactions(), transaction)
@@ -92,6 +99,9 @@ async def add_partitions_to_txn(
                 for transaction, results in zip(request.transactions, codes, strict=True)
             ]
         )
+    refused = _refused(context, request)
+    if refused:
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_joined(refused))
     transaction = AddPartitionsToTxnTransaction(
         request.v3_and_below_transactional_id,
         request.v3_and_below_producer_id,
@@ -103,6 +113,30 @@ async def add_partitions_to_txn(
             await _join(context, cluster, transactions(), transaction)
         )
     )
+
+
+def _refused(
+    context: RequestContext, request: AddPartitionsToTxnRequest
+) -> dict[m.Partition, ErrorCode]:
+    """The answer to a client that may not write to all of them; empty if it may."""
+    topics = request.v3_and_below_topics
+    name = request.v3_and_below_transactional_id
+    if not context.may(WRITE, TRANSACTIONAL_ID, name):
+        return {
+            (topic.name, index): ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            for topic in topics
+            for index in topic.partitions
+        }
+    hidden = {t.name for t in topics if not context.may(WRITE, Resource.TOPIC, t.name)}
+    if not hidden:
+        return {}
+    return {
+        (topic.name, index): ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if topic.name in hidden
+        else ErrorCode.OPERATION_NOT_ATTEMPTED
+        for topic in topics
+        for index in topic.partitions
+    }
 
 
 async def _join(
@@ -178,6 +212,8 @@ async def add_offsets_to_txn(
 ) -> AddOffsetsToTxnResponse:
     """The partition of `__consumer_offsets` that has the group joins the transaction."""
     try:
+        context.require(WRITE, TRANSACTIONAL_ID, request.transactional_id)
+        context.require(Operation.READ, Resource.GROUP, request.group_id)
         await groups().coordinator_of(request.group_id)  # makes the topic if need be
         count = len(cluster.image.topics_by_name[CONSUMER_OFFSETS_TOPIC].partitions)
         question = m.AddPartitions(
@@ -201,6 +237,7 @@ async def end_txn(
     version_2 = context.version >= FIRST_VERSION_2_OF_END
     used_up = version_2 and request.producer_epoch >= LAST_EPOCH
     try:
+        context.require(WRITE, TRANSACTIONAL_ID, request.transactional_id)
         question = m.EndTransaction(
             request.transactional_id,
             request.producer_id,
@@ -225,16 +262,20 @@ async def write_txn_markers(
     request: WriteTxnMarkersRequest,
     transactions: Lazy[TransactionService],
 ) -> WriteTxnMarkersResponse:
+    access = context.peer.access
+    allowed = access.may(Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME) or context.may_cluster(
+        Operation.CLUSTER_ACTION
+    )
+    markers = transactions().markers if allowed else None
     return WriteTxnMarkersResponse(
-        await asyncio.gather(
-            *(_write_markers(transactions().markers, marker) for marker in request.markers)
-        )
+        await asyncio.gather(*(_write_markers(markers, marker) for marker in request.markers))
     )
 
 
 async def _write_markers(
-    markers: MarkerWriter, asked: WritableTxnMarker
+    markers: MarkerWriter | None, asked: WritableTxnMarker
 ) -> WritableTxnMarkerResult:
+    """Without a writer the client may not write any."""
     marker = Marker(
         asked.producer_id,
         asked.producer_epoch,
@@ -244,7 +285,11 @@ async def _write_markers(
     partitions = [
         (topic.name, index) for topic in asked.topics for index in topic.partition_indexes
     ]
-    codes = await markers.write_here(marker, partitions)
+    if markers is None:
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        codes: Mapping[m.Partition, ErrorCode] = dict.fromkeys(partitions, code)
+    else:
+        codes = await markers.write_here(marker, partitions)
     return WritableTxnMarkerResult(
         asked.producer_id,
         [
@@ -264,13 +309,16 @@ async def describe_transactions(
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
         transaction_states=[
-            await _describe(transactions(), name) for name in request.transactional_ids
+            await _describe(context, transactions(), name) for name in request.transactional_ids
         ]
     )
 
 
-async def _describe(transactions: TransactionService, name: str) -> TransactionState:
+async def _describe(
+    context: RequestContext, transactions: TransactionService, name: str
+) -> TransactionState:
     try:
+        context.require(Operation.DESCRIBE, TRANSACTIONAL_ID, name)
         found = await transactions.ask(name, m.DescribeTransaction(name), m.TransactionDescription)
     except ApiError as error:
         return TransactionState(error.code, name)
@@ -284,7 +332,11 @@ async def _describe(transactions: TransactionService, name: str) -> TransactionS
         found.start_ms,
         found.producer_id,
         found.producer_epoch,
-        [TopicData(topic, indexes) for topic, indexes in _by_topic(found.partitions).items()],
+        [
+            TopicData(topic, indexes)
+            for topic, indexes in _by_topic(found.partitions).items()
+            if context.sees(Resource.TOPIC, topic)
+        ],
     )
 
 
@@ -313,6 +365,6 @@ async def list_transactions(
         transaction_states=[
             ListedState(name, producer_id, state.label)
             for name, producer_id, state in found
-            if matches(name)
+            if matches(name) and context.sees(TRANSACTIONAL_ID, name)
         ],
     )

@@ -19,7 +19,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.access.listeners import PLAINTEXT, WILDCARDS, check_exposure
+from ottla.broker.access.authorizer import Authorizer, parsed_super_users
+from ottla.broker.access.listeners import PLAINTEXT, WILDCARDS, check_exposure, has_authorizer
 from ottla.broker.cluster import Cluster
 from ottla.broker.errors import CannotListen
 from ottla.broker.hosting.data import METADATA_FILE, Data
@@ -124,6 +125,7 @@ class Node:
             fetch_sessions=self.fetch_sessions,
             answers=AnswerMemory(self.settings.queued_max_response_bytes, clock.monotonic),
             addresses=self.addresses,
+            authorizer=_authorizer(config, metadata.image),
             requests=requests,
         )
         self.dispatcher = Dispatcher(self.services, requests)
@@ -412,6 +414,16 @@ class Node:
         await self.jobs.stop()
         await self.partitions.close(clean=False)
         await self._give_back()
+
+
+def _authorizer(config: BrokerConfig, image: MetadataImage) -> Authorizer | None:
+    if not has_authorizer(config):
+        return None
+    return Authorizer(
+        image.acls,
+        super_users=parsed_super_users(config.get_str("super.users")),
+        everyone=config.get_bool("allow.everyone.if.no.acl.found"),
+    )
 
 
 def _missing_features(image: MetadataImage) -> list[Change]:

@@ -30,6 +30,7 @@ from ottla.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ottla.broker.access.authorizer import Authorizer
     from ottla.broker.access.door import Door
     from ottla.broker.access.throttling import Throttling
     from ottla.broker.cluster import Cluster
@@ -106,7 +107,9 @@ class Services:
         answers: AnswerMemory,
         addresses: Mapping[str, tuple[str, int]],
         requests: Mapping[int, int],
+        authorizer: Authorizer | None = None,
     ) -> None:
+        self.authorizer: Authorizer | None = authorizer
         self.clock: Clock = clock
         self.cluster: Cluster = cluster
         self.settings: Settings = settings
@@ -164,6 +167,7 @@ class Services:
             self.throttling().adopt(after.client_quotas)
         for service in (
             self.settings,
+            self.authorizer,
             self.door,
             self.persister.made,
             self.transactions.made,
@@ -236,7 +240,7 @@ class Services:
     def _groups(self) -> GroupService:
         from ottla.broker.coordinators.groups import GroupService
 
-        return GroupService(self._hosting(), self.persister, self.shares)
+        return GroupService(self._hosting(), self.persister, self.shares, self.authorizer)
 
     def _transactions(self) -> TransactionService:
         from ottla.broker.coordinators.transactions import TransactionService

@@ -96,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer.takes_views = self._sends_as_it_is(transport)
         self.peer.mute = self.mute
         self.last_active = self._loop.time()
+        self._dispatcher.identify(self.peer, self.peer.principal)
         self._dispatcher.connections.opened(self)
 
     def _sends_as_it_is(self, transport: asyncio.Transport) -> bool:

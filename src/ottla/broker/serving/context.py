@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
+from ottla.broker.access.authorizer import EVERYTHING, OWN_TOPICS
+from ottla.broker.errors import ApiError
 from ottla.log.scrutiny import Scrutiny
+from ottla.metadata.security.acls import CLUSTER_NAME, Operation, Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from ottla.broker.access.authorizer import Access
     from ottla.broker.access.quotas import Client
     from ottla.broker.access.session import Session
     from ottla.broker.hosting.partitions import HostedPartition
@@ -19,6 +23,10 @@ if TYPE_CHECKING:
     from ottla.security.tls_channel import PeerCertificate
     from ottla.wire.messages import Codec
     from ottla.wire.writers import Parts
+
+
+NOT_ASKED: Final = -(2**31)
+"""Authorized operations that a client did not ask for."""
 
 
 class Ack:
@@ -91,6 +99,7 @@ class Peer:
     session: Session | None = None  # of a listener with SASL
     tls: PeerCertificate | None = None  # of a listener with TLS, after the handshake
     software: str = ""  # name and version as told by ApiVersions
+    access: Access = EVERYTHING  # what the principal may do
     connection_id: int = field(default_factory=count(1).__next__)
     scrutiny: Scrutiny = field(default_factory=Scrutiny)  # of the batches it produces
     mute: Callable[[float], None] | None = None  # serve nothing for so many seconds; while open
@@ -120,3 +129,61 @@ class RequestContext:
         if not room:
             self.throttle(meter.wait(now))
         return room
+
+    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+        """Whether the client has a right that its request needs; a refusal is reported."""
+        access = self.peer.access
+        if access.may(operation, resource, name):
+            return True
+        access.refused(operation, resource, name)
+        return False
+
+    def require(self, operation: Operation, resource: Resource, name: str) -> None:
+        """Raise the `ApiError` of the resource unless the client has the right."""
+        if not self.may(operation, resource, name):
+            raise refusal(operation, resource, name)
+
+    def may_cluster(self, operation: Operation) -> bool:
+        return self.may(operation, Resource.CLUSTER, CLUSTER_NAME)
+
+    def require_cluster(self, operation: Operation) -> None:
+        self.require(operation, Resource.CLUSTER, CLUSTER_NAME)
+
+    def may_create(self, name: str) -> bool:
+        """Whether the client may create a topic: by a right on the cluster, or on its name."""
+        access = self.peer.access
+        if name not in OWN_TOPICS and access.may(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
+            return True
+        return self.may(Operation.CREATE, Resource.TOPIC, name)
+
+    def sees(self, resource: Resource, name: str) -> bool:
+        """Whether something is shown among others; that it is not shown is no refusal."""
+        return self.peer.access.may(Operation.DESCRIBE, resource, name)
+
+    def visible(self, resource: Resource, names: Iterable[str]) -> list[str]:
+        """Those of the names that the client may describe."""
+        if self.peer.access is EVERYTHING:
+            return list(names)
+        return [name for name in names if self.sees(resource, name)]
+
+    def operations(self, resource: Resource, name: str) -> int:
+        """The operations that the client may do, as a bit field."""
+        from ottla.broker.access.permissions import OPERATIONS
+
+        may = self.peer.access.may
+        return sum(1 << one for one in OPERATIONS[resource] if may(one, resource, name))
+
+    def cluster_operations(self) -> int:
+        """Those on the cluster; none are told to a client that may not describe it."""
+        if not self.sees(Resource.CLUSTER, CLUSTER_NAME):
+            return 0
+        return self.operations(Resource.CLUSTER, CLUSTER_NAME)
+
+
+def refusal(operation: Operation, resource: Resource, name: str) -> ApiError:
+    """The answer to a client without a right."""
+    from ottla.broker.access.permissions import CODES
+
+    what = resource.name.lower().replace("_", " ")
+    right = operation.name.lower().replace("_", " ")
+    return ApiError(CODES[resource], f"Not authorized: {right} on {what} {name}.")

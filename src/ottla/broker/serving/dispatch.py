@@ -79,6 +79,14 @@ class Dispatcher:
         self.connections.closed(connection)
         self._services.connection_closed(connection.peer.connection_id)
 
+    def identify(self, peer: Peer, principal: str) -> None:
+        """Give the peer the rights of a principal, from now on."""
+        peer.principal = principal
+        services = self._services
+        if services.authorizer is not None:
+            from_node = peer.listener == services.settings.inter_broker_listener
+            peer.access = services.authorizer.access(principal, peer.host, from_node=from_node)
+
     def dispatch(
         self, frame: memoryview, peer: Peer, *, admitted: bool = False
     ) -> Parts | Awaitable[Parked] | Ack | None:

@@ -8,6 +8,7 @@ Rules:
   watermark or log start moved since it was last listed.
 - A partition that was answered with records goes to the end of the order, so that a full answer
   cannot starve those behind it.
+- A session belongs to the principal that opened it; for another there is none of this id (70).
 - Within a session topics are named all by id or all by name; a change of mind is error 106.
 - The cache holds a bounded number of sessions. When it is full, a new one takes the place of one
   that has been idle for `EVICTION_MS`; if there is none, the consumer goes on without a session.
@@ -94,6 +95,7 @@ class Session:
         "fresh",
         "last_used_ms",
         "next_rank",
+        "owner",
         "ranks",
         "rechecked_ms",
         "session_id",
@@ -104,8 +106,11 @@ class Session:
         "watched",
     )
 
-    def __init__(self, session_id: int, wanted: Iterable[Wanted], *, by_id: bool) -> None:
+    def __init__(
+        self, session_id: int, wanted: Iterable[Wanted], *, by_id: bool, owner: str = ""
+    ) -> None:
         self.session_id = session_id
+        self.owner = owner
         self.by_id = by_id
         self.epoch = 1
         self.last_used_ms = self.rechecked_ms = 0
@@ -232,25 +237,27 @@ class FetchSessions:
         return session_id in self._sessions
 
     def begin(
-        self, request: FetchRequest, *, by_id: bool, view: Hashable, now_ms: int
+        self, request: FetchRequest, *, by_id: bool, view: Hashable, now_ms: int, owner: str = ""
     ) -> FetchPlan:
-        """The session of a request, or `ApiError`.
+        """The session of a request, or `ApiError`. `owner` is the principal that asks.
 
         `view` is the other state that checks depend on: when it has changed, a session checks all
         of its partitions.
         """
         wanted = _wanted(request, by_id=by_id)
         session_id, epoch = request.session_id, request.session_epoch
+        session = self._sessions.get(session_id)
+        if session is not None and session.owner != owner:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if epoch == FINAL_EPOCH:
             self._drop(session_id)
             return FetchPlan(wanted, None, incremental=False)
         if epoch == INITIAL_EPOCH:
             self._drop(session_id)
-            opened = self._open(wanted, by_id, now_ms)
+            opened = self._open(wanted, by_id, now_ms, owner)
             if opened is not None:
                 opened.view = view
             return FetchPlan(wanted, opened, incremental=False)
-        session = self._sessions.get(session_id)
         if session is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.by_id != by_id:
@@ -269,13 +276,13 @@ class FetchSessions:
         session.last_used_ms = now_ms
         return FetchPlan((), session, incremental=True)
 
-    def _open(self, wanted: list[Wanted], by_id: bool, now_ms: int) -> Session | None:
+    def _open(self, wanted: list[Wanted], by_id: bool, now_ms: int, owner: str) -> Session | None:
         if not wanted or not self._has_room(now_ms):
             return None
         session_id = self._new_id()
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self._new_id()
-        session = Session(session_id, wanted, by_id=by_id)
+        session = Session(session_id, wanted, by_id=by_id, owner=owner)
         session.last_used_ms = session.rechecked_ms = now_ms
         self._sessions[session_id] = session
         return session

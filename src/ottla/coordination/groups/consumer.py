@@ -291,8 +291,10 @@ def _follow_topics(
         for regex, value in group.regexes.items()
         if topics.version != value.version and group.may_match(regex, turn.now_ms)
     ]
+    moved = False
     for regex in stale:
         names = tuple(sorted(resolve(regex, topics)))
+        moved = moved or names != group.regexes[regex].topics
         fresh = RegexValue(names, topics.version, turn.wall_ms)
         turn.emit(RegexKey(group.group_id, regex), fresh)
         group.matched_ms[regex] = turn.now_ms
@@ -300,6 +302,8 @@ def _follow_topics(
         return
     group.seen_topics = topics
     now = metadata_hash(topics, group.subscribed_topics())
+    # What one expression matches may change while others match the same topics as before.
+    changed = changed or (moved and now == group.metadata_hash)
     if changed or (now != group.metadata_hash and group.epoch <= group.target_epoch):
         group.bump(turn, now)
     elif now != group.metadata_hash:

@@ -1,0 +1,448 @@
+"""Who may do what: the decision, and what is remembered of it for a connection.
+
+| order | condition | decision |
+|---|---|---|
+| 1 | no authorizer is configured | allow: a peer's access is `EVERYTHING` |
+| 2 | the principal is in super.users, or is `User:__node` on the listener of nodes | allow |
+| 3 | write, create, delete, alter or alter configs of one of the broker's own topics | deny |
+| 4 | a matching ACL denies this very operation, or all | deny |
+| 5 | a matching ACL allows it, or all, or an operation that implies it | allow |
+| 6 | no ACL of anybody matches the resource, and allow.everyone.if.no.acl.found | allow |
+| 7 | else | deny |
+
+Read, write, delete and alter imply describe; alter configs implies describe configs. Only an allow
+implies: who is denied read may still be allowed describe. Rule 3 differs from Kafka, where an ACL
+on `*` opens these topics, too: the tier's catalogue must not be forged.
+
+An ACL matches if its principal is the asking one or `User:*`, its host the address or `*`, and its
+name the resource's, a prefix of it, or `*`.
+
+`AclIndex` follows the image's set of ACLs by the difference, so that one change among 100,000 ACLs
+takes milliseconds. `Access` remembers answers until the ACLs change: `Authorizer.state` is another
+object then. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from ottla.metadata.names import INTERNAL_TOPICS, REMOTE_LOG_METADATA_TOPIC
+from ottla.metadata.security.acls import (
+    EVERYBODY,
+    WILDCARD,
+    Acl,
+    Operation,
+    Pattern,
+    Permission,
+    Resource,
+    canonical_host,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ottla.metadata.image import MetadataImage
+
+_K = TypeVar("_K")
+
+NODE_PRINCIPAL: Final = "User:__node"
+OWN_TOPICS: Final = INTERNAL_TOPICS | {REMOTE_LOG_METADATA_TOPIC}
+CLOSED_OPERATIONS: Final = frozenset(
+    {
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.ALTER_CONFIGS,
+    }
+)
+MAX_ANSWERS: Final = 10_000
+"""Names that an `Access` remembers, 1 MiB; it starts over when it has so many."""
+MAX_ACCESSES: Final = 4_096
+"""Remembered pairs of principal and address; the one not asked for longest goes first."""
+ANY_NAME: Final = "hardcode"
+"""Kafka asks about a topic of this name first when a right on any topic is enough."""
+
+_ALL_BIT: Final = 1 << Operation.ALL
+_IMPLIED_BY: Final[dict[int, tuple[Operation, ...]]] = {
+    Operation.DESCRIBE: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.DELETE,
+        Operation.ALTER,
+    ),
+    Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
+}
+_ALLOWING: Final[dict[int, int]] = {
+    operation: _ALL_BIT | sum(1 << one for one in (operation, *_IMPLIED_BY.get(operation, ())))
+    for operation in Operation
+}
+
+SUPER_USER: Final = "super user"
+OWN_TOPIC: Final = "the broker's own topic"
+NO_ACL: Final = "no ACL allows it"
+EVERYONE: Final = "allow.everyone.if.no.acl.found"
+
+
+class Decision(NamedTuple):
+    allowed: bool
+    rule: Acl | str
+    """The ACL that decided, or the rule in words."""
+
+
+class _Masks:
+    """Bits of the operations that one name denies and allows to one principal from one host."""
+
+    __slots__ = ("allow", "deny")
+
+    def __init__(self) -> None:
+        self.allow = self.deny = 0
+
+
+class _Matched(NamedTuple):
+    """Where masks were found; with an operation it is an ACL again."""
+
+    pattern: Pattern
+    name: str
+    principal: str
+    host: str
+    masks: _Masks
+
+
+_ByHost = dict[str, _Masks]
+
+
+class _Patterns:
+    """The names and prefixes of one resource type that one principal has ACLs for."""
+
+    __slots__ = ("lengths", "literal", "prefixed")
+
+    def __init__(self) -> None:
+        self.literal: dict[str, _ByHost] = {}
+        self.prefixed: dict[str, _ByHost] = {}
+        self.lengths: dict[int, int] = {}
+        """How many prefixes have a length."""
+
+    def covering(self, name: str) -> Iterator[tuple[Pattern, str, _ByHost]]:
+        for literal in (name, WILDCARD):
+            found = self.literal.get(literal)
+            if found is not None:
+                yield Pattern.LITERAL, literal, found
+        for length in self.lengths:
+            if length <= len(name):
+                found = self.prefixed.get(name[:length])
+                if found is not None:
+                    yield Pattern.PREFIXED, name[:length], found
+
+    def add(self, acl: Acl) -> None:
+        names = self._names(acl)
+        hosts = names.get(acl.name)
+        if hosts is None:
+            hosts = names[acl.name] = {}
+            if acl.pattern is Pattern.PREFIXED:
+                _tally(self.lengths, len(acl.name), 1)
+        masks = hosts.get(acl.host)
+        if masks is None:
+            masks = hosts[acl.host] = _Masks()
+        if acl.permission is Permission.ALLOW:
+            masks.allow |= 1 << acl.operation
+        else:
+            masks.deny |= 1 << acl.operation
+
+    def remove(self, acl: Acl) -> None:
+        names = self._names(acl)
+        hosts = names[acl.name]
+        masks = hosts[acl.host]
+        if acl.permission is Permission.ALLOW:
+            masks.allow &= ~(1 << acl.operation)
+        else:
+            masks.deny &= ~(1 << acl.operation)
+        if masks.allow or masks.deny:
+            return
+        del hosts[acl.host]
+        if hosts:
+            return
+        del names[acl.name]
+        if acl.pattern is Pattern.PREFIXED:
+            _tally(self.lengths, len(acl.name), -1)
+
+    def _names(self, acl: Acl) -> dict[str, _ByHost]:
+        return self.literal if acl.pattern is Pattern.LITERAL else self.prefixed
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.literal and not self.prefixed
+
+
+class AclIndex:
+    """ACLs by principal, resource type and name."""
+
+    def __init__(self, acls: Iterable[Acl] = ()) -> None:
+        self._patterns: dict[tuple[str, int], _Patterns] = {}
+        self._named: dict[tuple[int, Pattern, str], int] = {}
+        """How many ACLs of anybody have a pattern; what `_patterns` says by principal."""
+        self._lengths: dict[int, dict[int, int]] = {}
+        """How many of them are prefixes of a length, by resource type."""
+        for acl in acls:
+            self.add(acl)
+
+    def add(self, acl: Acl) -> None:
+        self._count(acl, 1)
+        key = acl.principal, acl.resource
+        patterns = self._patterns.get(key)
+        if patterns is None:
+            patterns = self._patterns[key] = _Patterns()
+        patterns.add(acl)
+
+    def remove(self, acl: Acl) -> None:
+        self._count(acl, -1)
+        key = acl.principal, acl.resource
+        patterns = self._patterns[key]
+        patterns.remove(acl)
+        if patterns.is_empty:
+            del self._patterns[key]
+
+    def matching(self, principal: str, host: str, resource: int, name: str) -> list[_Matched]:
+        found: list[_Matched] = []
+        for who in (principal, EVERYBODY):
+            patterns = self._patterns.get((who, resource))
+            if patterns is None:
+                continue
+            for pattern, matched, hosts in patterns.covering(name):
+                for where in (host, WILDCARD):
+                    masks = hosts.get(where)
+                    if masks is not None:
+                        found.append(_Matched(pattern, matched, who, where, masks))
+        return found
+
+    def names_resource(self, resource: int, name: str) -> bool:
+        """Whether an ACL of anybody matches the resource."""
+        named = self._named
+        return (
+            (resource, Pattern.LITERAL, name) in named
+            or (resource, Pattern.LITERAL, WILDCARD) in named
+            or any(
+                (resource, Pattern.PREFIXED, name[:length]) in named
+                for length in self._lengths.get(resource, ())
+                if length <= len(name)
+            )
+        )
+
+    def _count(self, acl: Acl, step: int) -> None:
+        _tally(self._named, (acl.resource, acl.pattern, acl.name), step)
+        if acl.pattern is Pattern.PREFIXED:
+            _tally(self._lengths.setdefault(acl.resource, {}), len(acl.name), step)
+
+    def allows_any(self, principal: str, host: str, operation: Operation, resource: int) -> bool:
+        """Whether an ACL allows the operation on a name or prefix that no ACL denies whole."""
+        bits = _ALL_BIT | 1 << operation
+        allowed: list[tuple[Pattern, str]] = []
+        denied: set[tuple[Pattern, str]] = set()
+        for who in (principal, EVERYBODY):
+            patterns = self._patterns.get((who, resource))
+            if patterns is None:
+                continue
+            for pattern, names in (
+                (Pattern.LITERAL, patterns.literal),
+                (Pattern.PREFIXED, patterns.prefixed),
+            ):
+                for name, hosts in names.items():
+                    for where in (host, WILDCARD):
+                        masks = hosts.get(where)
+                        if masks is not None:
+                            if masks.allow & bits:
+                                allowed.append((pattern, name))
+                            if masks.deny & bits:
+                                denied.add((pattern, name))
+        if (Pattern.LITERAL, WILDCARD) in denied:
+            return False
+        prefixes = {name for pattern, name in denied if pattern is Pattern.PREFIXED}
+        return any(
+            (pattern, name) == (Pattern.LITERAL, WILDCARD)
+            or not (
+                (pattern, name) in denied
+                or any(name[:length] in prefixes for length in range(1, len(name) + 1))
+            )
+            for pattern, name in allowed
+        )
+
+
+def _tally(counts: dict[_K, int], key: _K, step: int) -> None:
+    """Count up or down; what is not there any more is not counted as 0."""
+    left = counts.get(key, 0) + step
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]
+
+
+def decide(
+    index: AclIndex,
+    principal: str,
+    host: str,
+    operation: Operation,
+    resource: Resource,
+    name: str,
+    *,
+    everyone: bool = False,
+) -> Decision:
+    """What the ACLs say: rules 4 to 7. `host` is in canonical form."""
+    matched = index.matching(principal, host, resource, name)
+    denying = _ALL_BIT | 1 << operation
+    for found in matched:
+        if found.masks.deny & denying:
+            bit = found.masks.deny & denying
+            return Decision(allowed=False, rule=_acl(found, resource, bit, Permission.DENY))
+    allowing = _ALLOWING[operation]
+    for found in matched:
+        if found.masks.allow & allowing:
+            bit = found.masks.allow & allowing
+            return Decision(allowed=True, rule=_acl(found, resource, bit, Permission.ALLOW))
+    if everyone and not index.names_resource(resource, name):
+        return Decision(allowed=True, rule=EVERYONE)
+    return Decision(allowed=False, rule=NO_ACL)
+
+
+def _acl(found: _Matched, resource: Resource, bits: int, permission: Permission) -> Acl:
+    operation = Operation((bits & -bits).bit_length() - 1)
+    return Acl(
+        resource, found.pattern, found.name, found.principal, found.host, operation, permission
+    )
+
+
+class Access:
+    """The rights of one principal coming from one address; answers are remembered."""
+
+    __slots__ = ("_authorizer", "_count", "_known", "_state", "_trusted", "host", "principal")
+
+    def __init__(
+        self, authorizer: Authorizer, principal: str, host: str, *, trusted: bool = False
+    ) -> None:
+        self.principal = principal
+        self.host = host
+        self._trusted = trusted
+        self._authorizer = authorizer
+        self._state: object = None
+        self._known: dict[tuple[int, int], dict[str, bool]] = {}
+        self._count = 0
+
+    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+        if self._state is not self._authorizer.state:
+            self._forget()
+        try:
+            return self._known[operation, resource][name]
+        except KeyError:
+            decision = self.decide(operation, resource, name)
+            return self._remember((operation, resource), name, allowed=decision.allowed)
+
+    def may_on_any(self, operation: Operation, resource: Resource) -> bool:
+        """Whether there may be a name on which the operation is allowed."""
+        if self._state is not self._authorizer.state:
+            self._forget()
+        key = operation, resource
+        known = self._known.get(key, {}).get("")  # nothing has this name
+        if known is None:
+            allowed = self._trusted or self._authorizer.allows_any(self, operation, resource)
+            known = self._remember(key, "", allowed=allowed)
+        return known
+
+    def decide(self, operation: Operation, resource: Resource, name: str) -> Decision:
+        """The decision and its reason, asked anew."""
+        if self._trusted:
+            return Decision(allowed=True, rule=SUPER_USER)
+        return self._authorizer.decide(self.principal, self.host, operation, resource, name)
+
+    def refused(self, operation: Operation, resource: Resource, name: str) -> None:
+        """Report that a request was refused for this."""
+        report = self._authorizer.report
+        if report is not None:
+            report(self, operation, resource, name)
+
+    def _remember(self, key: tuple[int, int], name: str, *, allowed: bool) -> bool:
+        if self._count >= MAX_ANSWERS:
+            self._forget()
+        self._count += 1
+        self._known.setdefault(key, {})[name] = allowed
+        return allowed
+
+    def _forget(self) -> None:
+        self._state = self._authorizer.state
+        self._known = {}
+        self._count = 0
+
+
+class Authorizer:
+    """The ACLs of the cluster and the configured rights of one node."""
+
+    def __init__(
+        self, acls: Iterable[Acl], *, super_users: Iterable[str] = (), everyone: bool = False
+    ) -> None:
+        self._acls = frozenset(acls)
+        self._index = AclIndex(self._acls)
+        self._super_users = frozenset(super_users)
+        self._everyone = everyone
+        self._accesses: dict[tuple[str, str, bool], Access] = {}
+        self.state = object()
+        """Another object after each change of the ACLs."""
+        self.report: Callable[[Access, Operation, Resource, str], None] | None = None
+        """Called for each request that is refused."""
+
+    def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Follow the image."""
+        acls = after.acls
+        if acls is self._acls:
+            return
+        for acl in self._acls - acls:
+            self._index.remove(acl)
+        for acl in acls - self._acls:
+            self._index.add(acl)
+        self._acls = acls
+        self.state = object()
+
+    def access(self, principal: str, host: str, *, from_node: bool = False) -> Access:
+        """The rights of a principal; `from_node` on the listener that nodes use."""
+        key = principal, canonical_host(host), from_node
+        access = self._accesses.pop(key, None)
+        if access is None:
+            trusted = principal in self._super_users or (from_node and principal == NODE_PRINCIPAL)
+            access = Access(self, principal, key[1], trusted=trusted)
+            if len(self._accesses) >= MAX_ACCESSES:
+                del self._accesses[next(iter(self._accesses))]
+        self._accesses[key] = access
+        return access
+
+    def decide(
+        self, principal: str, host: str, operation: Operation, resource: Resource, name: str
+    ) -> Decision:
+        """Rules 3 to 7."""
+        if resource is Resource.TOPIC and name in OWN_TOPICS and operation in CLOSED_OPERATIONS:
+            return Decision(allowed=False, rule=OWN_TOPIC)
+        return decide(
+            self._index, principal, host, operation, resource, name, everyone=self._everyone
+        )
+
+    def allows_any(self, access: Access, operation: Operation, resource: Resource) -> bool:
+        return self.decide(
+            access.principal, access.host, operation, resource, ANY_NAME
+        ).allowed or self._index.allows_any(access.principal, access.host, operation, resource)
+
+
+class _Everything(Access):
+    """The rights of everybody where no authorizer is configured."""
+
+    def __init__(self) -> None:
+        super().__init__(Authorizer(()), "", "", trusted=True)
+
+    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+        return True
+
+    def may_on_any(self, operation: Operation, resource: Resource) -> bool:
+        return True
+
+
+EVERYTHING: Final[Access] = _Everything()
+
+
+def parsed_super_users(text: str) -> frozenset[str]:
+    """The principals of `super.users`, which has `;` between them."""
+    return frozenset(user for one in text.split(";") if (user := one.strip()))
