@@ -76,6 +76,7 @@ DELETE_TO_HIGH_WATERMARK: Final = -1
 # each. If there is producer state, all files are written: Kafka, which may open the directory next,
 # does not scan.
 SCANNED_BYTES: Final = 64 * 1024
+KEPT_BYTES: Final = 16 * 1024  # a batch that it costs more to copy than to look at its memory
 _incarnations = count(1)
 
 
@@ -92,7 +93,7 @@ class AppendResult(NamedTuple):
 class _Staged(NamedTuple):
     """A batch on its way to the file."""
 
-    chunk: bytes
+    chunk: bytes | memoryview
     base_offset: int
     last_offset: int
     max_timestamp: int
@@ -109,11 +110,11 @@ class FreshBatches:
     def __init__(self, base: int, max_bytes: int) -> None:
         self.base = base
         self.max_bytes = max_bytes
-        self.chunks: list[bytes] = []
+        self.chunks: list[bytes | memoryview] = []
         self.size = 0
         self.lacks_some = False
 
-    def add(self, chunks: Iterable[bytes], size: int) -> None:
+    def add(self, chunks: Iterable[bytes | memoryview], size: int) -> None:
         self.size += size
         if self.size > self.max_bytes:
             self.drop()
@@ -302,10 +303,11 @@ class PartitionLog:
         leader_epoch: int,
         now_ms: int,
         origin: Origin = Origin.CLIENT,
+        owned: bool = False,
     ) -> AppendResult:
         """Append one batch that has passed `validate_produce`, or raise why not."""
         (result,) = self.append_many(
-            (batch,), leader_epoch=leader_epoch, now_ms=now_ms, origin=origin
+            (batch,), leader_epoch=leader_epoch, now_ms=now_ms, origin=origin, owned=owned
         )
         if isinstance(result, LogError):
             raise result
@@ -318,10 +320,13 @@ class PartitionLog:
         leader_epoch: int,
         now_ms: int,
         origin: Origin = Origin.CLIENT,
+        owned: bool = False,
     ) -> list[AppendResult | LogError]:
         """Append batches of independent requests with one system call.
 
-        A refused batch does not affect the others; the result has its error in its place.
+        A refused batch does not affect the others; the result has its error in its place. With
+        `owned` the memory of the batches belongs to the log from now on, so a large batch need not
+        be copied.
         """
         self._require_usable()
         if leader_epoch > self.epochs.latest:
@@ -357,7 +362,12 @@ class PartitionLog:
                     staged, staged_bytes = [], 0
                     self._write_large([patched, batch.data[_PATCHED_BYTES:]], last, timestamp)
                 else:
-                    chunk = patched + batch.data[_PATCHED_BYTES:]
+                    chunk: bytes | memoryview
+                    if owned and size >= KEPT_BYTES and _fills_its_memory(batch.data):
+                        chunk = batch.data
+                        chunk[:_PATCHED_BYTES] = patched
+                    else:
+                        chunk = patched + batch.data[_PATCHED_BYTES:]
                     staged.append(_Staged(chunk, end, last, timestamp))
                     staged_bytes += size
                 stamp = now_ms if config.log_append_time else NO_TIMESTAMP
@@ -812,6 +822,12 @@ def _opened(storage: Storage, path: Path) -> Directory:
     except FileNotFoundError:
         storage.mkdir(path)
         return Directory(storage, path)
+
+
+def _fills_its_memory(data: memoryview) -> bool:
+    """Whether hardly anything else stays in memory with it, such as other frames of a client."""
+    whole = data.obj
+    return isinstance(whole, bytearray) and 8 * len(data) >= 7 * len(whole)
 
 
 def _stamped(batch: RecordBatch, now_ms: int) -> RecordBatch:

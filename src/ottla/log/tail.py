@@ -76,7 +76,7 @@ class Tail:
         self._cache = cache
         self._bases: list[int] = []
         self._ends: list[int] = []
-        self._chunks: list[bytes] = []
+        self._chunks: list[bytes | memoryview] = []
         self._start = self._end = 0
         self.held = 0  # how much of the budget it takes
         self.period = -1  # when an append last counted as use
@@ -84,7 +84,7 @@ class Tail:
     def clear(self) -> None:
         self._drop(len(self._chunks))
 
-    def add(self, base_offset: int, chunk: bytes) -> None:
+    def add(self, base_offset: int, chunk: bytes | memoryview) -> None:
         """Keep the batch that was appended last."""
         cache = self._cache
         size = len(chunk)
@@ -128,7 +128,7 @@ class Tail:
 
     def read(
         self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool
-    ) -> list[bytes] | None:
+    ) -> list[bytes | memoryview] | None:
         """The batches from the one that holds `offset` on; None if that one is not cached."""
         first = bisect_right(self._bases, offset) - 1
         if first < 0:

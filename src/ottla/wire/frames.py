@@ -6,7 +6,8 @@ Made for `asyncio.BufferedProtocol`: the socket reads straight into `get_buffer(
 - A chunk of memory is written once and never reused, so a view stays true for as long as someone
   holds it, and may be patched in place. A new chunk replaces a full one.
 - A connection begins with a small chunk and gets larger ones as it sends: thousands that say little
-  cost little, also in the moment in which all of them close.
+  cost little, also in the moment in which all of them close. After a frame that is larger than a
+  chunk the next one is received in a chunk of that size, so it need not be moved.
 - A frame that does not fit the current chunk moves to a larger one. A chunk is at most
   `GROWTH` times what has arrived, so a client cannot claim memory with a length prefix alone.
 - An impossible size ends the stream: the frames before it are still returned, then `error` is
@@ -21,6 +22,7 @@ from typing import Final
 from ottla.wire.errors import FrameError, FrameTooLarge, FrameTooShort, NegativeFrameLength
 
 CHUNK_BYTES: Final = 64 * 1024  # one read of a busy socket
+MAX_CHUNK_BYTES: Final = 256 * 1024  # the same of one that sends larger frames
 FIRST_CHUNK_BYTES: Final = 4 * 1024
 CHUNK_GROWTH: Final = 4  # from one chunk to the next
 MIN_READ_BYTES: Final = 4 * 1024  # a read into less would cost a system call for little data
@@ -84,6 +86,8 @@ class FrameParser:
                 self._wanted = PREFIX_BYTES + size
                 break
             frames.append(chunk[start + PREFIX_BYTES : stop])
+            if stop - start > CHUNK_BYTES:
+                self._next_size = min(stop - start, MAX_CHUNK_BYTES)
             start = stop
             self._wanted = 0
         self._start = start

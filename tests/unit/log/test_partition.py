@@ -8,7 +8,7 @@ import pytest
 
 from ottla.log.config import LogConfig
 from ottla.log.errors import OffsetOutOfRange
-from ottla.log.partition import AppendResult, PartitionLog
+from ottla.log.partition import KEPT_BYTES, AppendResult, PartitionLog
 from ottla.log.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, segment_path
 from ottla.log.tail import LOG_TAIL_BYTES, TailCache
 from ottla.wire.batch import RecordBatch
@@ -313,4 +313,51 @@ def test_empty_indexes_that_a_tool_left_beside_the_active_segment_do_no_harm(
     log = open_log(directory)
     log.advance_high_watermark(log.log_end_offset)
     assert [read(log, offset)[0].base_offset for offset in range(31)] == list(range(31))
+    log.close()
+
+
+def batch_in(memory: bytearray, size: int) -> RecordBatch:
+    """A batch at the start of some memory."""
+    data = batch_of(bytes(size)).data
+    memory[: len(data)] = data
+    return RecordBatch(memoryview(memory)[: len(data)])
+
+
+def kept(log: PartitionLog) -> bytes | memoryview:
+    found = log.read(0, 1 << 20, upper_bound_offset=log.log_end_offset, min_one_message=True)
+    (chunk,) = found.chunks
+    return chunk
+
+
+def test_a_large_batch_of_the_log_is_patched_where_it_is(tmp_path: Path) -> None:
+    size = KEPT_BYTES
+    memory = bytearray(batch_of(bytes(size)).size)
+    log = PartitionLog.open(tmp_path / "t-0", LogConfig(), now_ms=0)
+    log.append(batch_in(memory, size), leader_epoch=7, now_ms=0, owned=True)
+    chunk = kept(log)
+    assert isinstance(chunk, memoryview)
+    assert chunk.obj is memory
+    batch = RecordBatch(chunk)
+    batch.verify_crc()
+    assert batch.partition_leader_epoch == 7
+    (path,) = (tmp_path / "t-0").glob("*.log")
+    assert path.read_bytes() == bytes(memory)
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("size", "others", "owned"),
+    [(KEPT_BYTES, 0, False), (KEPT_BYTES, KEPT_BYTES // 2, True), (100, 0, True)],
+)
+def test_a_batch_of_others_or_with_others_is_copied(
+    tmp_path: Path, size: int, others: int, *, owned: bool
+) -> None:
+    """One that is not the log's, one that would keep other bytes in memory, and a small one."""
+    memory = bytearray(batch_of(bytes(size)).size + others)
+    log = PartitionLog.open(tmp_path / "t-0", LogConfig(), now_ms=0)
+    batch = batch_in(memory, size)
+    before = bytes(memory)
+    log.append(batch, leader_epoch=7, now_ms=0, owned=owned)
+    assert isinstance(kept(log), bytes)
+    assert bytes(memory) == before
     log.close()

@@ -17,7 +17,7 @@ CHUNK = b"x" * 1000
 COST = len(CHUNK) + BATCH_OVERHEAD
 
 
-def read(tail: Tail, offset: int) -> list[bytes] | None:
+def read(tail: Tail, offset: int) -> list[bytes | memoryview] | None:
     return tail.read(offset, 1 << 30, 1 << 30, at_least_one=True)
 
 

@@ -210,7 +210,9 @@ class Produced:
         log = partition.log
         if self.admission is not None and batch.attributes & TRANSACTIONAL:
             self.admission.check(partition, batch)
-        result = log.append(batch, leader_epoch=partition.leader_epoch, now_ms=self.now_ms)
+        result = log.append(
+            batch, leader_epoch=partition.leader_epoch, now_ms=self.now_ms, owned=True
+        )
         # The first sending of a duplicate may be waiting for its sync still.
         if not result.duplicate or result.last_offset >= log.high_watermark:
             self.written.append(partition)
