@@ -14,6 +14,7 @@ from ottla.broker.running.node import Node
 from ottla.broker.serving.answer_memory import MAX_READ_BYTES
 from ottla.broker.serving.context import Peer, RequestContext
 from ottla.broker.topics import create_topic
+from ottla.broker.workers import READER_THREADS
 from ottla.log.producer_state import Origin
 from ottla.log.storage import OsStorage
 from ottla.metadata.config.broker import load_broker_config
@@ -252,4 +253,56 @@ async def test_an_offset_that_is_wrong_is_told_though_others_are_cold(
         assert _values_in(first) == [b"cold"]
         assert second.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     finally:
+        await node.stop()
+
+
+class StuckReads(ColdDisk):
+    """Nothing is in the page cache, and workers wait for the disk until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = threading.Event()
+        self.inside = 0
+        self._lock = threading.Lock()
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        if threading.current_thread().name.startswith("ottla-read") and not self.let_go.is_set():
+            with self._lock:
+                self.inside += 1
+            self.let_go.wait(PATIENCE)
+        return super().pread(fd, size, position)
+
+
+async def test_47_eight_reads_wait_for_the_disk_and_others_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = StuckReads()
+    monkeypatch.setattr("ottla.broker.hosting.data.OsStorage", lambda: disk)
+    sets = ["listeners=PLAINTEXT://127.0.0.1:0", "ottla.tail.cache.bytes=0"]
+    node = await Node.start(load_broker_config(sets=sets), tmp_path)
+    try:
+        await create_topic(node.cluster, "orders", partitions=READER_THREADS + 2)
+        for index in range(READER_THREADS + 1):
+            partition = await node.partitions.open("orders", index, write=True)
+            write(partition, b"cold")
+            await node.durability.sync([partition])
+        answers = []
+        for index in range(READER_THREADS + 1):
+            wanted = [FetchPartition(index, partition_max_bytes=1000)]
+            topic = FetchTopic("orders", partitions=wanted)
+            request = FetchRequest(max_wait_ms=LONG_MS, min_bytes=1, max_bytes=1000, topics=[topic])
+            answers.append(asyncio.ensure_future(_values(ask(node, request))))
+        async with asyncio.timeout(PATIENCE):
+            while disk.inside < READER_THREADS:  # noqa: ASYNC110 (threads tell nobody)
+                await asyncio.sleep(0.01)
+            # A producer is not held up by them.
+            other = await node.partitions.open("orders", READER_THREADS + 1, write=True)
+            write(other, b"produced")
+            await node.durability.sync([other])
+        assert disk.inside == READER_THREADS
+        assert not any(answer.done() for answer in answers)
+        disk.let_go.set()
+        assert await asyncio.gather(*answers) == [[b"cold"]] * (READER_THREADS + 1)
+    finally:
+        disk.let_go.set()
         await node.stop()

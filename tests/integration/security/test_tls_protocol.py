@@ -12,12 +12,13 @@ import pytest
 
 import ottla
 from ottla.broker.access import tls_connection
+from ottla.log.storage import OsStorage
 from ottla.security.tls_channel import AHEAD_BYTES
 from ottla.wire.schema.api_versions import ApiVersionsRequest
 from ottla.wire.schema.metadata import MetadataRequest
 from tests.support.doors import USERS, bootstrap, guarded_broker, node_of, run_in
 from tests.support.names import fresh
-from tests.support.raw_client import batch, fetch_request, produce_request
+from tests.support.raw_client import RawClient, batch, fetch_request, produce_request, values_of
 from tests.support.sasl_client import log_in
 from tests.support.tls_client import RawTlsClient
 
@@ -60,6 +61,35 @@ def test_requests_and_answers_of_all_sizes(raw: RawTlsClient) -> None:
         assert raw.produce(topic, batch(bytes(size))).error_code == 0
     for offset in range(6):
         assert raw.fetch_one(topic, offset).error_code == 0
+
+
+@pytest.mark.parametrize("listener", ["SSL", "PLAINTEXT"])
+def test_mapped_files_are_not_encrypted(
+    broker: ottla.EmbeddedBroker,
+    raw: RawTlsClient,
+    monkeypatch: pytest.MonkeyPatch,
+    listener: str,
+) -> None:
+    """To read a page of one that the disk cannot give would be the end of the process."""
+    maps = []
+    plain = OsStorage.map
+
+    def counting(storage: OsStorage, fd: int, start: int, size: int) -> memoryview | None:
+        maps.append(fd)
+        return plain(storage, fd, start, size)
+
+    monkeypatch.setattr(OsStorage, "map", counting)
+    topic = fresh("topic")
+    raw.topic(topic, create=True)
+    for number in range(6):  # the first ones are not in the cache of newest batches any more
+        assert raw.produce(topic, batch(bytes([number]) * 900_000)).error_code == 0
+    if listener == "SSL":
+        found = raw.fetch_one(topic, 0)
+    else:
+        with RawClient(bootstrap(broker, listener)) as client:
+            found = client.fetch_one(topic, 0)
+    assert values_of(found) == [bytes(900_000)]
+    assert bool(maps) == (listener == "PLAINTEXT")
 
 
 def test_many_small_requests_in_one_write(raw: RawTlsClient) -> None:
