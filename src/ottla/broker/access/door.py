@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.broker.access.certificates import Certificates
 from ottla.broker.access.credentials import NODE_USER, Credentials, made_credentials
 from ottla.broker.access.guarded_connection import GuardedConnection
 from ottla.broker.access.lobby import Failures, Lobby
@@ -35,6 +34,8 @@ from ottla.security.scram import MECHANISMS, NONCE_BYTES, ScramServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ottla.broker.access.audit import Audit
+    from ottla.broker.access.certificates import Certificates
     from ottla.broker.access.credentials import Made
     from ottla.broker.access.listeners import Listener
     from ottla.broker.running.settings import Settings
@@ -73,6 +74,7 @@ class Door:
         *,
         fake_secret: bytes,
         own: Made,
+        audit: Audit,
     ) -> None:
         self._settings = settings
         self._connections = connections
@@ -87,7 +89,7 @@ class Door:
         self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, thread_name_prefix="ottla-password")
         self._timer: asyncio.TimerHandle | None = None
         self._step_comes = False
-        self._reloading: asyncio.Task[None] | None = None
+        self.audit = audit
         self._closes_on_change = config.get_bool("ottla.disconnect.on.credential.change")
         self.clock = clock
         self.certificates = certificates
@@ -108,14 +110,13 @@ class Door:
         connections: Connections,
         metadata: Metadata,
         workers: Workers,
+        certificates: Certificates,
+        audit: Audit,
     ) -> Door:
         """With the secrets of the cluster, which the first node makes."""
         fake = await metadata.secret("fake.credentials", _new_secret)
         node = await metadata.secret("user." + NODE_USER, _new_secret)
         own = await workers.run(partial(made_credentials, {NODE_USER: node.hex()}))
-        certificates = await workers.run(
-            partial(Certificates, config, settings.listeners, workers, clock)
-        )
         return cls(
             config,
             settings,
@@ -125,6 +126,7 @@ class Door:
             certificates,
             fake_secret=fake,
             own=own,
+            audit=audit,
         )
 
     async def guard(self, config: BrokerConfig, listener: Listener) -> Guard:
@@ -175,7 +177,8 @@ class Door:
         now = self._loop.time()
         moves = self._lobby.step(now)
         for closing in moves.close:
-            logger.info("closing a connection of %s: %s", closing.visitor.peer.host, closing.reason)
+            peer = closing.visitor.peer
+            self.audit.turned_away(peer.host, peer.listener, closing.reason)
             closing.visitor.abort()
         for connection in moves.enter:
             connection.enter()
@@ -200,7 +203,7 @@ class Door:
         """Wait before the answer to a failed authentication may leave."""
         host = connection.peer.host
         self.failed_authentications += 1
-        logger.info("authentication of a client at %s failed: %s", host, reason)
+        self.audit.authenticated(connection.peer, "failed", reason)
         self.left(connection)
         wait = self._failures.failed(host, delay, self._loop.time())
         if self._held_back >= MAX_HELD_BACK:
@@ -211,8 +214,9 @@ class Door:
         finally:
             self._held_back -= 1
 
-    def succeeded(self, host: str) -> None:
-        self._failures.succeeded(host)
+    def succeeded(self, peer: Peer) -> None:
+        self._failures.succeeded(peer.host)
+        self.audit.authenticated(peer, "succeeded")
 
     async def work(self, call: Callable[[], Any]) -> Any:
         return await self._loop.run_in_executor(self._passwords, call)
@@ -236,17 +240,17 @@ class Door:
             ):
                 connection.close()
 
+    def expired(self, peer: Peer) -> None:
+        self.expired_sessions += 1
+        self.audit.authenticated(peer, "expired")
+
     async def sweep(self) -> None:
         """Close silent connections whose session has ended."""
         for connection in self._connections:
             session = connection.peer.session
             if session is not None and session.has_expired():
-                self.expired_sessions += 1
+                self.expired(connection.peer)
                 connection.close()
-
-    def reload_soon(self) -> None:
-        """SIGHUP: look at the files of certificates now."""
-        self._reloading = self._loop.create_task(self.certificates.reload())
 
     def close(self) -> None:
         if self._timer is not None:
@@ -334,7 +338,8 @@ class Guard:
         return self._certificates.rules(self.listener.name)
 
     def tls_failed(self, connection: GuardedConnection, reason: str) -> None:
-        logger.info("TLS with %s failed: %s", connection.peer.host, reason)
+        peer = connection.peer
+        self.door.audit.tls_failed(peer.host, peer.listener, reason)
 
     # -- what a session asks ----------------------------------------------------------------------
 
@@ -365,5 +370,5 @@ class Guard:
     async def hold_back(self, connection: GuardedConnection, reason: str) -> None:
         await self.door.hold_back(connection, self._delay, reason)
 
-    def expired(self) -> None:
-        self.door.expired_sessions += 1
+    def expired(self, peer: Peer) -> None:
+        self.door.expired(peer)

@@ -69,7 +69,7 @@ class GuardedConnection(Connection):
             self._is_known = True
             self._frames.max_frame_bytes = self._guard.max_request_bytes
             self._guard.door.left(self)
-        self._guard.door.succeeded(self.peer.host)
+        self._guard.door.succeeded(self.peer)
 
     def close_soon(self) -> None:
         """A last answer leaves; the client has a moment to read it before it meets the end."""

@@ -66,7 +66,7 @@ class Session:
         if admission is Admission.ILLEGAL:
             return self._illegal(version, correlation_id)
         if admission is Admission.EXPIRED:
-            self._guard.expired()
+            self._guard.expired(self._connection.peer)
         raise NotWelcome("an authenticated client", self._machine.reason, "session")
 
     def handshake(self, mechanism: str) -> SaslHandshakeResponse | Awaitable[SaslHandshakeResponse]:

@@ -86,9 +86,11 @@ class Jobs:
         door = self._services.door
         if door is not None:
             seconds[door.sweep] = SESSION_SWEEP_SECONDS
+        certificates = self._services.certificates
+        if certificates is not None:
             look = config.get_int("ottla.ssl.reload.interval.ms") / 1000
             if look > 0:
-                seconds[door.certificates.reload] = look
+                seconds[certificates.reload] = look
         for job, interval in seconds.items():
             self._tasks.append(asyncio.create_task(_every(partial(asyncio.sleep, interval), job)))
         self._tasks.append(asyncio.create_task(_every(self._cleaner_pause, self._compact)))
@@ -163,6 +165,8 @@ class Jobs:
             slow = connection.frame_is_slow(now, HALF_FRAME_SECONDS, MIN_FRAME_RATE)
             if slow or (idle > 0 and connection.idle_seconds(now) > idle):
                 connection.abort()
+        if self._services.audit is not None:
+            self._services.audit.sweep()
 
     async def _report(self) -> None:
         """Log once for each offline log; clients get an error with every request."""

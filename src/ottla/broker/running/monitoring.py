@@ -73,10 +73,8 @@ class Monitoring:
         token = node.config.parsed("ottla.metrics.token")
         tls = None
         if listener is not None and listener.has_tls:
-            from ottla.broker.access.certificates import Certificates
-
-            certificates = Certificates(node.config, [listener], node.workers, node.clock)
-            tls = partial(certificates.context, listener.name)
+            assert node.services.certificates is not None
+            tls = partial(node.services.certificates.context, listener.name)
         return cls(node, None if token is None else str(token), tls)
 
     async def start(self, sockets: Sequence[socket]) -> None:

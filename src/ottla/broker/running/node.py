@@ -50,6 +50,7 @@ from ottla.metadata.stores.sqlite import MEMORY, SqliteMetadataStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ottla.broker.access.certificates import Certificates
     from ottla.broker.access.door import Door, Guard
     from ottla.broker.access.listeners import Listener
     from ottla.broker.hosting.durability import Durability
@@ -136,6 +137,7 @@ class Node:
         )
         self._end_watch: Callable[[], None] = lambda: None
         self.door: Door | None = None
+        self._reloading: asyncio.Future[None] | None = None
         self._guards: dict[str, Guard] = {}
 
     @classmethod
@@ -317,8 +319,15 @@ class Node:
     async def _open_door(self) -> None:
         """Guard the listeners that ask who comes in; without one, nothing is loaded for it."""
         guarded = [one for one in self.settings.listeners if one.protocol != PLAINTEXT]
+        self._open_audit(guarded)
+        metrics = self.settings.metrics_listener
+        with_tls = [*guarded, *([] if metrics is None or not metrics.has_tls else [metrics])]
+        if with_tls:
+            certificates = await self.workers.run(partial(self._certificates, with_tls))
+            self.services.certificates = certificates
         if not guarded:
             return
+        assert self.services.audit is not None
         await self.workers.run(partial(import_module, "ottla.broker.access.door"))
         from ottla.broker.access.door import Door
 
@@ -329,10 +338,37 @@ class Node:
             self.dispatcher.connections,
             self.metadata,
             self.workers,
+            certificates,
+            self.services.audit,
         )
         self.services.door = door
         for listener in guarded:
             self._guards[listener.name] = await door.guard(self.config, listener)
+
+    def _certificates(self, listeners: Sequence[Listener]) -> Certificates:
+        from ottla.broker.access.certificates import Certificates
+
+        return Certificates(self.config, listeners, self.workers, self.clock)
+
+    def look_again(self) -> None:
+        """SIGHUP: certificates may have been replaced, and the audit file renamed."""
+        if self.services.certificates is not None:
+            self._reloading = asyncio.ensure_future(self.services.certificates.reload())
+        if self.services.audit is not None:
+            self.services.audit.reopen()
+
+    def _open_audit(self, guarded: Sequence[Listener]) -> None:
+        file = self.config.parsed("ottla.audit.file")
+        if not guarded and file is None and not has_authorizer(self.config):
+            return
+        from ottla.broker.access.audit import Audit
+
+        self.services.audit = Audit(
+            self.clock,
+            self.node_id,
+            file=None if file is None else Path(str(file)),
+            allowed=self.config.get_str("ottla.audit.allowed"),
+        )
 
     def _accept(self, listener: Listener) -> Connection:
         peer = Peer("", listener.name)
@@ -404,6 +440,8 @@ class Node:
         """Keep the directory locked while a thread of this process can still write to it."""
         if self.door is not None:
             self.door.close()
+        if self.services.audit is not None:
+            await self.workers.run(self.services.audit.close)
         await self.metadata.close()
         self.workers.close()
         self.data.close()

@@ -82,8 +82,7 @@ async def _serve(start: Awaitable[Node], on_ready: Callable[[Node], None]) -> No
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    if node.door is not None:
-        loop.add_signal_handler(signal.SIGHUP, node.door.reload_soon)
+    loop.add_signal_handler(signal.SIGHUP, node.look_again)
     gc.callbacks.append(Freezer())
     on_ready(node)
     await stop.wait()

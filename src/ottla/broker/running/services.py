@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ottla.broker.access.authorizer import Authorizer
+    from ottla.broker.access.audit import Audit
+    from ottla.broker.access.certificates import Certificates
     from ottla.broker.access.door import Door
     from ottla.broker.access.throttling import Throttling
     from ottla.broker.cluster import Cluster
@@ -120,6 +122,8 @@ class Services:
         self.workers: Workers = workers
         self.fetch_sessions: FetchSessions = fetch_sessions
         self.answers: AnswerMemory = answers
+        self.audit: Audit | None = None  # where somebody is asked who comes in, or it has a file
+        self.certificates: Certificates | None = None  # of the listeners with TLS
         self.door: Door | None = None  # of a node with listeners that ask who comes in
         self._addresses = addresses
         self._requests = requests

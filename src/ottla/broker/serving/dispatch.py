@@ -147,7 +147,12 @@ class Dispatcher:
         """The first request of an API: load its modules while others are served."""
         await self._services.workers.run(partial(self._load, api_key))
         handler = handler_of(api_key)
-        self._handlers[api_key] = handler, self._services_of(handler)
+        services = self._services_of(handler)
+        if self._services.audit is not None:
+            from ottla.broker.access.audited import audited
+
+            handler = audited(handler, api_key, self._services.audit)
+        self._handlers[api_key] = handler, services
         foresight = foresight_of(api_key)
         if foresight is not None:
             self._foresights[api_key] = foresight, self._services_of(foresight)

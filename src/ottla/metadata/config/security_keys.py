@@ -148,6 +148,14 @@ _HTTP: Final = [
            "What a scraper of /metrics must send: Authorization: Bearer TOKEN.", sensitive=True),
 ]  # fmt: skip
 
+_AUDIT: Final = [
+    _fixed("ottla.audit.file", _TEXT, None,
+           "File of the audit log; default: the broker's log. At SIGHUP it is opened anew."),
+    _fixed("ottla.audit.allowed", _TEXT, "admin",
+           "Which requests that are allowed are in it: none, those that change the cluster, all.",
+           OneOf(("none", "admin", "all"))),
+]  # fmt: skip
+
 _RIGHTS: Final = [
     _fixed("authorizer.class.name", _TEXT, "",
            "standard, or the name of Kafka's StandardAuthorizer: requests need ACLs.",
@@ -168,7 +176,7 @@ _QUOTAS: Final = [
            Between(1, 3600)),
 ]  # fmt: skip
 
-SECURITY_CONFIGS: Final = [*_TLS, *_SASL, *_DOOR, *_HTTP, *_RIGHTS, *_QUOTAS]
+SECURITY_CONFIGS: Final = [*_TLS, *_SASL, *_DOOR, *_HTTP, *_AUDIT, *_RIGHTS, *_QUOTAS]
 
 _GLOBAL: Final = {"ottla.ssl.reload.interval.ms", "sasl.mechanism.inter.broker.protocol"}
 PER_LISTENER: Final = frozenset(

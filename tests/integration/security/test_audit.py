@@ -1,0 +1,42 @@
+"""The audit log of a broker: logins, failures and changes, each once, with nothing secret."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ottla.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest
+from tests.support.doors import USERS, bootstrap, guarded_broker
+from tests.support.raw_client import RawClient
+from tests.support.sasl_client import log_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SASL = "SASL_PLAINTEXT"
+
+
+def test_case_78_and_80_who_logged_in_who_failed_and_who_made_a_topic(tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    config = {
+        "listeners": f"{SASL}://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "ottla.audit.file": str(file),
+    }
+    with guarded_broker(config) as broker:
+        with RawClient(bootstrap(broker, SASL)) as raw:
+            log_in(raw, "SCRAM-SHA-256", "alice", "canary-wrong")
+        with RawClient(bootstrap(broker, SASL)) as raw:
+            log_in(raw, "SCRAM-SHA-256", "alice", USERS["alice"])
+            made = CreateTopicsRequest([CreatableTopic("orders", 1, 1)], 5000)
+            raw.ask("create_topics", 5, made)
+    text = file.read_text()
+    lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
+    logins = [line for line in lines if line["event"] == "authenticate"]
+    assert [line["outcome"] for line in logins] == ["failed", "succeeded"]
+    assert logins[1]["principal"] == "User:alice"
+    assert {line["host"] for line in logins} == {"127.0.0.1"}
+    (change,) = (line for line in lines if line.get("resource") == "topic:orders")
+    assert (change["principal"], change["api"]) == ("User:alice", "create_topics")
+    assert (change["outcome"], change["listener"]) == ("done", SASL)
+    assert "canary" not in text
+    assert not any(password in text for password in USERS.values())
