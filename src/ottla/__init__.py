@@ -96,6 +96,9 @@ if TYPE_CHECKING:
     from ottla.testing.embedded import (
         EmbeddedBroker,
     )
+    from ottla.testing.secured import (
+        Secured,
+    )
 
 __version__ = "0.1.0.dev0"
 __all__ = [
@@ -125,6 +128,7 @@ __all__ = [
     "Reader",
     "Record",
     "RecordMetadata",
+    "Secured",
     "Security",
     "ShareConsumer",
     "ShareGroupDescription",
@@ -183,6 +187,7 @@ _HOMES = {
     "Reader": "ottla.client.reader.reader",
     "Record": "ottla.client.reader.types",
     "RecordMetadata": "ottla.client.producer.types",
+    "Secured": "ottla.testing.secured",
     "Security": "ottla.client.security",
     "ShareConsumer": "ottla.client.share.consumer",
     "ShareGroupDescription": "ottla.client.admin.types",

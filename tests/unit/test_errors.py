@@ -26,6 +26,7 @@ INNER = {
     "FetchFailed",
     "LostRace",
     "Malformed",
+    "ThreadEnded",
     "Unfinished",
     "UnexpectedAnswer",
 }

@@ -5,13 +5,15 @@
 
 It runs an event loop in a thread of its own, so that blocking clients can be used beside it, and
 works as `async with` too. Without a directory it keeps its data in a temporary one and does not
-sync it; with a directory the data stays, as durable as that of `ottla broker`.
+sync it; with a directory the data stays, as durable as that of `ottla broker`. With
+`security=Secured(...)` it wants TLS and a login.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 import tempfile
 import threading
@@ -24,13 +26,25 @@ from ottla.broker.running.node import Node
 from ottla.broker.running.run import new_event_loop
 from ottla.broker.topics import create_topic, delete_topic, existing
 from ottla.client import arguments
-from ottla.client.errors import WrongPlace
+from ottla.client.admin.types import Acl
+from ottla.client.errors import BadArgument, WrongPlace
 from ottla.errors import OttlaError
 from ottla.metadata.config.broker import load_broker_config
+from ottla.testing.secured import (
+    Secured,
+    acl_change,
+    as_properties,
+    certificates,
+    options_of,
+    user_changes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from types import TracebackType
+
+    from ottla.client.security import Security
+    from ottla.testing.secured import ClientKind
 
 # Tests start and stop groups often and should not wait for them.
 TEST_DEFAULTS: Final = {
@@ -40,7 +54,14 @@ TEST_DEFAULTS: Final = {
 
 
 class EmbeddedBroker:
-    """`bootstrap` is its address while it runs. `config` takes Kafka's broker settings."""
+    """`bootstrap` is its address while it runs. `config` takes Kafka's broker settings.
+
+    >>> from ottla import EmbeddedBroker, Producer, Secured
+    >>> secured = Secured(users={"bob": "secret"}, acls=["allow bob write,create topic:orders"])
+    >>> with EmbeddedBroker(security=secured) as broker:
+    ...     sorted(broker.properties("bob"))[:3]
+    ['bootstrap.servers', 'sasl.mechanism', 'sasl.password']
+    """
 
     def __init__(
         self,
@@ -49,11 +70,18 @@ class EmbeddedBroker:
         config: Mapping[str, str] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        security: Secured | None = None,
     ) -> None:
         if not isinstance(data_dir, str | os.PathLike | None):
             raise arguments.wrong_type("data_dir", "a path", data_dir)
         given = {} if config is None else arguments.mapping("config", config, "values by key")
-        settings = {**TEST_DEFAULTS, "listeners": f"PLAINTEXT://{host}:{port}", **given}
+        listening = {"listeners": f"PLAINTEXT://{host}:{port}"}
+        if security is not None:
+            arguments.instance("security", security, Secured, "Secured(...)")
+            listening = security.config(host, port)
+        settings = {**TEST_DEFAULTS, **listening, **given}
+        self._security = security
+        self._passwords = {} if security is None else dict(security.users)
         self._config = load_broker_config(
             sets=[f"{k}={v}" for k, v in settings.items()], sets_from="config"
         )
@@ -116,9 +144,62 @@ class EmbeddedBroker:
     async def _serve(self, path: Path, ready: threading.Event, stop: asyncio.Event) -> None:
         ephemeral = self._data_dir is None
         self._node = await Node.start(self._config, path, ephemeral=ephemeral)
+        changes = [] if self._security is None else list(self._security.changes())
+        if changes:
+            await self._node.cluster.change(*changes)
         ready.set()
         await stop.wait()
         await self._node.stop()
+
+    @property
+    def ca_file(self) -> Path:
+        """The certificate of the CA that signed the broker's."""
+        self._secured()
+        return certificates().ca
+
+    def client_certificate(self, name: str) -> Path:
+        """A PEM file with a key and a certificate for a client; its user is this name."""
+        self._secured()
+        return certificates().client(name)
+
+    def security(self, user: str) -> Security:
+        """How a user connects with Ottla's own clients."""
+        secured = self._secured()
+        if secured.protocol != "SSL" and user not in self._passwords:
+            raise BadArgument(f"{user!r:.60} is not one of the users: {list(self._passwords)}")
+        return secured.security(user, self._passwords.get(user))
+
+    def properties(self, user: str) -> dict[str, Any]:
+        """The properties of a confluent-kafka client for this user."""
+        return self.options(user, "librdkafka")
+
+    def options(self, user: str, client: ClientKind) -> dict[str, Any]:
+        """Arguments of a client of another kind: aiokafka, kafka-python, java or ottla."""
+        return options_of(client, self.bootstrap, self.security(user))
+
+    def properties_file(self, user: str) -> Path:
+        """A file for `--command-config`, of Kafka's tools and of Ottla's commands."""
+        path = certificates().directory / f"{secrets.token_hex(8)}.properties"
+        path.touch(0o600)
+        path.write_text(as_properties(self.options(user, "java")))
+        return path
+
+    def create_user(self, name: str, password: str) -> None:
+        """Create a user, or give it another password; the same as any admin client would."""
+        self._secured()
+        changes = user_changes(name, password)
+        self._call(lambda node: node.cluster.change(*changes))
+        self._passwords[name] = password
+
+    def create_acls(self, *acls: str) -> None:
+        """Create ACLs, each as text: `allow bob read topic:orders*`."""
+        change = acl_change([acl for text in acls for acl in Acl.parse(text)])
+        self._call(lambda node: node.cluster.change(change))
+
+    def _secured(self) -> Secured:
+        if self._security is None:
+            raise BadArgument("this broker is not secured; make it with security=Secured(...)")
+        return self._security
 
     def create_topic(
         self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
