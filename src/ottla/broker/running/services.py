@@ -30,8 +30,8 @@ from ottla.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ottla.broker.access.authorizer import Authorizer
     from ottla.broker.access.audit import Audit
+    from ottla.broker.access.authorizer import Authorizer
     from ottla.broker.access.certificates import Certificates
     from ottla.broker.access.door import Door
     from ottla.broker.access.throttling import Throttling
