@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from ottla.broker.running.node import Node
+
 ANY_PORT = {"ottla.metrics.listener": "http://127.0.0.1:0"}
 
 
@@ -105,3 +107,43 @@ def test_metrics_are_served_over_tls(tmp_path: Path) -> None:
         at = url(broker, "readyz", "https")
         with urllib.request.urlopen(at, context=trust) as answer:
             assert json.loads(answer.read()) == {"ready": True, "reasons": []}
+
+
+def test_13_its_certificate_is_replaced_and_measured(tmp_path: Path) -> None:
+    authority = Authority.make()
+    store = tmp_path / "server.pem"
+    store.touch(0o600)
+    store.write_bytes(authority.server(["127.0.0.1"], days=30).store)
+    config = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.keystore.location": str(store),
+        "ottla.metrics.listener": "https://127.0.0.1:0",
+        "ottla.ssl.reload.interval.ms": "0",
+    }
+    trust = ssl.create_default_context(cadata=authority.issued.chain.decode())
+
+    def measured(name: str) -> dict[str, float]:
+        with urllib.request.urlopen(url(broker, "metrics", "https"), context=trust) as answer:
+            lines = answer.read().decode().splitlines()
+        return {
+            key.removeprefix(name): float(value)
+            for key, _, value in (line.rpartition(" ") for line in lines)
+            if key.startswith(name)
+        }
+
+    def days() -> dict[str, int]:
+        left = measured("ottla_tls_certificate_expiry_seconds")
+        return {listener: round(seconds / 86_400) for listener, seconds in left.items()}
+
+    async def reload(node: Node) -> None:
+        assert node.services.certificates is not None
+        await node.services.certificates.reload()
+
+    with EmbeddedBroker(config=config) as broker:
+        assert days() == {'{listener="SSL"}': 30, '{listener="METRICS"}': 30}
+        store.write_bytes(authority.server(["127.0.0.1"], days=60).store)
+        broker._call(reload)
+        assert days() == {'{listener="SSL"}': 60, '{listener="METRICS"}': 60}
+        store.write_text("broken")
+        broker._call(reload)
+        assert measured("ottla_tls_reload_failures_total") == {"": 2.0}

@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.broker.access.credentials import NODE_USER, Credentials, made_credentials
 from ottla.broker.access.guarded_connection import GuardedConnection
 from ottla.broker.access.lobby import Failures, Lobby
+from ottla.broker.access.quotas import Index as QuotaIndex
 from ottla.broker.access.session import NotWelcome
 from ottla.broker.access.tls_connection import Handshakes, TlsConnection
 from ottla.metadata.config.types import INT_MAX
 from ottla.metadata.errors import InvalidConfig
+from ottla.metadata.security.acls import canonical_host
 from ottla.security.jaas import parse_jaas
 from ottla.security.mechanisms import OAUTHBEARER, PLAIN, PlainServer, RememberedPasswords
 from ottla.security.scram import MECHANISMS, NONCE_BYTES, ScramServer
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from ottla.metadata.config.broker import BrokerConfig
     from ottla.metadata.image import MetadataImage
     from ottla.metadata.metadata import Metadata
+    from ottla.metadata.security.quotas import ClientQuota
     from ottla.security.contexts import ServerContext
     from ottla.security.principal import MappingRules
     from ottla.security.scram import ScramCredential
@@ -83,7 +86,11 @@ class Door:
             slots=config.get_int("ottla.authentications.max"),
             wait_seconds=config.get_int("ottla.lobby.wait.ms") / 1000,
             authentication_seconds=config.get_int("ottla.authentication.timeout.ms") / 1000,
+            address_rate=self._address_rate,
         )
+        self._image = image
+        self._quotas = QuotaIndex({})
+        self._quotas_of: Mapping[str, ClientQuota] = {}  # the image's, from which it was made
         self._failures = Failures()
         self._held_back = 0
         self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, thread_name_prefix="ottla-password")
@@ -139,6 +146,13 @@ class Door:
             self._listener_rates[listener.name] = rate
         self._settings_changed()
         return guard
+
+    def _address_rate(self, address: str) -> float | None:
+        """The quota of new connections from an address, in a second."""
+        quotas = self._image().client_quotas
+        if quotas is not self._quotas_of:
+            self._quotas, self._quotas_of = QuotaIndex(quotas), quotas
+        return self._quotas.connection_rate(canonical_host(address))
 
     def check_host(self, listener: Listener, host: str) -> None:
         """Warn if clients would refuse the certificate at the address they are told."""

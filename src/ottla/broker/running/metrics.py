@@ -54,6 +54,7 @@ class NodeCollector:
         yield from self._cleaner()
         yield from self._transactions()
         yield from self._share_partitions()
+        yield from self._certificates()
         if (tiering := node.services.tiering.made) is not None:
             from ottla.broker.tiering import metrics as tiering_metrics
 
@@ -61,6 +62,24 @@ class NodeCollector:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         yield CounterMetricFamily(
             "ottla_cpu_seconds", "Processor time of the process.", usage.ru_utime + usage.ru_stime
+        )
+
+    def _certificates(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        left = GaugeMetricFamily(
+            "ottla_tls_certificate_expiry_seconds",
+            "Until the certificate of a listener expires; negative after that.",
+            labels=["listener"],
+        )
+        certificates = self._node.services.certificates
+        for listener, seconds in (certificates.seconds_left() if certificates else {}).items():
+            left.add_metric([listener], seconds)
+        yield left
+        yield CounterMetricFamily(
+            "ottla_tls_reload_failures",
+            "Replaced certificates that could not be taken; see the log.",
+            certificates.failures if certificates else 0,
         )
 
     def _journal(self) -> Iterator[Metric]:
