@@ -40,3 +40,25 @@ def test_case_78_and_80_who_logged_in_who_failed_and_who_made_a_topic(tmp_path: 
     assert (change["outcome"], change["listener"]) == ("done", SASL)
     assert "canary" not in text
     assert not any(password in text for password in USERS.values())
+
+
+def test_case_78_a_refusal_names_user_operation_and_resource_once(tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    config = {
+        "listeners": f"{SASL}://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "authorizer.class.name": "standard",
+        "super.users": "User:ANONYMOUS",
+        "ottla.audit.file": str(file),
+    }
+    with guarded_broker(config) as broker, RawClient(bootstrap(broker, SASL)) as raw:
+        log_in(raw, "SCRAM-SHA-256", "alice", USERS["alice"])
+        made = CreateTopicsRequest([CreatableTopic("orders", 1, 1)], 5000)
+        for _ in range(3):
+            raw.ask("create_topics", 5, made)
+    lines: list[dict[str, Any]] = [json.loads(line) for line in file.read_text().splitlines()]
+    (denied,) = (line for line in lines if line["event"] == "deny")
+    assert (denied["principal"], denied["operation"]) == ("User:alice", "create")
+    assert (denied["resource"], denied["api"]) == ("topic:orders", "create_topics")
+    tried = [line["outcome"] for line in lines if line.get("resource") == "topic:orders"]
+    assert tried.count("TOPIC_AUTHORIZATION_FAILED") == 3

@@ -17,6 +17,7 @@ from ottla.broker.access.audit import MAX_VALUE, Audit, Line, Repeats, text_of
 from ottla.broker.access.audited import ADMIN, MAX_CHANGES, audited
 from ottla.broker.serving.apis import SERVED
 from ottla.broker.serving.context import Peer, RequestContext
+from ottla.metadata.security.acls import Operation, Resource
 from ottla.wire.schema.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -106,9 +107,10 @@ def test_case_83_the_file_is_its_owners_alone(place: Place) -> None:
 
 
 def test_case_78_a_refusal_is_told_at_once_and_then_counted(place: Place) -> None:
+    produce = RequestContext(ALICE, 0, 9, "cli")
     for _ in range(5):
-        place.audit.denied(ALICE, "cli", "produce", "write", "topic:orders")
-    place.audit.denied(ALICE, "cli", "fetch", "read", "topic:orders")
+        place.audit.denied(produce, Operation.WRITE, Resource.TOPIC, "orders")
+    place.audit.denied(produce, Operation.READ, Resource.TOPIC, "orders")
     place.clock.advance(61_000)
     place.audit.sweep()
     found = [(line["operation"], line.get("repeats")) for line in place.lines()]

@@ -26,6 +26,7 @@ from ottla.broker.access.authorizer import (
     decide,
     parsed_super_users,
 )
+from ottla.broker.serving.context import Peer, RequestContext
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.security.acls import Acl, Operation, Pattern, Permission, Resource
 
@@ -264,7 +265,7 @@ def test_nodes_are_trusted_on_their_listener_alone() -> None:
 def test_without_an_authorizer_everything_is_allowed() -> None:
     assert EVERYTHING.may(WRITE, TOPIC, "__consumer_offsets")
     assert EVERYTHING.may_on_any(WRITE, TOPIC)
-    EVERYTHING.refused(WRITE, TOPIC, "x")
+    EVERYTHING.refused(RequestContext(Peer("", ""), 0, 9, None), WRITE, TOPIC, "x")
 
 
 def _any(*acls: Acl, everyone: bool = False) -> bool:
@@ -332,8 +333,9 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_refusals_are_reported_with_what_was_asked() -> None:
     authorizer = Authorizer(())
     reported: list[tuple[str, Operation, Resource, str]] = []
-    authorizer.report = lambda access, *asked: reported.append((access.principal, *asked))
-    authorizer.access(ALICE, HERE).refused(WRITE, TOPIC, "orders")
+    authorizer.report = lambda context, *asked: reported.append((context.peer.principal, *asked))
+    peer = Peer(HERE, "SASL_SSL", ALICE, access=authorizer.access(ALICE, HERE))
+    assert not RequestContext(peer, 0, 9, None).may(WRITE, TOPIC, "orders")
     assert reported == [(ALICE, WRITE, TOPIC, "orders")]
 
 

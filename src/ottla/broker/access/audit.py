@@ -21,12 +21,15 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ottla.wire.schema import API_NAMES
+
 if TYPE_CHECKING:
     from collections.abc import Hashable
     from pathlib import Path
 
-    from ottla.broker.serving.context import Peer
+    from ottla.broker.serving.context import Peer, RequestContext
     from ottla.clock import Clock
+    from ottla.metadata.security.acls import Operation, Resource
 
 MAX_VALUE: Final = 256
 """Characters of one value; names of topics and users have at most 255."""
@@ -149,19 +152,19 @@ class Audit:
             self._tell(_of(peer, line))
 
     def denied(
-        self, peer: Peer, client_id: str | None, api: str, operation: str, resource: str
+        self, context: RequestContext, operation: Operation, resource: Resource, name: str
     ) -> None:
         """A client asked for what it may not."""
         line = Line(
             "deny",
             "denied",
-            api=api,
-            operation=operation,
-            resource=resource,
-            client_id=client_id or "",
+            api=API_NAMES[context.api_key],
+            operation=_word(operation),
+            resource=f"{_word(resource)}:{name}",
+            client_id=context.client_id or "",
         )
-        key = peer.principal, operation, resource
-        told = _of(peer, line)
+        key = context.peer.principal, operation, resource, name
+        told = _of(context.peer, line)
         if self._denials.is_first(key, told, self._clock.monotonic()):
             self._tell(told)
 
@@ -269,6 +272,10 @@ class _File:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _word(one: Operation | Resource) -> str:
+    return one.name.lower().replace("_", "-")
 
 
 def _of(peer: Peer, line: Line) -> Line:

@@ -41,6 +41,7 @@ from ottla.metadata.security.acls import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from ottla.broker.serving.context import RequestContext
     from ottla.metadata.image import MetadataImage
 
 _K = TypeVar("_K")
@@ -352,11 +353,13 @@ class Access:
             return Decision(allowed=True, rule=SUPER_USER)
         return self._authorizer.decide(self.principal, self.host, operation, resource, name)
 
-    def refused(self, operation: Operation, resource: Resource, name: str) -> None:
+    def refused(
+        self, context: RequestContext, operation: Operation, resource: Resource, name: str
+    ) -> None:
         """Report that a request was refused for this."""
         report = self._authorizer.report
         if report is not None:
-            report(self, operation, resource, name)
+            report(context, operation, resource, name)
 
     def _remember(self, key: tuple[int, int], name: str, *, allowed: bool) -> bool:
         if self._count >= MAX_ANSWERS:
@@ -384,7 +387,7 @@ class Authorizer:
         self._accesses: dict[tuple[str, str, bool], Access] = {}
         self.state = object()
         """Another object after each change of the ACLs."""
-        self.report: Callable[[Access, Operation, Resource, str], None] | None = None
+        self.report: Callable[[RequestContext, Operation, Resource, str], None] | None = None
         """Called for each request that is refused."""
 
     def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:

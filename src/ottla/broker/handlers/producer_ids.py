@@ -73,7 +73,7 @@ def _refused(context: RequestContext, transactional_id: str | None) -> ApiError 
         write, Resource.TOPIC
     ):
         return None
-    access.refused(idempotent, Resource.CLUSTER, CLUSTER_NAME)
+    access.refused(context, idempotent, Resource.CLUSTER, CLUSTER_NAME)
     return refusal(idempotent, Resource.CLUSTER, CLUSTER_NAME)
 
 

@@ -369,6 +369,8 @@ class Node:
             file=None if file is None else Path(str(file)),
             allowed=self.config.get_str("ottla.audit.allowed"),
         )
+        if self.services.authorizer is not None:
+            self.services.authorizer.report = self.services.audit.denied
 
     def _accept(self, listener: Listener) -> Connection:
         peer = Peer("", listener.name)

@@ -135,7 +135,7 @@ class RequestContext:
         access = self.peer.access
         if access.may(operation, resource, name):
             return True
-        access.refused(operation, resource, name)
+        access.refused(self, operation, resource, name)
         return False
 
     def require(self, operation: Operation, resource: Resource, name: str) -> None:
