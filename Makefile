@@ -42,17 +42,22 @@ format: install
 	$(BIN)/ruff check --fix .
 
 # Whole files to each worker: brokers are shared within a file. In the order that tests/conftest.py
-# makes, which ends with many short files, so that no worker waits long for the others; it says what
-# the marks mean, too. Most tests without a JVM wait more than they compute, so four of them fill two
-# cores; a JVM fills one alone.
-PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+# makes, which ends with many short files: the last worker ends 1 % after the first, so there is
+# nothing to be won by `worksteal`, which starts the servers of a file once more for each worker that
+# takes a part of it. tests/conftest.py says what the marks mean, too.
+# A worker that crashes, or that a test keeps for ten minutes, ends the run and fails it: xdist would
+# start another one and wait for the lost tests for ever.
+PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --max-worker-restart=0 \
+  -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
+# Half of the time of a test is waiting, so four workers fill two cores; a JVM fills one alone.
 test: check services
-	$(PYTEST) -n 4 -m "not (jvm or long or soak)"
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -n 4 -m "not (jvm or long or soak)"
 
+# Here the tests with many cases try all of them; `make test` tries a part.
 verify: install
 	@scripts/install_services.sh --all
-	$(PYTEST) -n 2 -m "(jvm or long) and not soak"
+	$(PYTEST) -n 2 -m "(jvm or long or hypothesis or sampled) and not soak"
 
 # The unit and client tests on every other Python that is installed; says which it did not find.
 interpreters: install

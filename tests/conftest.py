@@ -1,7 +1,9 @@
 """Profiles, marks and servers of all tests.
 
-- `make test` runs what has none of the marks below, `make verify` the rest, `make soak` everything
-  with far larger counts (HYPOTHESIS_PROFILE=soak).
+- `make test` runs what is marked neither `jvm`, `long` nor `soak`, `make verify` what has one of
+  the first two, `make soak` everything with far larger counts (`tests.support.sizes`).
+- `sampled`, and every test with Hypothesis: `make test` tries a part of its cases, `make verify`
+  all of them.
 - `jvm`: runs somebody else's JVM (Apache Kafka, its tools, Spark). Set here, by fixture, parameter
   or folder. Such a test gets one second try, because a JVM on a busy machine misses time limits of
   its own; nothing else gets one.
@@ -29,11 +31,11 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import loop_monitor
 from tests.support.loop_monitor import LoopMonitor, LoopStalled
+from tests.support.sizes import SOAK, examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 HERE = Path(__file__).parent
 NODES: list[LoopMonitor] = []
 JVM_FOLDERS = (HERE / "spark",)
@@ -59,19 +61,24 @@ LONG = tuple(
         "unit/sharing/test_partition_search.py",
     )
 )
-FIRST = (HERE / "unit" / "wire",)
-"""Long files of which the names come last: a worker that began one at the end would be alone."""
+FIRST = (HERE / "unit/wire/test_kernels.py", HERE / "unit/wire/test_arrow_encode.py")
+"""They compile the kernels and store them, so that the other workers need not compile them, too."""
+UNIT = (HERE / "unit",)
+"""Last, as their names say: many short files, so that no worker ends long after the others."""
+LATE = (HERE / "unit/wire", HERE / "unit/log")
+"""Before the rest of them: long files."""
 JVM_FIXTURES = frozenset({"apache_bootstrap", "java", "jvm", "spark", "tools"})
 JVM_PARAMETERS = frozenset({"apache", "apache-kafka"})
 CLAUSES = HERE / "clauses"
 
 settings.register_profile(
-    "ci", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    "ottla",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=examples(),
+    derandomize=not SOAK,
 )
-settings.register_profile(
-    "soak", settings.get_profile("ci"), max_examples=20_000, derandomize=False
-)
-settings.load_profile("soak" if SOAK else "ci")
+settings.load_profile("ottla")
 
 pytest_plugins = ["tests.services"]
 
@@ -130,12 +137,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.long)
         if item.get_closest_marker("jvm"):
             item.add_marker(pytest.mark.flaky(reruns=1))
-    items.sort(key=lambda item: not _is_in(item.path, FIRST))  # else as they are
+    items.sort(key=_place)  # else as they are
 
 
 @functools.cache  # asked for each of thousands of tests
 def _is_in(path: Path, places: tuple[Path, ...]) -> bool:
     return any(path.is_relative_to(place) for place in places)
+
+
+def _place(item: pytest.Item) -> int:
+    if _is_in(item.path, FIRST):
+        return 0
+    if not _is_in(item.path, UNIT):
+        return 1
+    return 2 if _is_in(item.path, LATE) else 3
 
 
 def _runs_a_jvm(item: pytest.Item) -> bool:

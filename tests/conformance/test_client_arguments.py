@@ -20,6 +20,7 @@ from ottla import Admin, Consumer, Producer, Reader, ShareConsumer, sync
 from ottla.client.transactions.transaction import Transaction
 from ottla.errors import BadArgument, KafkaError, OttlaError
 from tests.support.junk import NEEDS, Spot, spots, values
+from tests.support.sizes import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,6 +134,7 @@ def test_every_method_is_tried() -> None:
     assert {spot.call for spot in SPOTS} == NEEDS.keys()
 
 
+@pytest.mark.sampled
 def test_the_next_good_call_works(ottla_broker: ottla.EmbeddedBroker) -> None:
     with asyncio.Runner() as runner:
         clients = Clients(ottla_broker.bootstrap)
@@ -140,7 +142,7 @@ def test_the_next_good_call_works(ottla_broker: ottla.EmbeddedBroker) -> None:
         refused = 0
 
         @given(spot=st.sampled_from(SPOTS), junk=values)
-        @settings(max_examples=300, deadline=None)
+        @settings(max_examples=examples(300))
         def check(spot: Spot, junk: object) -> None:
             nonlocal refused
             try:
@@ -155,7 +157,7 @@ def test_the_next_good_call_works(ottla_broker: ottla.EmbeddedBroker) -> None:
             check()
         finally:
             runner.run(clients.close())
-        assert refused > 100
+        assert refused > examples(300) // 3
 
 
 async def test_a_close_refuses_what_is_no_time(ottla_broker: ottla.EmbeddedBroker) -> None:
@@ -240,6 +242,7 @@ class Twins:
             self.share_consumer.acknowledge(one)
 
 
+@pytest.mark.sampled
 def test_the_twins_refuse_and_go_on(ottla_broker: ottla.EmbeddedBroker) -> None:
     found = [spot for spot in SPOTS if not spot.call.startswith("Transaction.")]
     twins = Twins(ottla_broker.bootstrap)
@@ -248,7 +251,7 @@ def test_the_twins_refuse_and_go_on(ottla_broker: ottla.EmbeddedBroker) -> None:
         twins.open(stack)
 
         @given(spot=st.sampled_from(found), junk=values)
-        @settings(max_examples=150, deadline=None)
+        @settings(max_examples=examples(150))
         def check(spot: Spot, junk: object) -> None:
             nonlocal refused
             try:
@@ -260,7 +263,7 @@ def test_the_twins_refuse_and_go_on(ottla_broker: ottla.EmbeddedBroker) -> None:
             twins.still_work(spot.call.partition(".")[0])
 
         check()
-    assert refused > 50
+    assert refused > examples(150) // 3
 
 
 def test_iterating_a_twin_takes_no_arguments_and_wrong_ones_of_others_do_not_stop_it(

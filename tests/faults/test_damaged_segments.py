@@ -22,8 +22,8 @@ from ottla.testing.embedded import EmbeddedBroker
 from ottla.wire.batch import iter_batches
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.errors import BatchError, WireError
-from tests.conftest import SOAK
 from tests.support.raw_client import RawClient, batch, now_ms
+from tests.support.sizes import SOAK, examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,7 +148,7 @@ def write(client: RawClient, topic: str, sent: dict[int, bytes]) -> int:
     return told.error_code
 
 
-@settings(max_examples=2_000 if SOAK else 30)
+@settings(max_examples=2_000 if SOAK else examples(40))
 @given(
     segment=st.integers(0, SEGMENTS - 1),
     place=st.floats(0, 1, exclude_max=True),

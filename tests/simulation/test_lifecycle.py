@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.conftest import SOAK
 from tests.simulation.lifecycle import Lifecycle
+from tests.support.sizes import SOAK, examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TestLifecycle = Lifecycle.TestCase
-TestLifecycle.settings = settings(
-    max_examples=20_000 if SOAK else 60, stateful_step_count=80 if SOAK else 40
-)
+TestLifecycle.settings = settings(max_examples=examples(80), stateful_step_count=80 if SOAK else 40)
 
 
 def live(*steps: Callable[[Lifecycle], None]) -> None:

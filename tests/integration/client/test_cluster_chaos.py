@@ -19,6 +19,7 @@ from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import ClientClosed, ConnectionLost
 from ottla.wire.schema.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.support.client_broker import ScriptedBroker, describe
+from tests.support.sizes import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +102,7 @@ async def perform(steps: list[Step], close_early: bool) -> None:
 
 
 @pytest.mark.parametrize("new_event_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(steps=STEPS, close_early=st.booleans())
 def test_answers_find_their_callers_and_nothing_is_left(
     new_event_loop: Callable[[], asyncio.AbstractEventLoop], steps: list[Step], close_early: bool

@@ -35,6 +35,7 @@ from ottla.wire.schema.fetch import (
     PartitionData,
 )
 from tests.support.log_batches import batch_of
+from tests.support.sizes import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -412,5 +413,5 @@ def _same(found: dict[int, PartitionData], expected: dict[int, PartitionData]) -
 
 TestFetches = Fetches.TestCase
 TestFetches.settings = settings(
-    max_examples=150, stateful_step_count=40, suppress_health_check=list(HealthCheck)
+    max_examples=examples(150), stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )

@@ -16,6 +16,7 @@ from ottla import sync
 from ottla.client import arguments
 from ottla.errors import BadArgument, ClientError, WrongType
 from tests.support.junk import parameters, values
+from tests.support.sizes import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +37,7 @@ NEEDS: dict[Any, dict[str, Any]] = {
 
 
 @given(data=st.data())
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600))
 def test_whatever_is_given_to_a_constructor(data: st.DataObject) -> None:
     made: Callable[..., Any] = data.draw(st.sampled_from(list(NEEDS)))
     parameter = data.draw(st.sampled_from(parameters(made)))

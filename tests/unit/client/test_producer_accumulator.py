@@ -33,6 +33,7 @@ from ottla.wire.batch import HEADER_SIZE, MAX_SEQUENCE, read_batch
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.records import Record, iter_records
 from tests.support.build import build_batch
+from tests.support.sizes import examples
 
 PARTITIONS = [TopicPartition("t", index) for index in range(2)]
 NODES = (1, 2)
@@ -337,8 +338,8 @@ class OneAtATime(Cluster):
     idempotent = False
 
 
-Cluster.TestCase.settings = settings(max_examples=150, stateful_step_count=60)
-OneAtATime.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
+Cluster.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=60)
+OneAtATime.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=40)
 TestIdempotent = Cluster.TestCase
 TestWithoutIdempotence = OneAtATime.TestCase
 

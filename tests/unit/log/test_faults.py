@@ -24,6 +24,7 @@ from ottla.wire.batch import iter_batches
 from ottla.wire.records import ControlType
 from tests.support.log_batches import batch_of, marker, read_all
 from tests.support.log_faults import Fault, MemoryStorage, PowerLoss, Survival
+from tests.support.sizes import some
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,10 +147,11 @@ def assert_offline(log: PartitionLog) -> None:
     assert not log.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("survival", list(Survival))
 @pytest.mark.parametrize("fault", list(Fault))
 def test_a_fault_at_every_call(fault: Fault, survival: Survival) -> None:
-    for number in range(CALLS):
+    for number in some(range(CALLS), fault.value + survival.value):
         storage = MemoryStorage({number: fault})
         life = Script(storage)
         take_down(life, fault)

@@ -32,6 +32,7 @@ from ottla.log.reading import read_segments
 from ottla.log.storage import Directory, OsStorage
 from ottla.log.tail import TailCache
 from tests.support.log_batches import batch_of, joined, read_all
+from tests.support.sizes import examples
 
 if TYPE_CHECKING:
     from ottla.log.compaction import CompactionPlan, CompactionResult
@@ -230,4 +231,4 @@ class LifeModel(RuleBasedStateMachine):
 
 
 TestLifeModel = LifeModel.TestCase
-TestLifeModel.settings = settings(max_examples=60, stateful_step_count=40)
+TestLifeModel.settings = settings(max_examples=examples(60), stateful_step_count=40)

@@ -19,6 +19,7 @@ from ottla.wire.compression import Codec
 from ottla.wire.records import ControlType
 from tests.support.log_batches import batch_of, marker
 from tests.support.log_faults import MemoryStorage
+from tests.support.sizes import examples
 
 if TYPE_CHECKING:
     from ottla.wire.batch import RecordBatch
@@ -37,7 +38,7 @@ def new_log(config: LogConfig | None = None, storage: MemoryStorage | None = Non
     log_start=st.integers(0, 20),
     reopen=st.booleans(),
 )
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_time_lookup_is_exact(batches: list[list[int]], log_start: int, *, reopen: bool) -> None:
     config = LogConfig(segment_bytes=500, index_interval_bytes=90)
     storage = MemoryStorage()
@@ -161,7 +162,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, segment_bytes=st.sampled_from([200, 700, 1 << 20]))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_aborted_transactions_of_every_range(
     steps: list[tuple[int, str]], segment_bytes: int
 ) -> None:

@@ -22,6 +22,7 @@ from ottla.wire.batch import RecordBatch, iter_batches
 from ottla.wire.compression import Codec
 from tests.support.log_batches import batch_of, batches_in, joined, read_all
 from tests.support.log_faults import MemoryStorage, Survival
+from tests.support.sizes import examples
 
 HOME = Path("/data/t-0")
 Contents = list[tuple[list[int], Codec]]  # of each batch: the sizes of its records, and the codec
@@ -203,7 +204,7 @@ class LogModel(RuleBasedStateMachine):
 
 
 TestLogModel = LogModel.TestCase
-TestLogModel.settings = settings(max_examples=120, stateful_step_count=30)
+TestLogModel.settings = settings(max_examples=examples(120), stateful_step_count=30)
 
 
 def _cut_twice(last: list[int]) -> list[tuple[Contents, Survival]]:
@@ -222,7 +223,7 @@ def _cut_twice(last: list[int]) -> list[tuple[Contents, Survival]]:
     segment_bytes=st.sampled_from([120, 400, 1500]),
     crashes=st.lists(st.tuples(ALIKE, st.sampled_from(list(Survival))), min_size=2, max_size=6),
 )
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_crash_after_crash(segment_bytes: int, crashes: list[tuple[Contents, Survival]]) -> None:
     """Nothing is synced in between but what recovery itself makes durable."""
     model = LogModel()

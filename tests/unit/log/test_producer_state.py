@@ -26,6 +26,7 @@ from ottla.wire.builder import BatchBuilder
 from ottla.wire.records import ControlType
 from tests.support.log_batches import batch_of, marker
 from tests.support.log_faults import MemoryStorage
+from tests.support.sizes import examples
 
 HOME = Path("/data/t-0")
 
@@ -365,7 +366,7 @@ class AgainstOracle(RuleBasedStateMachine):
 
 
 TestAgainstOracle = AgainstOracle.TestCase
-TestAgainstOracle.settings = settings(max_examples=60, stateful_step_count=40)
+TestAgainstOracle.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
 
 Step = tuple[int, int, int, bool] | None  # epoch, sequence, records, transactional; None = marker

@@ -34,6 +34,7 @@ from ottla.wire.batch import iter_batches
 from ottla.wire.records import ControlType
 from tests.support.log_batches import batch_of, marker, read_all
 from tests.support.log_faults import MemoryStorage
+from tests.support.sizes import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -513,7 +514,7 @@ class SealedMachine(RuleBasedStateMachine):
 
 
 TestSealed = SealedMachine.TestCase
-TestSealed.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestSealed.settings = settings(max_examples=examples(60), stateful_step_count=25)
 
 
 def test_a_segment_that_is_gone_is_told_by_its_file(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from ottla.log.partition import PartitionLog
 from ottla.log.tail import BATCH_OVERHEAD, LOG_TAIL_BYTES, Tail, TailCache
 from tests.support.log_batches import batch_of, joined
 from tests.support.log_faults import MemoryStorage
+from tests.support.sizes import examples
 
 CHUNK = b"x" * 1000
 COST = len(CHUNK) + BATCH_OVERHEAD
@@ -82,7 +83,7 @@ def test_a_closed_log_gives_its_part_back() -> None:
     writes=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 700)), max_size=60),
     capacity=st.sampled_from([0, 500, 2000, 1 << 20]),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_what_is_read_never_depends_on_the_cache(
     writes: list[tuple[int, int]], capacity: int
 ) -> None:

@@ -47,6 +47,7 @@ from tests.support.foreign import LIBRARIES
 from tests.support.log_batches import batch_of, marker
 from tests.support.plain_records import Record as PlainRecord
 from tests.support.plain_records import encode_batch, encode_record
+from tests.support.sizes import examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -370,7 +371,7 @@ def batches_with_faults(draw: st.DrawFn) -> memoryview:
     return data
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(batches_with_faults())
 def test_what_is_accepted_can_be_read_by_all_clients(data: memoryview) -> None:
     config = replace(CONFIG, message_timestamp_after_max_ms=2**63 - 1)

@@ -21,6 +21,7 @@ from ottla.offsets import (
     SyncMemoryOffsetStore,
     SyncSqliteOffsetStore,
 )
+from tests.support.sizes import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +36,7 @@ WRONG: st.SearchStrategy[Any] = st.one_of(
 
 
 @pytest.mark.parametrize("kind", ["memory", "files", "sqlite"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 @given(position=WRONG, expected=st.one_of(WRONG, st.just(5)), epoch=st.one_of(WRONG, st.none()))
 def test_a_wrong_argument_leaves_the_store_as_it_was(
     kind: str, tmp_path: Path, position: Any, expected: Any, epoch: Any
@@ -107,7 +108,7 @@ NOT_KEYS: st.SearchStrategy[Any] = st.one_of(
 
 
 @pytest.mark.parametrize("kind", ["memory", "files", "sqlite", "bound"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(40))
 @given(wrong=NOT_KEYS)
 def test_what_is_no_key_is_refused_by_every_call(kind: str, tmp_path: Path, wrong: Any) -> None:
     store: Any = SyncMemoryOffsetStore()

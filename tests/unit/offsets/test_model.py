@@ -28,7 +28,7 @@ from ottla.offsets import (
     SyncLockFileOffsetStore,
     SyncSqliteOffsetStore,
 )
-from tests.support.faults_broker import soak
+from tests.support.sizes import SOAK, examples
 
 if TYPE_CHECKING:
     from ottla.offsets.protocol import SyncOffsetStore
@@ -129,8 +129,9 @@ class StoreMachine(RuleBasedStateMachine):
             self.directory.cleanup()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["memory", "v1", "lance", "sqlite"])
 def test_a_store_is_a_dictionary_with_rules(kind: str) -> None:
     machine = type(f"{kind}Machine", (StoreMachine,), {"kind": kind})
-    examples = 2_000 if soak() else 15
-    run_state_machine_as_test(machine, settings=settings(max_examples=examples))
+    count = 2_000 if SOAK else examples(20)
+    run_state_machine_as_test(machine, settings=settings(max_examples=count))

@@ -24,6 +24,7 @@ from ottla.sharing.values import (
     ShareError,
 )
 from tests.support.sharing_model import ModelPartition, Store, offsets_of
+from tests.support.sizes import examples
 
 if TYPE_CHECKING:
     from ottla.sharing.values import Write
@@ -287,5 +288,5 @@ class SharePartitionWalk(RuleBasedStateMachine):
             assert before[2:] != after[2:]
 
 
-SharePartitionWalk.TestCase.settings = settings(max_examples=200, stateful_step_count=60)
+SharePartitionWalk.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=60)
 TestSharePartitionWalk = SharePartitionWalk.TestCase

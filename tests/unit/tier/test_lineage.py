@@ -22,6 +22,7 @@ from ottla.tier.catalogue.segments import (
     SegmentState,
 )
 from ottla.tier.errors import InvalidAdd, InvalidUpdate, NotReady, StaleSegmentState
+from tests.support.sizes import examples
 from tests.support.tiering import DELETED, DELETING, FINISHED, STARTED, TIP, becomes, segment
 
 MARKED, DELETE_STARTED, DELETE_FINISHED = PartitionDeleteState
@@ -318,4 +319,4 @@ class LineageMachine(RuleBasedStateMachine):
 
 
 TestLineage = LineageMachine.TestCase
-TestLineage.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestLineage.settings = settings(max_examples=examples(40), stateful_step_count=25)

@@ -25,7 +25,7 @@ from ottla.wire.writers import UnwritableValue, compile_writer
 from tests.support.kio_twins import entities, every_message, kio_bytes, kio_class, twin
 
 # Examples of each version: few in `make test`, more in `make verify`.
-few_and_more = pytest.mark.parametrize("examples", [4, pytest.param(30, marks=pytest.mark.long)])
+few_and_more = pytest.mark.parametrize("examples", [2, pytest.param(30, marks=pytest.mark.long)])
 
 
 @few_and_more
