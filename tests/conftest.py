@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import os
 from contextlib import ExitStack
 from pathlib import Path
@@ -81,6 +82,10 @@ settings.register_profile(
 settings.load_profile("ottla")
 
 pytest_plugins = ["tests.services"]
+
+# Collecting eight thousand tests makes a million objects that stay. Without the collector it takes
+# a fifth less; frozen afterwards, they are not looked at again by each full collection.
+gc.disable()
 
 
 @pytest.fixture
@@ -170,6 +175,11 @@ def _words(item: pytest.Item) -> list[str]:
     call = getattr(item, "callspec", None)
     values = [] if call is None else call.params.values()
     return [value for value in values if isinstance(value, str)]
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
