@@ -445,7 +445,8 @@ class Node:
         if self.services.audit is not None:
             await self.workers.run(self.services.audit.close)
         await self.metadata.close()
-        self.workers.close()
+        # In a thread: the loop may have more to do than this node, and joins take their time.
+        await asyncio.to_thread(self.workers.close)
         self.data.close()
 
     async def _undo(self) -> None:
