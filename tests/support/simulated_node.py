@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
+    from ottla.broker.workers import Workers
+
 API_KEYS: Final = {name: key for key, name in API_NAMES.items()}
 BEGINNING_MS: Final = 1_700_000_000_000
 ENDLESS: Final = 100_000  # turns of the loop, or jobs, without an end
@@ -81,6 +83,11 @@ class Errors(logging.Handler):
         self.found.append(self.format(record))
 
 
+async def _end_at_once(workers: Workers) -> None:
+    """`Workers.ended` without a thread."""
+    workers.close()
+
+
 class SimulatedNode:
     """`start`, then `ask` and `begin`, then `stop` or `kill`; as often as wanted."""
 
@@ -101,6 +108,7 @@ class SimulatedNode:
         self._patches.enter_context(
             patch("ottla.broker.workers.ThreadPoolExecutor", self._make_executor)
         )
+        self._patches.enter_context(patch("ottla.broker.workers.Workers.ended", _end_at_once))
         self._patches.enter_context(
             patch("ottla.broker.hosting.data.OsStorage", self._make_storage)
         )

@@ -38,7 +38,12 @@ class Workers:
             self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="ottla-read")
         return await asyncio.get_running_loop().run_in_executor(self._readers, function)
 
+    async def ended(self) -> None:
+        """`close`, in a thread: the loop may serve others, too, and the last job may take long."""
+        await asyncio.to_thread(self.close)
+
     def close(self) -> None:
+        """End when all jobs have ended. Blocks."""
         self.executor.shutdown()
         if self._readers is not None:
             self._readers.shutdown()

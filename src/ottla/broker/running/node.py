@@ -445,8 +445,7 @@ class Node:
         if self.services.audit is not None:
             await self.workers.run(self.services.audit.close)
         await self.metadata.close()
-        # In a thread: the loop may have more to do than this node, and joins take their time.
-        await asyncio.to_thread(self.workers.close)
+        await self.workers.ended()
         self.data.close()
 
     async def _undo(self) -> None:
