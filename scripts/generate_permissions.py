@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.broker.access.permissions import PERMISSIONS
+from ottla.broker.access.permissions import PERMISSIONS, ROUTES
 from ottla.broker.serving.apis import SERVED
 from ottla.wire.messages import message
 
@@ -54,9 +54,20 @@ that there is no such session (70, 122). Resource errors: 29 topic, 30 group, 31
 """
 
 
+HTTP = """
+## HTTP
+
+| route | needs | refused |
+|---|---|---|
+"""
+
+
 def page() -> str:
     rows = [row for key in sorted(SERVED) for row in _rows(key)]
-    return HEAD + "".join(rows) + TAIL
+    routes = [
+        f"| `{route}` | {needs} | {refused} |\n" for route, (needs, refused) in ROUTES.items()
+    ]
+    return HEAD + "".join(rows) + TAIL + HTTP + "".join(routes)
 
 
 def _rows(key: int) -> list[str]:

@@ -8,6 +8,9 @@ Everything that shows a URL, a setting or a driver's message to people (errors, 
   (`password`, `secret`, `token`, an access or private key, a JAAS configuration): the value goes.
 
 A secret that stands alone, without a name before it, cannot be recognized: never log one.
+
+`printable` is for names that clients give (of topics, groups, themselves): in a log they stay on
+one line and cannot move a terminal's cursor.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import re
 from typing import Final
 
 HIDDEN: Final = "***"
+MAX_PRINTED: Final = 200
 
 _WORDS: Final = (
     r"passw(?:or)?d|passwd|passphrase|secret|token|credential|signature|jaas"
@@ -43,6 +47,19 @@ _JAAS: Final = re.compile(r"(jaas[\w.-]*['\"]?\s*[=:]\s*).*", re.IGNORECASE)
 _PAIR: Final = re.compile(
     rf"([\w.-]*(?:{_WORDS})[\w.-]*['\"]?\s*(?:=|:(?!//))\s*)(?:{_VALUE})", re.IGNORECASE
 )
+
+
+def printable(text: object) -> str:
+    """The text on one line, with control characters escaped, cut to `MAX_PRINTED` characters."""
+    shown = str(text)[: MAX_PRINTED + 1]
+    if len(shown) > MAX_PRINTED:
+        shown = shown[:MAX_PRINTED] + "..."
+    if shown.isprintable():
+        return shown
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape", "backslashreplace").decode()
+        for one in shown
+    )
 
 
 def is_secret(name: str) -> bool:

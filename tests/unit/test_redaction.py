@@ -10,7 +10,7 @@ from ottla.client.cluster.bootstrap import BadBootstrap, parse_bootstrap
 from ottla.client.security import Security
 from ottla.offsets import SyncPostgresOffsetStore
 from ottla.offsets.urls import store_from_url
-from ottla.redaction import is_secret, redact
+from ottla.redaction import is_secret, printable, redact
 from ottla.spark.options import parse_source
 from ottla.streams import ConnectOptions, KafkaOptions, RedisOptions, connect
 from ottla.streams.errors import StreamError, UrlError
@@ -135,3 +135,11 @@ def test_a_port_that_is_none_is_told(port: str) -> None:
 def test_a_host_that_cannot_be_is_told(host: str) -> None:
     with pytest.raises(BadBootstrap, match="invalid host name"):
         parse_bootstrap(f"{host}:9")
+
+
+def test_case_81_what_clients_say_stays_on_one_line() -> None:
+    assert printable("orders") == "orders"
+    assert printable("a\nb\r\x1b[2J\u2028") == r"a\nb\r\x1b[2J\u2028"
+    assert printable("\ud800") == r"\ud800"
+    assert printable("x" * 300) == "x" * 200 + "..."
+    assert printable("ä日本") == "ä日本"

@@ -101,6 +101,13 @@ _ALTER_RESOURCE: Final = (
     ),
 )
 
+ROUTES: Final = {
+    "GET /metrics": ("the token of `ottla.metrics.token`, where it is set", "401"),
+    "GET /healthz": ("nothing", ""),
+    "GET /readyz": ("nothing; its reasons name no topic, group or user", ""),
+}
+"""What each HTTP route needs, and the status of a refusal. A route without a row is not served."""
+
 PERMISSIONS: Final[dict[int, Permission]] = {
     0: (
         _need(

@@ -26,6 +26,7 @@ from ottla.coordination.transactions.coordinator import (
     TransactionCoordinator,
 )
 from ottla.metadata.names import TRANSACTION_STATE_TOPIC
+from ottla.redaction import printable
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -214,7 +215,7 @@ class TransactionService:
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             await self.ask(name, m.MarkersWritten(effect), m.Noted)
         except ApiError as error:
-            logger.info("this node stops ending transaction %s: %s", name, error)
+            logger.info("this node stops ending transaction %s: %s", printable(name), error)
 
     async def _try_to_mark(
         self, effect: m.WriteMarkers, partitions: Collection[m.Partition]

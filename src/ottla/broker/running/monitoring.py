@@ -15,6 +15,7 @@ import shutil
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.access.permissions import ROUTES
 from ottla.broker.running.metrics import NodeCollector
 from ottla.http.callers import with_token
 from ottla.http.messages import KIB, Answer, Limits
@@ -52,17 +53,17 @@ class Monitoring:
         self.address = ("", 0)
         """Host and port, once it is started."""
         metrics = self._metrics if token is None else with_token(token, self._metrics)
-        self._server = HttpServer(
-            Routes(
-                {
-                    "GET /metrics": metrics,
-                    "GET /healthz": self._health,
-                    "GET /readyz": self._readiness,
-                }
-            ),
-            LIMITS,
-            tls,
+        routes = Routes(
+            {
+                "GET /metrics": metrics,
+                "GET /healthz": self._health,
+                "GET /readyz": self._readiness,
+            }
         )
+        unknown = set(routes.names) - ROUTES.keys()
+        if unknown:
+            raise ValueError(f"routes without a row in the permissions: {unknown}")
+        self._server = HttpServer(routes, LIMITS, tls)
 
     @classmethod
     def of(cls, node: Node) -> Monitoring:

@@ -23,6 +23,7 @@ from ottla.broker.topics import ensure_topic
 from ottla.log.errors import LogError, StorageFailure
 from ottla.log.validate import validate_produce
 from ottla.metadata.config.values import resolve_topic_config
+from ottla.redaction import printable
 from ottla.sharing.dead_letters import LetterOrigin, dead_letters, letter_batches
 from ottla.wire.batch import iter_batches
 from ottla.wire.error_codes import ErrorCode
@@ -114,7 +115,7 @@ class DeadLetters:
                     one.last_offset,
                     origin.topic,
                     origin.partition,
-                    group,
+                    printable(group),
                     error,
                 )
 

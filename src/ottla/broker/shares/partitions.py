@@ -22,6 +22,7 @@ from ottla.broker.shares.settings import resolve_start
 from ottla.coordination.share_state import messages as m
 from ottla.coordination.share_state.batches import StateBatch
 from ottla.coordination.share_state.records import ShareKey
+from ottla.redaction import printable
 from ottla.sharing.dead_letters import mourned
 from ottla.sharing.partition import SharePartition
 from ottla.sharing.requests import FENCING, client_error
@@ -262,7 +263,8 @@ class LedSharePartition:
                 machine.write_succeeded(write.write_id)
                 self.pass_on()
                 return ErrorCode.NONE
-            logger.warning("share state of %s: %s", self.key, answer.message or answer.error.name)
+            why = answer.message or answer.error.name
+            logger.warning("share state of %s: %s", printable(self.key), why)
             if answer.error in FENCING:
                 self._shares.drop_one(self)
             else:
