@@ -54,17 +54,23 @@ def context(version: int) -> RequestContext:
 
 async def create(node: Node, name: str) -> int:
     request = CreateTopicsRequest([CreatableTopic(name, 1, 1)])
-    return (await create_topics(context(7), request, node.cluster)).topics[0].error_code
+    return (await create_topics(context(7), request, node.cluster, node.clock)).topics[0].error_code
 
 
 async def grow(node: Node, name: str, count: int) -> int:
     request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)])
-    return (await create_partitions(context(3), request, node.cluster)).results[0].error_code
+    return (
+        (await create_partitions(context(3), request, node.cluster, node.clock))
+        .results[0]
+        .error_code
+    )
 
 
 async def delete(node: Node, name: str) -> int:
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name)])
-    return (await delete_topics(context(6), request, node.cluster)).responses[0].error_code
+    return (
+        (await delete_topics(context(6), request, node.cluster, node.clock)).responses[0].error_code
+    )
 
 
 async def alter(node: Node, kind: int, name: str, *configs: AlterableConfig) -> int:
@@ -102,7 +108,9 @@ async def test_an_answer_tells_of_the_topic_as_it_was_created(node: Node) -> Non
     """It may be gone, or be another one, by the time of the answer."""
     request = CreateTopicsRequest([CreatableTopic("t", 3, 1)])
     created, gone, again = await asyncio.gather(
-        create_topics(context(7), request, node.cluster), delete(node, "t"), create(node, "t")
+        create_topics(context(7), request, node.cluster, node.clock),
+        delete(node, "t"),
+        create(node, "t"),
     )
     assert (gone, again) == (ErrorCode.NONE, ErrorCode.NONE)
     assert created.topics[0].num_partitions == 3

@@ -9,6 +9,14 @@ import pytest
 
 import ottla
 from ottla.metadata.security.quotas import CLIENT_ID, USER
+from ottla.wire.error_codes import ErrorCode
+from ottla.wire.schema.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from ottla.wire.schema.create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.wire.schema.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.wire.schema.metadata import MetadataRequest
 from tests.support.names import fresh
 from tests.support.quotas import set_quotas
@@ -192,10 +200,43 @@ def test_68_time_in_handlers_costs_at_most_a_window(
     assert client.ask("metadata", 12, MetadataRequest([])).throttle_time_ms == 1000
 
 
+def create(client: RawClient, version: int, *partitions: int) -> CreateTopicsResponse:
+    request = CreateTopicsRequest([CreatableTopic(fresh("topic"), one, -1) for one in partitions])
+    answer: CreateTopicsResponse = client.ask("create_topics", version, request)
+    return answer
+
+
+def test_69_changes_beyond_the_quota_are_refused_in_order(
+    broker: ottla.EmbeddedBroker, client: RawClient, client_id: str
+) -> None:
+    set_quotas(broker, {CLIENT_ID: client_id}, controller_mutation_rate=0.1)
+    answer = create(client, 7, 1, 2, 1)  # 1.1 are there
+    codes = [topic.error_code for topic in answer.topics]
+    assert codes == [0, 0, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+    assert answer.throttle_time_ms > 10_000
+    set_quotas(broker, {CLIENT_ID: client_id}, controller_mutation_rate=1000)
+    (topic,) = create(client, 7, 1).topics
+    grown = CreatePartitionsRequest([CreatePartitionsTopic(topic.name, 2000, None)])
+    assert client.ask("create_partitions", 3, grown).results[0].error_code == 0
+    set_quotas(broker, {CLIENT_ID: client_id}, controller_mutation_rate=0.1)
+    gone = DeleteTopicsRequest(topics=[DeleteTopicState(topic.name)])
+    deleted = client.ask("delete_topics", 6, gone)
+    assert deleted.responses[0].error_code in (0, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
+
+def test_69_older_clients_are_slowed_down_instead(
+    broker: ottla.EmbeddedBroker, client: RawClient, client_id: str
+) -> None:
+    set_quotas(broker, {CLIENT_ID: client_id}, controller_mutation_rate=0.1)
+    answer = create(client, 5, 1, 2, 1)
+    assert [topic.error_code for topic in answer.topics] == [0, 0, 0]
+    assert answer.throttle_time_ms > 20_000
+
+
 def test_70_a_users_connections_share_its_quota(
     broker: ottla.EmbeddedBroker, client: RawClient, topic: str
 ) -> None:
-    set_quotas(broker, ANYBODY, producer_byte_rate=200)
+    set_quotas(broker, ANYBODY, producer_byte_rate=150)
     try:
         request = produce_request(topic, {0: batch(bytes(KIB))})
         assert client.ask("produce", 11, request).throttle_time_ms == 0

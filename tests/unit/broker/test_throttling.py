@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ottla.broker.access import throttling as throttling_module
-from ottla.broker.access.throttling import Throttling, charge
+from ottla.broker.access.throttling import Throttling
 from ottla.broker.errors import ApiError
 from ottla.broker.serving.context import Ack, Large, Peer, RequestContext
 from ottla.metadata.config.broker import load_broker_config
@@ -204,12 +205,26 @@ def test_changes_of_topics_are_refused_or_slowed_down() -> None:
     now = bench.clock.monotonic()
 
     def handler(context: RequestContext, strict: bool) -> MetadataResponse:
-        charge(context, 20, now, strict=strict)
-        return MetadataResponse()
+        with context.charged(20, now, strict=strict):
+            return MetadataResponse()
 
     assert bench.ask(19, True, handler).throttle_time_ms == 0
     with pytest.raises(ApiError) as raised:
         bench.ask(19, True, handler)
     assert raised.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert bench.ask(19, False, handler).throttle_time_ms == 29_000
-    charge(bench.context(19), 1000, now, strict=True)  # without quotas
+    with bench.context(19).charged(1000, now, strict=True):
+        pass  # without quotas
+
+
+def test_changes_that_are_not_made_do_not_count() -> None:
+    bench = Bench(**{CONTROLLER_MUTATION_RATE: 1.0})
+    now = bench.clock.monotonic()
+
+    def handler(context: RequestContext, _: object) -> MetadataResponse:
+        with suppress(ApiError), context.charged(100, now, strict=True):
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS)
+        return MetadataResponse()
+
+    for _ in range(3):
+        assert bench.ask(19, None, handler).throttle_time_ms == 0

@@ -166,6 +166,11 @@ class Tokens:
         self._left = self._filled(now) - amount
         return self._debt(self._left)
 
+    def give(self, amount: int) -> None:
+        """Give back what was taken for nothing."""
+        if self._left is not None:
+            self._left += amount
+
     def _filled(self, now: float) -> float:
         most = self.limit * self._seconds
         left = most if self._left is None else self._left + self.limit * (now - self._at)

@@ -3,6 +3,7 @@
 - A request counts for its user and client id. The bytes of a produce request count in any case; a
   fetch gets no more than there is room for, or an empty answer; time in handlers counts when it
   has been spent, time in which a request is parked does not count.
+- Partitions that are created or deleted count as they are changed (`RequestContext.charged`).
 - Over a quota the answer leaves as usual and tells the time. Then its connection is muted for that
   time: nothing of it is read or served. The greatest of a request's times holds.
 - When quotas change, muted connections go on at once; what they ask next is measured again.
@@ -17,9 +18,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.access.quotas import Quotas, Windows
-from ottla.broker.errors import ApiError
 from ottla.broker.serving.context import Ack, Large
-from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -114,23 +113,6 @@ class Throttling:
         peer.mute(seconds)
         self._muted[peer.connection_id] = peer
         return _told(response, math.ceil(seconds * 1000))
-
-
-def charge(context: RequestContext, partitions: int, now: float, *, strict: bool) -> None:
-    """Count partitions that are created or deleted; `strict` refuses while there is a debt.
-
-    Clients of older versions do not know that refusal: they are slowed down instead.
-    """
-    tokens = None if context.quota is None else context.quota.mutation
-    if tokens is None:
-        return
-    if not strict:
-        context.throttle(tokens.force(partitions, now))
-        return
-    wait = tokens.take(partitions, now)
-    if wait > 0:
-        context.throttle(wait)
-        raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The quota of changes is used up.")
 
 
 class _Timed:

@@ -8,6 +8,9 @@ checks everything and changes nothing. DeleteTopics takes names up to v5 and nam
 To create takes create on the cluster or on the topic; its configs are returned with describe
 configs alone. To delete takes delete, and describe: without that a topic is 29 whether it exists or
 not, and by id has no name. To add partitions takes alter.
+
+A client with a quota of changes is refused what is beyond it, in the order of the request; the
+rest is done.
 """
 
 from __future__ import annotations
@@ -49,19 +52,25 @@ if TYPE_CHECKING:
 
     from ottla.broker.cluster import Cluster
     from ottla.broker.serving.context import RequestContext
+    from ottla.clock import Clock
     from ottla.metadata.image import MetadataImage, Topic
 
 TOPIC = Resource.TOPIC
+# From these versions on clients know that a quota of changes is used up (KIP-599).
+FIRST_STRICT_CREATE_TOPICS = 6
+FIRST_STRICT_DELETE_TOPICS = 5
+FIRST_STRICT_CREATE_PARTITIONS = 3
 
 
 async def create_topics(
-    context: RequestContext, request: CreateTopicsRequest, cluster: Cluster
+    context: RequestContext, request: CreateTopicsRequest, cluster: Cluster, clock: Clock
 ) -> CreateTopicsResponse:
+    now = clock.monotonic()
     repeated = _repeated(topic.name for topic in request.topics)
     return CreateTopicsResponse(
         topics=await asyncio.gather(
             *(
-                _create(context, cluster, topic, repeated, validate_only=request.validate_only)
+                _create(context, cluster, topic, repeated, now, validate_only=request.validate_only)
                 for topic in request.topics
             )
         )
@@ -73,6 +82,7 @@ async def _create(
     cluster: Cluster,
     asked: CreatableTopic,
     repeated: set[str],
+    now: float,
     *,
     validate_only: bool,
 ) -> CreatableTopicResult:
@@ -82,15 +92,20 @@ async def _create(
             raise _twice(asked.name)
         if not context.may_create(asked.name):
             raise refusal(Operation.CREATE, TOPIC, asked.name)
-        topic = await rules.create_topic(
-            cluster,
-            asked.name,
-            partitions=asked.num_partitions,
-            replication_factor=asked.replication_factor,
-            assignments={a.partition_index: a.broker_ids for a in asked.assignments},
-            configs=configs,
-            validate_only=validate_only,
-        )
+        partitions = len(asked.assignments) or asked.num_partitions
+        if partitions < 0:
+            partitions = cluster.config.get_int("num.partitions")
+        strict = context.version >= FIRST_STRICT_CREATE_TOPICS
+        with context.charged(0 if validate_only else partitions, now, strict=strict):
+            topic = await rules.create_topic(
+                cluster,
+                asked.name,
+                partitions=asked.num_partitions,
+                replication_factor=asked.replication_factor,
+                assignments={a.partition_index: a.broker_ids for a in asked.assignments},
+                configs=configs,
+                validate_only=validate_only,
+            )
     except ApiError as error:
         return CreatableTopicResult(asked.name, error_code=error.code, error_message=str(error))
     topic_id = ZERO_UUID if validate_only else topic.topic_id.bytes
@@ -122,16 +137,17 @@ async def _create(
 
 
 async def delete_topics(
-    context: RequestContext, request: DeleteTopicsRequest, cluster: Cluster
+    context: RequestContext, request: DeleteTopicsRequest, cluster: Cluster, clock: Clock
 ) -> DeleteTopicsResponse:
+    now = clock.monotonic()
     asked = list(request.topics) or [DeleteTopicState(name) for name in request.topic_names]
     return DeleteTopicsResponse(
-        responses=await asyncio.gather(*(_delete(context, cluster, state) for state in asked))
+        responses=await asyncio.gather(*(_delete(context, cluster, state, now) for state in asked))
     )
 
 
 async def _delete(
-    context: RequestContext, cluster: Cluster, state: DeleteTopicState
+    context: RequestContext, cluster: Cluster, state: DeleteTopicState, now: float
 ) -> DeletableTopicResult:
     def find(image: MetadataImage) -> Topic:
         if state.name is not None:
@@ -143,26 +159,35 @@ async def _delete(
 
     name = state.name
     try:
-        if name is not None:
+        if name is None:
+            found = find(cluster.image)
+            context.require(Operation.DESCRIBE, TOPIC, found.name)
+            name = found.name
+        else:
             context.require(Operation.DESCRIBE, TOPIC, name)
-        found = find(cluster.image)
-        context.require(Operation.DESCRIBE, TOPIC, found.name)
-        name = found.name
-        context.require(Operation.DELETE, TOPIC, name)
-        topic = await rules.delete_topic(cluster, find)
+        if not context.may(Operation.DELETE, TOPIC, name):
+            find(cluster.image)  # a topic that it may describe is missing, or refused
+            raise refusal(Operation.DELETE, TOPIC, name)
+        # It may have been created a moment ago: then the decision below finds it.
+        topic_now = cluster.image.topic(name)
+        partitions = 0 if topic_now is None else len(topic_now.partitions)
+        strict = context.version >= FIRST_STRICT_DELETE_TOPICS
+        with context.charged(partitions, now, strict=strict):
+            topic = await rules.delete_topic(cluster, find)
     except ApiError as error:
         return DeletableTopicResult(name, state.topic_id, error.code, str(error))
     return DeletableTopicResult(topic.name, topic.topic_id.bytes)
 
 
 async def create_partitions(
-    context: RequestContext, request: CreatePartitionsRequest, cluster: Cluster
+    context: RequestContext, request: CreatePartitionsRequest, cluster: Cluster, clock: Clock
 ) -> CreatePartitionsResponse:
+    now = clock.monotonic()
     repeated = _repeated(topic.name for topic in request.topics)
     return CreatePartitionsResponse(
         results=await asyncio.gather(
             *(
-                _grow(context, cluster, topic, repeated, validate_only=request.validate_only)
+                _grow(context, cluster, topic, repeated, now, validate_only=request.validate_only)
                 for topic in request.topics
             )
         )
@@ -174,6 +199,7 @@ async def _grow(
     cluster: Cluster,
     asked: CreatePartitionsTopic,
     repeated: set[str],
+    now: float,
     *,
     validate_only: bool,
 ) -> CreatePartitionsTopicResult:
@@ -184,9 +210,13 @@ async def _grow(
         assignments = (
             None if asked.assignments is None else [a.broker_ids for a in asked.assignments]
         )
-        await rules.add_partitions(
-            cluster, asked.name, asked.count_, assignments, validate_only=validate_only
-        )
+        topic = cluster.image.topic(asked.name)
+        more = 0 if topic is None or validate_only else asked.count_ - len(topic.partitions)
+        strict = context.version >= FIRST_STRICT_CREATE_PARTITIONS
+        with context.charged(max(0, more), now, strict=strict):
+            await rules.add_partitions(
+                cluster, asked.name, asked.count_, assignments, validate_only=validate_only
+            )
     except ApiError as error:
         return CreatePartitionsTopicResult(asked.name, error.code, str(error))
     return CreatePartitionsTopicResult(asked.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
@@ -10,9 +11,10 @@ from ottla.broker.access.authorizer import EVERYTHING, OWN_TOPICS
 from ottla.broker.errors import ApiError
 from ottla.log.scrutiny import Scrutiny
 from ottla.metadata.security.acls import CLUSTER_NAME, Operation, Resource
+from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from ottla.broker.access.authorizer import Access
     from ottla.broker.access.quotas import Client
@@ -119,6 +121,29 @@ class RequestContext:
     def throttle(self, seconds: float) -> None:
         """The longest wait of a request holds."""
         self.throttled = max(self.throttled, seconds)
+
+    @contextmanager
+    def charged(self, partitions: int, now: float, *, strict: bool) -> Iterator[None]:
+        """Count partitions that the block creates or deletes; not if it raises `ApiError`.
+
+        While its quota is in debt the client is refused if `strict`. Older versions of the APIs do
+        not know that refusal; there it is carried out, and the client waits.
+        """
+        tokens = None if self.quota is None else self.quota.mutation
+        if tokens is None:
+            yield
+            return
+        wait = tokens.take(partitions, now) if strict else 0.0
+        if wait > 0:
+            self.throttle(wait)
+            raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The quota of changes is used up.")
+        if not strict:
+            self.throttle(tokens.force(partitions, now))
+        try:
+            yield
+        except ApiError:
+            tokens.give(partitions)
+            raise
 
     def fetch_room(self, now: float) -> int | None:
         """The bytes that its quota leaves for this answer; with 0 it waits. None: no quota."""
