@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.broker.access.credentials import NODE_USER, Credentials, made_credentials
 from ottla.broker.access.guarded_connection import GuardedConnection
 from ottla.broker.access.lobby import Failures, Lobby
+from ottla.broker.access.node_login import node_security
 from ottla.broker.access.quotas import Index as QuotaIndex
 from ottla.broker.access.session import NotWelcome
 from ottla.broker.access.tls_connection import Handshakes, TlsConnection
@@ -40,13 +41,13 @@ if TYPE_CHECKING:
     from ottla.broker.access.certificates import Certificates
     from ottla.broker.access.credentials import Made
     from ottla.broker.access.listeners import Listener
+    from ottla.broker.running.services import Services
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.connection import Connection
     from ottla.broker.serving.connections import Connections
     from ottla.broker.serving.context import Peer
     from ottla.broker.serving.dispatch import Dispatcher
-    from ottla.broker.workers import Workers
-    from ottla.clock import Clock
+    from ottla.client.security import Security
     from ottla.metadata.config.broker import BrokerConfig
     from ottla.metadata.image import MetadataImage
     from ottla.metadata.metadata import Metadata
@@ -70,12 +71,12 @@ class Door:
         self,
         config: BrokerConfig,
         settings: Settings,
-        clock: Clock,
         connections: Connections,
-        image: Callable[[], MetadataImage],
+        services: Services,
         certificates: Certificates,
         *,
         fake_secret: bytes,
+        node_password: str,
         own: Made,
         audit: Audit,
     ) -> None:
@@ -88,7 +89,7 @@ class Door:
             authentication_seconds=config.get_int("ottla.authentication.timeout.ms") / 1000,
             address_rate=self._address_rate,
         )
-        self._image = image
+        self._image = lambda: services.cluster.image
         self._quotas = QuotaIndex({})
         self._quotas_of: Mapping[str, ClientQuota] = {}  # the image's, from which it was made
         self._failures = Failures()
@@ -98,14 +99,16 @@ class Door:
         self._step_comes = False
         self.audit = audit
         self._closes_on_change = config.get_bool("ottla.disconnect.on.credential.change")
-        self.clock = clock
+        self._services = services
+        self._config = config
+        self._node_password = node_password
+        self.clock = clock = services.clock
         self.certificates = certificates
         self.handshakes = Handshakes()
-        self.credentials = Credentials(image, fake_secret, own)
+        self.credentials = Credentials(self._image, fake_secret, own)
         self.remembered = RememberedPasswords(secrets.token_bytes(SECRET_BYTES), clock.monotonic)
         self.expired_sessions = 0
         self.failed_authentications = 0
-        self._listener_rates: dict[str, float] = {}
         settings.watch(self._settings_changed)
 
     @classmethod
@@ -113,25 +116,24 @@ class Door:
         cls,
         config: BrokerConfig,
         settings: Settings,
-        clock: Clock,
         connections: Connections,
         metadata: Metadata,
-        workers: Workers,
+        services: Services,
         certificates: Certificates,
         audit: Audit,
     ) -> Door:
         """With the secrets of the cluster, which the first node makes."""
         fake = await metadata.secret("fake.credentials", _new_secret)
-        node = await metadata.secret("user." + NODE_USER, _new_secret)
-        own = await workers.run(partial(made_credentials, {NODE_USER: node.hex()}))
+        node = (await metadata.secret("user." + NODE_USER, _new_secret)).hex()
+        own = await services.workers.run(partial(made_credentials, {NODE_USER: node}))
         return cls(
             config,
             settings,
-            clock,
             connections,
-            lambda: metadata.image,
+            services,
             certificates,
             fake_secret=fake,
+            node_password=node,
             own=own,
             audit=audit,
         )
@@ -140,10 +142,7 @@ class Door:
         """What a listener asks for; `ConfigError` if its settings cannot be."""
         among_nodes = listener.name == self._settings.inter_broker_listener
         guard = Guard(self, config, listener, self.certificates, among_nodes=among_nodes)
-        await asyncio.to_thread(guard.prepare)
-        rate = config.listener(listener.name).get_int("max.connection.creation.rate")
-        if rate < INT_MAX and rate != config.get_int("max.connection.creation.rate"):
-            self._listener_rates[listener.name] = rate
+        await self._services.workers.run(guard.prepare)
         self._settings_changed()
         return guard
 
@@ -153,6 +152,19 @@ class Door:
         if quotas is not self._quotas_of:
             self._quotas, self._quotas_of = QuotaIndex(quotas), quotas
         return self._quotas.connection_rate(canonical_host(address))
+
+    @property
+    def inter_broker(self) -> str:
+        """The listener that nodes use."""
+        return self._settings.inter_broker_listener
+
+    async def node_security(self) -> Security:
+        """How this node logs in to others, and to itself."""
+        name = self._settings.inter_broker_listener
+        listener = next(one for one in self._settings.listeners if one.name == name)
+        return await self._services.workers.run(
+            partial(node_security, self._config, listener, self._node_password)
+        )
 
     def check_host(self, listener: Listener, host: str) -> None:
         """Warn if clients would refuse the certificate at the address they are told."""
@@ -209,7 +221,7 @@ class Door:
     def _settings_changed(self) -> None:
         rate = self._settings.connection_rate
         broker = None if rate >= INT_MAX else rate
-        self._lobby.set_rates(broker, self._listener_rates, self._loop.time())
+        self._lobby.set_rates(broker, self._settings.listener_rates, self._loop.time())
 
     # -- failures ---------------------------------------------------------------------------------
 
@@ -302,7 +314,11 @@ class Guard:
         self._among_nodes = among_nodes
         self._delay = own.get_int("connection.failed.authentication.delay.ms") / 1000
         self.max_request_bytes = config.get_int("socket.request.max.bytes")
-        self.max_frame_bytes = own.get_int("sasl.server.max.receive.size")
+        self.max_frame_bytes = (
+            own.get_int("sasl.server.max.receive.size")
+            if listener.has_sasl
+            else self.max_request_bytes
+        )
         self.mechanisms: Sequence[str] = (
             own.get_list("sasl.enabled.mechanisms") if listener.has_sasl else ()
         )

@@ -1,6 +1,8 @@
 """A connection to a listener that asks who comes in.
 
-- It waits in the lobby until it has a slot (`enter`). Nothing is read from it until then.
+- It waits in the lobby until it has a slot (`enter`). Nothing of it is served until then, and
+  nothing is read but the first few KiB: uvloop begins to read after `connection_made`, whatever
+  that says.
 - A stranger has one request at a time and small frames, and its bytes do not count as those of
   clients: strangers have a bound of their own (`lobby`).
 - From `welcome` on it is a connection like any other.
@@ -34,6 +36,9 @@ class GuardedConnection(Connection):
         self._has_slot = False
         self._is_known = False
         self._is_failed = False
+        if guard.listener.has_sasl:
+            # From the very beginning: without one a client is not asked who it is.
+            peer.session = Session(self, guard)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -57,10 +62,9 @@ class GuardedConnection(Connection):
 
     def _identify(self) -> None:
         """Ask who it is, where that is not known yet."""
-        if self._guard.listener.has_sasl:
-            self.peer.session = Session(self, self._guard)
-        else:
+        if self.peer.session is None:
             self.welcome(self.peer.principal)
+        self._serve()
 
     def welcome(self, principal: str) -> None:
         """The client is authenticated, or it need not be."""
@@ -75,6 +79,12 @@ class GuardedConnection(Connection):
         """A last answer leaves; the client has a moment to read it before it meets the end."""
         self._is_failed = True
         self._loop.call_later(LAST_WORDS_SECONDS, self.close)
+
+    def _serve(self) -> None:
+        if self._has_slot:
+            super()._serve()
+        else:
+            self._update_reading()
 
     def _wants_to_read(self) -> bool:
         if self._is_failed:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.broker.serving.context import Peer
     from ottla.broker.serving.dispatch import Dispatcher
 
+FIRST_BYTES: Final = 4 * 1024  # a hello; what may be read from a connection in the lobby
 STEPS_A_TURN: Final = 4  # of handshakes: 3 to 4 ms
 # Encrypted for one client in a turn of the loop, about a millisecond; then others are served.
 PUMPED_BYTES: Final = 1024 * 1024
@@ -84,12 +85,14 @@ class TlsConnection(GuardedConnection):
     # -- the transport calls ----------------------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return READ_BUFFER.lend(self)
+        buffer = READ_BUFFER.lend(self)
+        return buffer[:FIRST_BYTES] if self._channel is None else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         view = READ_BUFFER.take(self, nbytes)
         if self._channel is None:
-            self.abort()  # nothing is read in the lobby
+            self._unshaken += view  # in the lobby; at most two reads of few bytes
+            self._update_reading()
         elif self._channel.state is State.HANDSHAKING:
             self._unshaken = bytes(view)
             self._update_reading()
@@ -121,6 +124,8 @@ class TlsConnection(GuardedConnection):
 
     def _begin(self) -> None:
         self._channel = TlsChannel(self._guard.context, server_side=True)
+        if self._unshaken:
+            self._guard.door.handshakes.put(self)
 
     def shake(self) -> None:
         """Its turn in the queue of handshakes."""

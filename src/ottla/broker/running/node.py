@@ -42,9 +42,11 @@ from ottla.clock import SYSTEM
 from ottla.log.errors import LogError
 from ottla.metadata.changes.configs import SetFeature
 from ottla.metadata.changes.nodes import RegisterBroker, SetBrokerFenced
+from ottla.metadata.config.types import INT_MAX
 from ottla.metadata.errors import ChangeRefused, StoreError
 from ottla.metadata.image import Endpoint
 from ottla.metadata.metadata import CHANGE_WAIT_SECONDS, Metadata
+from ottla.metadata.security.quotas import IP
 from ottla.metadata.stores.sqlite import MEMORY, SqliteMetadataStore
 
 if TYPE_CHECKING:
@@ -139,6 +141,7 @@ class Node:
         self.door: Door | None = None
         self._reloading: asyncio.Future[None] | None = None
         self._guards: dict[str, Guard] = {}
+        self._guarding: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
@@ -202,7 +205,7 @@ class Node:
             if isinstance(file, Path):
                 await node.workers.run(partial(reserve.keep, file.parent))
             node.data.keep_leftover_of(node.image)
-            node._end_watch = node.metadata.watch(node.services.image_changed)
+            node._end_watch = node.metadata.watch(node._image_changed)
             node.services.start()
             node.partitions.start()
             node.jobs.start()
@@ -237,6 +240,10 @@ class Node:
             await self._close_data()
         finally:
             await self._give_back()
+
+    def _image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
+        self.services.image_changed(before, after)
+        self._follow_limits(before, after)
 
     @property
     def image(self) -> MetadataImage:
@@ -317,33 +324,75 @@ class Node:
                     one.setsockopt(socket.SOL_SOCKET, option, size)
 
     async def _open_door(self) -> None:
-        """Guard the listeners that ask who comes in; without one, nothing is loaded for it."""
-        guarded = [one for one in self.settings.listeners if one.protocol != PLAINTEXT]
-        self._open_audit(guarded)
-        metrics = self.settings.metrics_listener
-        with_tls = [*guarded, *([] if metrics is None or not metrics.has_tls else [metrics])]
-        if with_tls:
-            certificates = await self.workers.run(partial(self._certificates, with_tls))
-            self.services.certificates = certificates
+        """Guard the listeners that ask who comes in, and all if new connections are limited.
+
+        Without one, nothing is loaded for it.
+        """
+        guarded = [
+            one
+            for one in self.settings.listeners
+            if one.name not in self._guards
+            and (one.protocol != PLAINTEXT or self._limits_connections())
+        ]
+        if self.services.audit is None:
+            self._open_audit(guarded)
+        if self.services.certificates is None:
+            metrics = self.settings.metrics_listener
+            listeners = [*self.settings.listeners, *([] if metrics is None else [metrics])]
+            if guarded or any(one.has_tls for one in listeners):
+                self.services.certificates = await self.workers.run(
+                    partial(self._certificates, listeners)
+                )
         if not guarded:
             return
-        assert self.services.audit is not None
-        await self.workers.run(partial(import_module, "ottla.broker.access.door"))
-        from ottla.broker.access.door import Door
+        if self.door is None:
+            assert self.services.audit is not None
+            assert self.services.certificates is not None
+            await self.workers.run(partial(import_module, "ottla.broker.access.door"))
+            from ottla.broker.access.door import Door
 
-        self.door = door = await Door.open(
-            self.config,
-            self.settings,
-            self.clock,
-            self.dispatcher.connections,
-            self.metadata,
-            self.workers,
-            certificates,
-            self.services.audit,
-        )
-        self.services.door = door
+            self.door = self.services.door = await Door.open(
+                self.config,
+                self.settings,
+                self.dispatcher.connections,
+                self.metadata,
+                self.services,
+                self.services.certificates,
+                self.services.audit,
+            )
         for listener in guarded:
-            self._guards[listener.name] = await door.guard(self.config, listener)
+            self._guards[listener.name] = await self.door.guard(self.config, listener)
+
+    def _limits_connections(self) -> bool:
+        """Whether there is a limit of new connections in a second, for anybody."""
+        settings = self.settings
+        return (
+            settings.connection_rate < INT_MAX
+            or bool(settings.listener_rates)
+            or any(
+                part.kind == IP
+                for quota in self.image.client_quotas.values()
+                for part in quota.entity
+            )
+        )
+
+    def _follow_limits(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Guard listeners from now on if a limit was set while the broker runs."""
+        changed = (
+            before.client_quotas is not after.client_quotas
+            or before.broker_configs is not after.broker_configs
+        )
+        unguarded = len(self._guards) < len(self.settings.listeners)
+        if changed and unguarded and self._limits_connections() and self._guarding is None:
+            self._guarding = asyncio.get_running_loop().create_task(self._guard_later())
+
+    async def _guard_later(self) -> None:
+        try:
+            await self._open_door()
+        except Exception:
+            logger.exception("new connections cannot be limited")
+        finally:
+            self._guarding = None
 
     def _certificates(self, listeners: Sequence[Listener]) -> Certificates:
         from ottla.broker.access.certificates import Certificates

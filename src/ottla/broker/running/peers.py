@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.cluster.connection import Address, Connection
 from ottla.client.errors import ClientError
+from ottla.client.security import PLAINTEXT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.broker.access.door import Door
     from ottla.broker.cluster import Cluster
+    from ottla.client.cluster.protection import Protection
 
 PEER_TIMEOUT_SECONDS: Final = 5.0
 
@@ -25,8 +30,11 @@ class PeerUnreachable(Exception):
 class Peers:
     """The other nodes, as seen from this one."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, door: Callable[[], Door | None]) -> None:
+        """`door` is that of a node with guarded listeners: nodes log in to each other there."""
         self._cluster = cluster
+        self._door = door
+        self._protection: Protection | None = None
         self._connections: dict[int, asyncio.Task[Connection]] = {}
 
     async def ask(self, node_id: int, request: Any, version: int) -> Any:
@@ -52,11 +60,24 @@ class Peers:
         wanted = self._cluster.config.parsed("inter.broker.listener.name")
         named = broker.listeners.get(str(wanted).upper())
         endpoint = named or next(iter(broker.listeners.values()))
-        connection = Connection(
+        connection = await self._connection(
             Address(endpoint.host, endpoint.port), f"ottla-node-{self._cluster.node_id}"
         )
         await connection.open()
         return connection
+
+    async def _connection(self, address: Address, client_id: str) -> Connection:
+        door = self._door()
+        if door is None:
+            return Connection(address, client_id)
+        from ottla.client.cluster.protection import Protection
+        from ottla.client.cluster.secure import SecureConnection
+
+        if self._protection is None:
+            self._protection = Protection(await door.node_security())
+        if self._protection.security == PLAINTEXT:
+            return Connection(address, client_id)
+        return SecureConnection(address, client_id, protection=self._protection)
 
     async def stop(self) -> None:
         connections, self._connections = self._connections, {}

@@ -239,7 +239,7 @@ class Services:
     def _peers(self) -> Peers:
         from ottla.broker.running.peers import Peers
 
-        return Peers(self.cluster)
+        return Peers(self.cluster, lambda: self.door)
 
     def _groups(self) -> GroupService:
         from ottla.broker.coordinators.groups import GroupService
@@ -311,6 +311,7 @@ class Services:
             self.workers,
             self.clock,
             addresses=self._addresses,
+            door=lambda: self.door,
             requests=self._requests,
         )
 

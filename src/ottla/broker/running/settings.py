@@ -19,6 +19,7 @@ from ottla.broker.access.listeners import (
 )
 from ottla.metadata.config.values import resolve_broker_config
 from ottla.metadata.errors import InvalidConfig
+from ottla.metadata.security.acls import canonical_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,6 +72,20 @@ class Settings:
             self.inter_broker_listener if named and len(self.listeners) > 1 else None
         )
         """The listener that nodes alone use; None where clients share it with them."""
+        self.listener_connections = {
+            listener.name: config.listener(listener.name).get_int("max.connections")
+            for listener in self.listeners
+            if f"listener.name.{listener.name.lower()}.max.connections" in config.static
+        }
+        """Limits that some listeners have of their own."""
+        self.listener_rates = {
+            listener.name: config.listener(listener.name).get_int("max.connection.creation.rate")
+            for listener in self.listeners
+            if f"listener.name.{listener.name.lower()}.max.connection.creation.rate"
+            in config.static
+        }
+        self.address_limits = _address_limits(config.get_str("max.connections.per.ip.overrides"))
+        """Limits that some addresses have of their own."""
         self._read_live(config)
 
     def _read_live(self, config: TypedConfig) -> None:
@@ -93,6 +108,14 @@ class Settings:
         self._read_live(resolve_broker_config(image, self._config))
         for changed in self._watchers:
             changed()
+
+
+def _address_limits(text: str) -> dict[str, int]:
+    limits: dict[str, int] = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        host, _, limit = item.rpartition(":")
+        limits[canonical_host(host.strip("[]"))] = int(limit)
+    return limits
 
 
 def _at_least_one(config: TypedConfig, key: str) -> int:

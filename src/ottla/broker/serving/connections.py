@@ -2,6 +2,8 @@
 
 - A new connection beyond `max.connections`, or beyond `max.connections.per.ip` of its address, is
   closed at once.
+- A listener may have a limit of its own (`listener.name.<name>.max.connections`), and so may an
+  address (`max.connections.per.ip.overrides`). Refusals are told once a minute for each address.
 - Connections of the listener that nodes use among themselves, where they have one of their own,
   are let in all the same, as in Kafka; the least recently used client makes room.
 - When `max.connections` is lowered, the surplus goes: idle connections first, then those that wait
@@ -16,7 +18,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
+from time import monotonic
 from typing import TYPE_CHECKING, Final
+
+from ottla.metadata.security.acls import canonical_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
     from ottla.broker.serving.connection import Connection
 
 CLOSED_AT_ONCE: Final = 64  # a few milliseconds
+TOLD_SECONDS: Final = 60.0
+MAX_TOLD: Final = 10_000  # addresses that are remembered for this
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +43,10 @@ class Connections:
         self._settings = settings
         self._open: set[Connection] = set()
         self._hosts: Counter[str] = Counter()
+        self._listeners: Counter[str] = Counter()
+        self._told: dict[str, float] = {}
         self._ended: deque[Connection] = deque()
+        self.refused = 0
         settings.watch(self._close_surplus)
 
     def __len__(self) -> int:
@@ -48,17 +58,41 @@ class Connections:
     def opened(self, connection: Connection) -> None:
         """Count a new connection; one too many, of all or of its address, closes at once."""
         self._open.add(connection)
-        host = connection.peer.host
+        settings = self._settings
+        host, listener = connection.peer.host, connection.peer.listener
         self._hosts[host] += 1
-        if self._hosts[host] > self._settings.max_connections_per_ip:
-            logger.warning("refused a connection of %s: max.connections.per.ip is reached", host)
-            connection.close()
-        elif len(self._open) > self._settings.max_connections:
+        self._listeners[listener] += 1
+        of_address = settings.max_connections_per_ip
+        if settings.address_limits:
+            of_address = settings.address_limits.get(canonical_host(host), of_address)
+        of_listener = settings.listener_connections.get(listener)
+        if self._hosts[host] > of_address:
+            self._refuse(connection, "max.connections.per.ip")
+        elif of_listener is not None and self._listeners[listener] > of_listener:
+            self._refuse(connection, f"listener.name.{listener.lower()}.max.connections")
+        elif len(self._open) > settings.max_connections:
             if self._is_protected(connection):
                 self._close_surplus()
             else:
-                logger.warning("refused a connection of %s: max.connections is reached", host)
-                connection.close()
+                self._refuse(connection, "max.connections")
+
+    def _refuse(self, connection: Connection, key: str) -> None:
+        self.refused += 1
+        self._tell(
+            connection.peer.host,
+            f"refused a connection of {connection.peer.host}: {key} is reached",
+        )
+        connection.close()
+
+    def _tell(self, host: str, text: str) -> None:
+        """A warning, once a minute for each address."""
+        now = monotonic()
+        if now - self._told.get(host, -TOLD_SECONDS) < TOLD_SECONDS:
+            return
+        if len(self._told) >= MAX_TOLD:
+            self._told.clear()
+        self._told[host] = now
+        logger.warning("%s", text)
 
     def ended(self, connection: Connection) -> None:
         """The client has closed the connection, and no request of it is left."""
@@ -81,10 +115,11 @@ class Connections:
 
     def closed(self, connection: Connection) -> None:
         self._open.discard(connection)
-        host = connection.peer.host
+        host, listener = connection.peer.host, connection.peer.listener
         self._hosts[host] -= 1
         if not self._hosts[host]:
             del self._hosts[host]
+        self._listeners[listener] -= 1
 
     def _is_protected(self, connection: Connection) -> bool:
         return connection.peer.listener == self._settings.protected_listener

@@ -24,6 +24,7 @@ from ottla.broker.tiering.partition import TieredPartition
 from ottla.broker.tiering.pool import Pool
 from ottla.broker.tiering.reads import RemoteReads
 from ottla.broker.tiering.sweeps import Sweeps
+from ottla.client.security import PLAINTEXT
 from ottla.log.checkpoints import Checkpoint
 from ottla.metadata.config.values import resolve_broker_config
 from ottla.metadata.errors import ConfigError
@@ -40,14 +41,16 @@ from ottla.tier.store.storage_manager import RemoteStorageManager
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
     from uuid import UUID
 
+    from ottla.broker.access.door import Door
     from ottla.broker.cluster import Cluster
     from ottla.broker.hosting.data import Data
     from ottla.broker.hosting.partitions import HostedPartition, Partitions
     from ottla.broker.workers import Workers
+    from ottla.client.security import Security
     from ottla.clock import Clock
     from ottla.metadata.config.types import TypedConfig
     from ottla.metadata.image import MetadataImage
@@ -78,6 +81,7 @@ class Tiering:
         clock: Clock,
         *,
         addresses: Mapping[str, tuple[str, int]],
+        door: Callable[[], Door | None],
         requests: Mapping[int, int],
     ) -> None:
         config = cluster.config
@@ -96,6 +100,7 @@ class Tiering:
         self.requests = requests
         """Served since the start, by API."""
         self._addresses = addresses
+        self._door = door
         self.location = location
         self.pacer = Pacer(self)
         self.storage = RemoteStorageManager(
@@ -254,11 +259,11 @@ class Tiering:
             KafkaMetadataEventLogConfig,
         )
 
-        host, port = next(iter(self._addresses.values()))
         config = self.cluster.config
+        bootstrap, security = await self._own_address()
         return await KafkaMetadataEventLog.open(
             KafkaMetadataEventLogConfig(
-                f"127.0.0.1:{port}" if host in ("", "0.0.0.0") else _address(host, port),
+                bootstrap,
                 partition_count=config.get_int(
                     "rlmm.config.remote.log.metadata.topic.num.partitions"
                 ),
@@ -267,8 +272,21 @@ class Tiering:
                 ),
                 client_id_prefix=f"ottla-tier-{self.cluster.node_id}",
                 fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
+                security=security,
             )
         )
+
+    async def _own_address(self) -> tuple[str, Security]:
+        """Where this node reaches itself, and how it logs in there."""
+        door = self._door()
+        if door is not None:
+            security = await door.node_security()
+            endpoint = self.cluster.image.brokers[self.cluster.node_id].listeners[door.inter_broker]
+            if security != PLAINTEXT:
+                # By the name that its certificate has.
+                return _address(endpoint.host, endpoint.port), security
+        host, port = next(iter(self._addresses.values()))
+        return f"127.0.0.1:{port}" if host in ("", "0.0.0.0") else _address(host, port), PLAINTEXT
 
     # -- following the cluster --------------------------------------------------------------------
 

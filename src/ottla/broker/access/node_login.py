@@ -1,0 +1,74 @@
+"""How a node logs in to another node, and the tier to its own broker.
+
+They use `inter.broker.listener.name` with its protocol. On a listener with SASL that is, in this
+order: the user in `sasl.jaas.config` of the listener and of `sasl.mechanism.inter.broker.protocol`,
+as in Kafka; else `__node`, whose password is a secret of the cluster in the metadata store. The
+certificate of the other side is checked with `ssl.truststore.*` against the host it is known by; a
+listener that asks for certificates is shown its own one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.access.certificates import tls_settings
+from ottla.broker.access.credentials import NODE_USER
+from ottla.client.security import Security
+from ottla.metadata.errors import InvalidConfig
+from ottla.security.contexts import client_context
+from ottla.security.jaas import BadJaas, parse_jaas
+
+if TYPE_CHECKING:
+    from ottla.broker.access.listeners import Listener
+    from ottla.metadata.config.broker import BrokerConfig
+
+CONFIGURABLE = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+def node_security(config: BrokerConfig, listener: Listener, password: str) -> Security:
+    """What the clients in a node use; reads key stores."""
+    own = config.listener(listener.name)
+    context = None
+    if listener.has_tls:
+        checks = own.get_str("ssl.endpoint.identification.algorithm") != ""
+        context = client_context(tls_settings(own), check_hostname=checks)
+    if not listener.has_sasl:
+        return Security(security_protocol=listener.protocol, ssl_context=context)
+    mechanism = _mechanism(config, listener)
+    user, secret = _configured(config, listener, mechanism) or (NODE_USER, password)
+    return Security(
+        security_protocol=listener.protocol,
+        sasl_mechanism=mechanism,
+        sasl_username=user,
+        sasl_password=secret,
+        ssl_context=context,
+        allow_plaintext_password=True,  # the listener was allowed to start
+    )
+
+
+def _mechanism(config: BrokerConfig, listener: Listener) -> str:
+    key = "sasl.mechanism.inter.broker.protocol"
+    enabled = config.listener(listener.name).get_list("sasl.enabled.mechanisms")
+    wanted = config.get_str(key)
+    if wanted in enabled and wanted in CONFIGURABLE:
+        return wanted
+    possible = [one for one in enabled if one in CONFIGURABLE]
+    if key in config.static or not possible:
+        raise InvalidConfig(
+            f"a mechanism of {listener} that has passwords", f"{wanted} of {enabled}", key
+        )
+    return possible[0]
+
+
+def _configured(config: BrokerConfig, listener: Listener, mechanism: str) -> tuple[str, str] | None:
+    own = config.listener(listener.name, mechanism)
+    text = own.parsed("sasl.jaas.config")
+    if text is None:
+        return None
+    try:
+        jaas = parse_jaas(str(text))
+    except BadJaas as error:
+        raise InvalidConfig("a login module", error, own.where("sasl.jaas.config")) from None
+    if jaas.username is None or jaas.password is None:
+        return None
+    return jaas.username, jaas.password

@@ -1,0 +1,219 @@
+"""Limits before authentication, seen from outside: slots, rates, delays (cases 33, 71, 89, 92)."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import confluent_kafka
+import pytest
+
+import ottla
+from ottla.metadata.changes.configs import SetConfigs
+from ottla.metadata.changes.security import SetClientQuotas
+from ottla.metadata.image import ResourceType
+from ottla.metadata.security.quotas import IP, EntityPart
+from ottla.wire.schema.api_versions import ApiVersionsRequest
+from ottla.wire.schema.metadata import MetadataRequest
+from tests.support.door_clients import Way, confluent_settings
+from tests.support.doors import USERS, bootstrap, guarded_broker, node_of, run_in
+from tests.support.raw_client import RawClient
+from tests.support.sasl_client import log_in
+from tests.support.tls_client import RawTlsClient
+
+if TYPE_CHECKING:
+    from ottla.broker.running.node import Node
+    from tests.support.doors import TlsFiles
+
+SASL = "SASL_PLAINTEXT"
+NAMED = ApiVersionsRequest("tests", "1.0")
+CONFIG = {
+    "listeners": f"{SASL}://127.0.0.1:0",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+}
+
+
+def silent(where: str) -> socket.socket:
+    host, port = where.split(":")
+    return socket.create_connection((host, int(port)), 20)
+
+
+def lobby_of(broker: ottla.EmbeddedBroker) -> tuple[int, int]:
+    def look(node: Node) -> tuple[int, int]:
+        assert node.door is not None
+        return node.door._lobby.waiting, node.door._lobby.authenticating
+
+    found: tuple[int, int] = run_in(broker, look)
+    return found
+
+
+def until(broker: ottla.EmbeddedBroker, expected: tuple[int, int]) -> None:
+    deadline = time.monotonic() + 20
+    while lobby_of(broker) != expected:
+        assert time.monotonic() < deadline, lobby_of(broker)
+
+
+def test_case_89_silent_strangers_wait_and_honest_clients_get_their_turn(
+    tls_files: TlsFiles,
+) -> None:
+    """Nothing is read from those who wait; the slots of silent ones end with their time."""
+    config = {
+        **tls_files.config(),
+        "listeners": "SSL://127.0.0.1:0",
+        "ottla.authentications.max": "5",
+        "ottla.authentication.timeout.ms": "1000",
+    }
+    with guarded_broker(config) as broker, ExitStack() as stack:
+        where = bootstrap(broker, "SSL")
+        strangers = [stack.enter_context(silent(where)) for _ in range(12)]
+        until(broker, (7, 5))
+        with RawTlsClient(where, tls_files.ca) as honest:
+            assert honest.ask("api_versions", 3, NAMED).error_code == 0
+        for one in strangers:
+            assert one.recv(1) == b""
+        until(broker, (0, 0))
+
+
+def test_nobody_is_served_in_the_lobby() -> None:
+    """Fault: uvloop reads once after a connection is made, and that was served unasked."""
+    config = CONFIG | {"ottla.authentications.max": "1", "ottla.authentication.timeout.ms": "1000"}
+    with guarded_broker(config) as broker, ExitStack() as stack:
+        where = bootstrap(broker, SASL)
+        first = stack.enter_context(silent(where))
+        until(broker, (0, 1))
+        for _ in range(5):
+            client = stack.enter_context(RawClient(where))
+            client.send("metadata", 12, MetadataRequest(()))
+        honest = stack.enter_context(RawClient(where))
+        honest.send("api_versions", 3, NAMED)
+        until(broker, (6, 1))
+        assert first.recv(1) == b""
+        assert client.closed()
+        assert honest.receive("api_versions", 3)[1].error_code == 0
+
+
+def test_case_92_strangers_cost_little_memory() -> None:
+    """Announced frames are not believed, and what waits is not read."""
+    with guarded_broker(CONFIG) as broker, ExitStack() as stack:
+        where = bootstrap(broker, SASL)
+        for _ in range(50):
+            one = stack.enter_context(silent(where))
+            one.sendall(struct.pack(">ihhih", 131_072, 17, 1, 1, -1))
+        one = stack.enter_context(silent(where))
+        one.sendall(struct.pack(">i", 2_000_000_000))
+        assert one.recv(1) == b""
+        until(broker, (0, 50))
+
+        def held(node: Node) -> tuple[int, int]:
+            frames = [each._frames for each in node.dispatcher.connections]
+            return sum(len(each._chunk) for each in frames), node.dispatcher.memory.held
+
+        chunks, counted = run_in(broker, held)
+        assert chunks <= 51 * 16 * 1024
+        assert counted == 0
+        with RawClient(where) as raw:
+            assert log_in(raw, "PLAIN", "alice", USERS["alice"]).error_code == 0
+
+
+def test_a_stranger_is_read_one_request_at_a_time() -> None:
+    """Nothing more is read while a password is being hashed or an answer is held back."""
+    with guarded_broker(CONFIG) as broker, silent(bootstrap(broker, SASL)) as one:
+        frame = struct.pack(">ihhih", 14, 17, 1, 1, -1) + b"\0\2XX"
+        one.sendall(frame)
+        one.setblocking(False)
+        sent = 0
+        try:
+            for _ in range(5_000):
+                sent += one.send(bytes(4096))
+        except BlockingIOError:
+            pass
+        one.setblocking(True)
+        waiting = run_in(
+            broker, lambda node: [each._waiting_bytes for each in node.dispatcher.connections]
+        )
+        assert sum(waiting) <= 64 * 1024
+
+
+def test_the_limits_of_a_listener_and_of_an_address() -> None:
+    config = {
+        "listeners": f"{SASL}://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "listener.name.plaintext.max.connections": "2",
+        "max.connections.per.ip.overrides": "127.0.0.1:4",
+    }
+    with guarded_broker(config) as broker, ExitStack() as stack:
+        plain = bootstrap(broker, "PLAINTEXT")
+        for _ in range(2):
+            client = stack.enter_context(RawClient(plain))
+            assert client.ask("api_versions", 3, NAMED).error_code == 0
+        assert stack.enter_context(RawClient(plain)).closed()
+        for _ in range(2):
+            client = stack.enter_context(RawClient(bootstrap(broker, SASL)))
+            assert client.ask("api_versions", 3, NAMED).error_code == 0
+        assert stack.enter_context(RawClient(bootstrap(broker, SASL))).closed()
+
+
+def connections_in(where: str, count: int) -> float:
+    """Seconds until so many new connections were answered."""
+    began = time.monotonic()
+    with ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(where)) for _ in range(count)]
+        for client in clients:
+            client.send("api_versions", 3, NAMED)
+        for client in clients:
+            client.receive("api_versions", 3)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("key", ["", "listener.name.plaintext."])
+def test_case_71_new_connections_wait_for_the_rate(key: str) -> None:
+    config = {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        f"{key}max.connection.creation.rate": "10",
+    }
+    with guarded_broker(config, users={}) as broker:
+        assert connections_in(broker.bootstrap, 15) >= 0.4
+
+
+def test_case_71_a_rate_that_is_set_while_the_broker_runs() -> None:
+    with ottla.EmbeddedBroker() as broker:
+        assert node_of(broker).door is None
+        change = SetConfigs(ResourceType.BROKER, "", {"max.connection.creation.rate": "10"})
+        broker._call(lambda node: node.cluster.change(change))
+        deadline = time.monotonic() + 20
+        while not run_in(broker, lambda node: len(node._guards)):
+            assert time.monotonic() < deadline
+        assert connections_in(broker.bootstrap, 15) >= 0.4
+
+
+def test_case_71_an_address_over_its_quota_is_closed() -> None:
+    with guarded_broker(CONFIG) as broker:
+        where = bootstrap(broker, SASL)
+        entity = (EntityPart(IP, "127.0.0.1"),)
+        change = SetClientQuotas(entity, {"connection_creation_rate": 1.0})
+        broker._call(lambda node: node.cluster.change(change))
+        with RawClient(where) as first, RawClient(where) as second:
+            assert first.ask("api_versions", 3, NAMED).error_code == 0
+            assert second.closed()
+
+
+def test_case_33_a_client_in_a_failure_loop_is_slowed_down() -> None:
+    """librdkafka comes back at once after a failure, unless its answer is held back."""
+    with guarded_broker(CONFIG) as broker:
+        where = bootstrap(broker, SASL)
+        way = Way(where, SASL, "PLAIN", "alice", "wrong")
+        quick = {"reconnect.backoff.ms": 1, "reconnect.backoff.max.ms": 1}
+        producer = confluent_kafka.Producer(confluent_settings(way) | quick)
+        failures = run_in(broker, lambda node: node.door._failures)
+        deadline = time.monotonic() + 40
+        while True:
+            producer.poll(0.1)
+            known = failures._addresses.get("127.0.0.1")
+            if known is not None and known.doublings >= 3:
+                break
+            assert time.monotonic() < deadline
+        with RawClient(where) as raw:
+            assert log_in(raw, "PLAIN", "alice", USERS["alice"]).error_code == 0
+            assert len(raw.ask("metadata", 12, MetadataRequest(())).brokers) == 1
