@@ -89,7 +89,7 @@ class Door:
             authentication_seconds=config.get_int("ottla.authentication.timeout.ms") / 1000,
             address_rate=self._address_rate,
         )
-        self._image = lambda: services.cluster.image
+        self._image: Callable[[], MetadataImage] = lambda: services.cluster.image
         self._quotas = QuotaIndex({})
         self._quotas_of: Mapping[str, ClientQuota] = {}  # the image's, from which it was made
         self._failures = Failures()
