@@ -31,6 +31,10 @@ class Clock:
 
     __slots__ = ()
 
+    def wall(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
     def wall_ns(self) -> int:
         """Nanoseconds since the epoch."""
         return time.time_ns()

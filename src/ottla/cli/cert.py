@@ -10,6 +10,7 @@ import typer
 
 from ottla.cli.common import Json, fail
 from ottla.cli.output import print_json
+from ottla.clock import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -142,7 +143,7 @@ def show(
 
     with _sentences():
         found = read_shown(file, rules)
-    now = datetime.now(UTC)
+    now = datetime.fromtimestamp(SYSTEM.wall(), UTC)
     rows: list[dict[str, Value]] = [
         {
             "subject": one.subject,

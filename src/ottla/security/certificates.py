@@ -19,6 +19,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from ottla.clock import SYSTEM
 from ottla.security.errors import CertificateProblem
 from ottla.security.key_stores import certificates_in
 
@@ -182,7 +183,7 @@ def _begun(
 
     if days < 1:
         raise CertificateProblem(f"a certificate is valid for at least a day, not {days}")
-    began = now or datetime.now(UTC)
+    began = now or datetime.fromtimestamp(SYSTEM.wall(), UTC)
     ends = began + timedelta(days=days)
     return (
         x509.CertificateBuilder()
@@ -305,7 +306,7 @@ def read_authority(directory: Path) -> Authority:
         raise CertificateProblem(f"{directory}/ca.key is not an EC key; only own CAs sign here")
     if signer.public_key() != certificate.public_key():
         raise CertificateProblem(f"{directory}/ca.key does not belong to {directory}/ca.pem")
-    if certificate.not_valid_after_utc < datetime.now(UTC):
+    if certificate.not_valid_after_utc < datetime.fromtimestamp(SYSTEM.wall(), UTC):
         raise CertificateProblem(
             f"the CA in {directory} expired on {certificate.not_valid_after_utc:%Y-%m-%d}; "
             "make a new one in another directory"

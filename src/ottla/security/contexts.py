@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ottla.clock import SYSTEM
 from ottla.security.errors import BadSecuritySetting
 from ottla.security.key_stores import (
     KeyMaterial,
@@ -189,7 +190,7 @@ def server_context(settings: TlsSettings, *, now: float | None = None) -> Server
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_SINGLE_ECDH_USE
     material = _load_key(context, settings)
     context.certificate = _shown_by(context, material)
-    _check_dates(settings, context.certificate, time.time() if now is None else now)
+    _check_dates(settings, context.certificate, SYSTEM.wall() if now is None else now)
     # Not before: the handshake in memory shows no certificate of a client.
     context.verify_mode = verify
     if verify is ssl.CERT_NONE:

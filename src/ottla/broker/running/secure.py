@@ -18,10 +18,10 @@ import os
 import secrets
 import socket
 import ssl
-import time
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.access.listeners import WILDCARDS
+from ottla.clock import SYSTEM
 from ottla.metadata.security.first_users import user_line
 from ottla.metadata.security.users import ScramCredential
 from ottla.security.certificates import (
@@ -92,7 +92,7 @@ def _lasts(store: Path, names: list[str]) -> bool:
         certificate = server_context(TlsSettings(keystore_location=str(store))).certificate
     except (BadSecuritySetting, ssl.SSLError):
         return False
-    left = certificate.not_after - time.time()
+    left = certificate.not_after - SYSTEM.wall()
     return left > RENEWED_DAYS * DAY_SECONDS and all(map(certificate.covers, names))
 
 

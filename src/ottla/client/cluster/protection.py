@@ -10,13 +10,13 @@ import asyncio
 import logging
 import os
 import secrets
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.errors import AuthenticationFailed, UnsupportedSecurity
 from ottla.client.sasl import Login, mechanism_of
 from ottla.client.security import Token
 from ottla.client.security_properties import is_pem_text
+from ottla.clock import SYSTEM
 from ottla.security.contexts import TlsSettings, client_context
 from ottla.security.errors import SecurityError
 from ottla.security.scram import NONCE_BYTES, SaltedPasswords
@@ -77,7 +77,7 @@ class Protection:
         return Login(security.sasl_mechanism, security.sasl_username or "", side)
 
     async def _fresh_token(self) -> Token:
-        now = time.time()
+        now = SYSTEM.wall()
         if self._token is None or now >= self._token_until:
             self._token = await _asked_token(self.security)
             left = self._token.expires_at - now
@@ -95,7 +95,7 @@ async def _asked_token(security: Security) -> Token:
     if security.token is None:
         from ottla.client.token_endpoint import fetch_token
 
-        return await asyncio.to_thread(fetch_token, security, time.time)
+        return await asyncio.to_thread(fetch_token, security, SYSTEM.wall)
     given: Any
     try:
         given = await security.token()
