@@ -37,7 +37,8 @@ class FetchFailed(Exception):
 class _NoRedirects(HTTPRedirectHandler):
     """Another host would be shown the secret, or be asked in our name."""
 
-    def redirect_request(self, *_: Any) -> NoReturn:
+    def redirect_request(self, _: Request, answer: Any, *__: Any) -> NoReturn:
+        answer.close()
         raise FetchFailed("it redirects, which is not followed")
 
 

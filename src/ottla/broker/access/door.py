@@ -28,10 +28,10 @@ from ottla.broker.access.quotas import Index as QuotaIndex
 from ottla.broker.access.session import NotWelcome
 from ottla.broker.access.tls_connection import Handshakes, TlsConnection
 from ottla.metadata.config.types import INT_MAX
-from ottla.metadata.errors import InvalidConfig
 from ottla.metadata.security.acls import canonical_host
 from ottla.security.jaas import parse_jaas
 from ottla.security.mechanisms import OAUTHBEARER, PLAIN, PlainServer, RememberedPasswords
+from ottla.security.oauthbearer import OAuthBearerServer
 from ottla.security.scram import MECHANISMS, NONCE_BYTES, ScramServer
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ottla.broker.access.certificates import Certificates
     from ottla.broker.access.credentials import Made
     from ottla.broker.access.listeners import Listener
+    from ottla.broker.access.oauth import TokenJudge
     from ottla.broker.running.services import Services
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.connection import Connection
@@ -324,15 +325,23 @@ class Guard:
         )
         self._lifetimes = {name: self._lifetime(name) for name in self.mechanisms}
         self._configured: Mapping[str, ScramCredential] = {}
+        self._judge: TokenJudge | None = None
 
     def prepare(self) -> None:
         """What takes time: hash passwords, read certificates. Blocks."""
         if OAUTHBEARER in self.mechanisms:
-            raise InvalidConfig(
-                "PLAIN or SCRAM", OAUTHBEARER, f"sasl.enabled.mechanisms of {self.listener}"
-            )
+            self._judge = self._token_judge()
         if PLAIN in self.mechanisms:
             self._configured = self._plain_users()
+
+    def _token_judge(self) -> TokenJudge:
+        """Imported here: PyJWT takes a fifth of a second."""
+        from ottla.broker.access.oauth import OAuthSettings, TokenJudge
+
+        own = self._config.listener(self.listener.name, OAUTHBEARER)
+        judge = TokenJudge(OAuthSettings.of(own), self.wall)
+        judge.load()
+        return judge
 
     def _plain_users(self) -> dict[str, ScramCredential]:
         own = self._config.listener(self.listener.name, PLAIN)
@@ -390,6 +399,9 @@ class Guard:
                 credentials.plain, among_nodes=self._among_nodes, configured=self._configured
             )
             return PlainServer(of_user, self.door.remembered)
+        if name == OAUTHBEARER:
+            assert self._judge is not None, "prepared at start"
+            return OAuthBearerServer(self._judge.judge)
         mechanism = MECHANISMS[name]
         of_user = partial(credentials.scram, mechanism, among_nodes=self._among_nodes)
         return ScramServer(mechanism, of_user, secrets.token_urlsafe(NONCE_BYTES))
