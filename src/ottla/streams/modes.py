@@ -59,6 +59,8 @@ def validate(
     for stream in streams:
         validate_key(stream, wildcard=True)
     mode = options.mode
+    if options.group == "":
+        raise GroupNotSet("group is empty; give it a name, or leave it out")
     if mode is Mode.REAL_TIME and options.group is not None:
         raise GroupIsSet("a real-time consumer takes no group; use mode=LOAD_BALANCED or RESUMABLE")
     if mode in (Mode.LOAD_BALANCED, Mode.SHARED) and options.group is None:
@@ -90,7 +92,7 @@ def has_wildcard(streams: Sequence[str]) -> bool:
 
 def consumer_name(options: ConsumerOptions) -> str:
     """The group given, or `{host}:{app}:r`: per program, so that two of a host do not share it."""
-    if options.group:
+    if options.group is not None:
         return options.group
     if _IN_CONTAINER.exists() and not os.environ.get("HOST_ID"):
         _log.warning(

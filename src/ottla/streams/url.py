@@ -136,6 +136,10 @@ def _cut_query(url: str) -> tuple[str, tuple[tuple[str, str], ...]]:
             raise UrlError("a ? in the password of a URL is written %3F")
         if name not in QUERY_NAMES:
             raise UrlError(f"unknown name {name!r} in a URL's query; known: {QUERY_NAMES}")
+    names = [name for name, _ in query]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UrlError(f"{twice!r} is twice in a URL's query; say it once")
     return rest, query
 
 

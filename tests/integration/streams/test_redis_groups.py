@@ -22,6 +22,7 @@ from ottla.streams import (
     Streamer,
     connect,
 )
+from ottla.streams.backends.redis_shards import Shards
 from ottla.streams.backends.redis_source import RedisSource
 from ottla.streams.errors import CommitNotAllowed, ConfigError, FormatError, GroupLost
 
@@ -208,6 +209,21 @@ async def test_t30_an_entry_lost_on_the_wire_arrives_once(
         await fill(client, stream, b"after")
         assert [one.payload for one in await take(consumer, 2)] == [b"lost", b"after"]
         assert await consumer.batch(10, 0.5) == []
+
+
+async def test_entries_are_delivered_even_if_their_count_cannot_be_asked_for(
+    streamer: Streamer, client: Any, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(client, stream, b"held")
+    async with streamer.consumer(options=resumable()) as consumer:
+        await consumer.next(5)
+
+    async def lost(*_: object) -> dict[str, int]:
+        raise ConnectionResetError("no answer")
+
+    monkeypatch.setattr(Shards, "delivery_counts", lost)
+    async with streamer.consumer(options=resumable()) as consumer:
+        assert (await consumer.next(5)).payload == b"held"
 
 
 async def test_t31_an_own_pending_entry_that_was_trimmed_is_skipped(

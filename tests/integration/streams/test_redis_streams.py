@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from redis.asyncio import Redis
@@ -36,6 +36,7 @@ from ottla.streams.errors import (
     GroupNotSet,
     NoStoredPosition,
     PositionOutOfRange,
+    StreamError,
     StreamKeyNotFound,
     Unsupported,
 )
@@ -352,6 +353,64 @@ async def test_a_consumer_closes_while_its_server_is_gone() -> None:
     async with asyncio.timeout(5):
         await consumer.close()
         await streamer.close()
+
+
+@pytest.mark.parametrize("mode", [Mode.REAL_TIME, Mode.RESUMABLE, Mode.LOAD_BALANCED])
+async def test_a_consumer_goes_on_after_an_outage(
+    redis_server: RedisServer,
+    client: Any,
+    stream: str,
+    mode: Mode,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Also if it looks for new shards meanwhile; and its calls raise errors of ours."""
+    group = None if mode is Mode.REAL_TIME else "g"
+    options = ConsumerOptions(
+        mode=mode, group=group, reset=Reset.EARLIEST, auto_commit=AutoCommit.DISABLED
+    )
+    await client.xadd(stream, {"msg": b"before"})
+    async with (
+        connect(f"{redis_server.url}/{stream}", fast(shard_refresh=0.05)) as streamer,
+        streamer.consumer(options=options) as consumer,
+    ):
+        assert (await consumer.next(5)).payload == b"before"
+        pool: Any = cast("Redis", consumer.native).connection_pool
+        port = pool.connection_kwargs["port"]
+        pool.connection_kwargs["port"] = free_ports(1)[0]
+        await pool.disconnect()
+        pool.reset()
+        async with asyncio.timeout(10):
+            while "could not look for new shards" not in caplog.text:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        for call in (
+            consumer.lag,
+            lambda: consumer.rewind(BEGINNING),
+            lambda: cast("RedisDriver", streamer.driver).trim(stream, maxlen=1),
+            lambda: streamer.consumer(options=options).__aenter__(),
+        ):
+            with pytest.raises(StreamError, match="Redis could not"):
+                await call()
+        pool.connection_kwargs["port"] = port
+        await client.xadd(stream, {"msg": b"after"})
+        assert (await consumer.next(10)).payload == b"after"
+
+
+async def test_a_key_of_another_type_is_told(url: str, client: Any, stream: str) -> None:
+    await client.set(stream, b"x")
+    async with connect(url, fast()) as streamer:
+        for options in (EARLIEST, ConsumerOptions(mode=Mode.LOAD_BALANCED, group="g")):
+            with pytest.raises(StreamError, match="could not open the streams: WRONGTYPE"):
+                async with streamer.consumer(options=options):
+                    pass
+
+
+async def test_a_key_that_becomes_another_type_is_told(url: str, client: Any, stream: str) -> None:
+    await client.xadd(stream, {"msg": b"x"})
+    async with connect(url, fast()) as streamer, streamer.consumer(options=EARLIEST) as consumer:
+        await consumer.next(5)
+        await client.set(stream, b"x")
+        with pytest.raises(StreamError, match="could not read the streams: WRONGTYPE"):
+            await consumer.next(5)
 
 
 async def test_tls(tmp_path: Path) -> None:

@@ -140,6 +140,19 @@ def test_t06_missing_extras_and_unknown_schemes(monkeypatch: pytest.MonkeyPatch)
         connect("amqp://h/a")
 
 
+def test_a_name_is_once_in_a_query() -> None:
+    with pytest.raises(UrlError, match="'reset' is twice"):
+        connect("stdio:///a?reset=latest&mode=real_time&reset=earliest")
+
+
+@pytest.mark.parametrize("mode", [Mode.RESUMABLE, Mode.LOAD_BALANCED, Mode.REAL_TIME])
+def test_a_group_without_a_name_is_refused(mode: Mode) -> None:
+    """Before, a load-balanced consumer got the group of its host."""
+    streamer = connect("redis://127.0.0.1/a?group=")
+    with pytest.raises(GroupNotSet, match="group is empty"):
+        streamer.consumer(options=ConsumerOptions(mode=mode))
+
+
 @pytest.mark.parametrize("query", ["mode=bad", "reset=never"])
 def test_a_wrong_value_in_a_query_is_refused_by_connect(query: str) -> None:
     with pytest.raises(UrlError, match="in a URL's query"):

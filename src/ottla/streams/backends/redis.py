@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ottla.streams.backends.redis_entries import EntryFormat
 from ottla.streams.backends.redis_ids import IdFormat
-from ottla.streams.backends.redis_link import DEFAULT_PORT, Link
+from ottla.streams.backends.redis_link import DEFAULT_PORT, Link, told_as_ours
 from ottla.streams.backends.redis_shards import Shards
 from ottla.streams.backends.redis_sink import PER_PIPELINE, RedisSink
 from ottla.streams.backends.redis_source import RedisSource
@@ -127,10 +127,10 @@ class RedisDriver(Driver):
             limit = ("MAXLEN", how, str(maxlen))
         else:
             limit = ("MINID", how, str(_entries(self._redis).ids.left_of(to_ns(min_ts))))
-        shards = await Shards(self._link, [stream], self._redis).discover()
         trimmed = 0
-        for shard in shards:
-            trimmed += int(await self._link.client.execute_command("XTRIM", shard.key, *limit))
+        with told_as_ours("trim the stream"):
+            for shard in await Shards(self._link, [stream], self._redis).discover():
+                trimmed += int(await self._link.client.execute_command("XTRIM", shard.key, *limit))
         return trimmed
 
     async def close(self) -> None:

@@ -8,6 +8,7 @@ Commands are not retried either, because an XADD whose answer was lost may have 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from redis import exceptions
@@ -18,9 +19,11 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError
 from redis.utils import HIREDIS_AVAILABLE
 
 from ottla.streams.backends.redis_parser import StreamParser
-from ottla.streams.errors import ConnectError
+from ottla.streams.errors import ConnectError, StreamError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from redis.asyncio.connection import AbstractConnection
 
     from ottla.streams.types import RedisOptions
@@ -35,10 +38,27 @@ READING: Final[dict[str, Any]] = (
     {"protocol": 2} if HIREDIS_AVAILABLE else {"protocol": 2, "parser_class": StreamParser}
 )
 
-# Errors that a reader recovers from. A failed login is a ConnectionError for redis-py, but a retry
-# does not help.
-LOST: Final = (exceptions.ConnectionError, exceptions.TimeoutError, BusyLoadingError, OSError)
+# Errors that a reader recovers from; the last three come while another server takes over. A failed
+# login is a ConnectionError for redis-py, but a retry does not help.
+LOST: Final = (
+    exceptions.ConnectionError,
+    exceptions.TimeoutError,
+    BusyLoadingError,
+    OSError,
+    exceptions.ReadOnlyError,
+    exceptions.ClusterDownError,
+    exceptions.TryAgainError,
+)
 FATAL: Final = (AuthenticationError,)
+
+
+@contextmanager
+def told_as_ours(what: str) -> Iterator[None]:
+    """Raise an error of redis-py as a `StreamError`."""
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        raise StreamError(f"Redis could not {what}: {error}") from error
 
 
 class Link:

@@ -16,6 +16,7 @@ from redis.exceptions import RedisError, ResponseError
 from ottla.streams.backends.redis_entries import pairs
 from ottla.streams.backends.redis_keys import by_slot
 from ottla.streams.backends.redis_lane import BEGINNING_ID, Lane, Plan, Shard, id_parts
+from ottla.streams.backends.redis_link import told_as_ours
 from ottla.streams.backends.redis_replies import text
 from ottla.streams.backends.redis_shards import Shards
 from ottla.streams.base import Source
@@ -94,6 +95,10 @@ class RedisSource(Source):
     # -- from the beginning to the end ------------------------------------------------------------
 
     async def open(self, host: Host) -> None:
+        with told_as_ours("open the streams"):
+            await self._open()
+
+    async def _open(self) -> None:
         found = await self._shards.discover()
         stored: Mapping[ShardKey, int | None] = {}
         if self._stored is not None:
@@ -271,7 +276,9 @@ class RedisSource(Source):
             waker.cancel()
         for task in [task for task in self._reads if task.done()]:
             del self._reads[task]
-            for found in task.result():
+            with told_as_ours("read the streams"):
+                arrived = task.result()
+            for found in arrived:
                 await self._admit(found)
 
     def interrupt(self) -> None:
@@ -280,7 +287,10 @@ class RedisSource(Source):
     async def _admit(self, found: Found) -> None:
         counts: Mapping[str, int] = {}
         if found.is_again and found.entries and self._group is not None:
-            counts = await self._shards.delivery_counts(found, self._group, self._consumer)
+            try:
+                counts = await self._shards.delivery_counts(found, self._group, self._consumer)
+            except (RedisError, OSError) as error:
+                LOGGER.warning("entries count as delivered for the first time: %s", error)
         shard, message = found.shard, self._entries.message
         stream, number, spare = shard.stream, shard.number, self._spare
         for entry in found.entries:
@@ -290,7 +300,10 @@ class RedisSource(Source):
                 if self._redis.on_bad_entry == "raise":
                     self._failure = error
                     return
-                await self._put_aside(shard, entry, error)
+                try:
+                    await self._put_aside(shard, entry, error)
+                except (RedisError, OSError) as lost:
+                    LOGGER.warning("entry %s of %s stays pending: %s", entry.id, shard.key, lost)
 
     async def _put_aside(self, shard: Shard, entry: RawEntry, error: FormatError) -> None:
         """Acknowledge a bad entry, after copying it to the dead letters if requested."""
@@ -309,10 +322,14 @@ class RedisSource(Source):
         self._next_refresh = _now() + self._redis.shard_refresh
         if self._is_chosen:
             return
-        new = await self._shards.appeared({shard.key for shard in self._all()})
-        for shard in new:
-            if self._group is not None:
-                await self._shards.create_group(shard, self._group, BEGINNING_ID)
+        try:
+            new = await self._shards.appeared({shard.key for shard in self._all()})
+            for shard in new:
+                if self._group is not None:
+                    await self._shards.create_group(shard, self._group, BEGINNING_ID)
+        except (RedisError, OSError, StreamError) as error:
+            LOGGER.warning("could not look for new shards; trying again later: %s", error)
+            return
         if not new:
             return
         if self._link.is_cluster:
@@ -358,9 +375,9 @@ class RedisSource(Source):
 
     async def rewind(self, to: SeqPos, shards: frozenset[ShardKey]) -> None:
         targets = self._targets(shards)
-        starts = {
-            shard.key: self._id_before(to, await self._shards.tail(shard)) for shard in targets
-        }
+        with told_as_ours("tell where the streams end"):
+            tails = {shard.key: await self._shards.tail(shard) for shard in targets}
+        starts = {key: self._id_before(to, tail) for key, tail in tails.items()}
         await self._detach(starts, targets)
 
     def _targets(self, chosen: frozenset[ShardKey]) -> list[Shard]:
@@ -383,17 +400,16 @@ class RedisSource(Source):
         )
 
     async def lag(self, positions: Mapping[ShardKey, int]) -> dict[ShardKey, int | None]:
-        lags: dict[ShardKey, int | None] = {}
-        for shard in self._all():
-            key = shard.id
-            if self._group is not None:
-                lags[key] = await self._shards.group_lag(shard, self._group)
-            else:
-                ids = self._entries.ids
-                done = ids.predecessor(positions[key]) if key in positions else shard.last
-                # Ids have holes: only that nothing is left can be told without reading.
-                lags[key] = None if await self._shards.has_after(shard, done) else 0
-        return lags
+        with told_as_ours("tell the lag"):
+            return {shard.id: await self._lag(shard, positions) for shard in self._all()}
+
+    async def _lag(self, shard: Shard, positions: Mapping[ShardKey, int]) -> int | None:
+        if self._group is not None:
+            return await self._shards.group_lag(shard, self._group)
+        position = positions.get(shard.id)
+        done = shard.last if position is None else self._entries.ids.predecessor(position)
+        # Ids have holes: only that nothing is left can be told without reading.
+        return None if await self._shards.has_after(shard, done) else 0
 
     def _all(self) -> list[Shard]:
         return [shard for lane in self._lanes for shard in lane.shards.values()]
