@@ -24,6 +24,7 @@ class OttlaProcess:
     """A broker with a data directory of its own, removed at the end."""
 
     bootstrap: str
+    addresses: list[str]  # of its listeners, in their order
     seconds_to_ready: float
 
     def __init__(self, config: Mapping[str, str] | None = None) -> None:
@@ -56,11 +57,13 @@ class OttlaProcess:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         self.seconds_to_ready = time.monotonic() - began
-        self.bootstrap = line.removeprefix(READY).strip()
+        self.addresses = line.removeprefix(READY).split()
+        self.bootstrap = self.addresses[0]
 
     def _command(self) -> list[str]:
-        command = [sys.executable, "-m", "ottla.cli", "broker", "--listen", "127.0.0.1:0"]
-        command += ["--data-dir", str(self.data_dir)]
+        command = [sys.executable, "-m", "ottla.cli", "broker", "--data-dir", str(self.data_dir)]
+        if "listeners" not in self._config:
+            command += ["--listen", "127.0.0.1:0"]
         for key, value in self._config.items():
             command += ["--set", f"{key}={value}"]
         return command

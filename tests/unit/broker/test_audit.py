@@ -117,6 +117,16 @@ def test_case_78_a_refusal_is_told_at_once_and_then_counted(place: Place) -> Non
     assert found == [("write", None), ("read", None), ("write", 4)]
 
 
+def test_strangers_cannot_fill_the_disk_with_failures(place: Place) -> None:
+    for _ in range(1000):
+        place.audit.not_authenticated(ALICE, "wrong password")
+    place.clock.advance(61_000)
+    place.audit.sweep()
+    found = place.lines()
+    assert [line.get("repeats") for line in found] == [None, 999]
+    assert "principal" not in found[0]  # nobody knows who it was
+
+
 def test_case_79_a_disk_that_fails_costs_lines_and_nothing_else(tmp_path: Path) -> None:
     missing = Place(tmp_path / "missing" / "audit.log")
     for _ in range(3):

@@ -3,7 +3,8 @@
 - Lines are ASCII, and no value is longer than `MAX_VALUE`: a client's own words can neither forge a
   line nor fill the disk. Values of settings, passwords and tokens are never part of a line.
 - A refusal that repeats (the same user, operation and resource) is told at once the first time; the
-  others are told as a count, once a minute. So are connections that were turned away, by address.
+  others are told as a count, once a minute. So are failed logins and connections that were turned
+  away, by address.
 - One thread writes. Its queue holds `MAX_WAITING` lines; further ones are dropped and counted, and
   nobody waits for the audit disk.
 - Without `ottla.audit.file` lines go where the broker's log goes, by the logger `ottla.audit`.
@@ -139,9 +140,16 @@ class Audit:
 
     # -- events -----------------------------------------------------------------------------------
 
-    def authenticated(self, peer: Peer, outcome: str, reason: str = "") -> None:
-        """A client logged in, failed to, repeated it, or outlived it."""
-        self._tell(_of(peer, Line("authenticate", outcome, reason=reason)))
+    def authenticated(self, peer: Peer, outcome: str) -> None:
+        """A client logged in, or outlived its login."""
+        self._tell(_of(peer, Line("authenticate", outcome)))
+
+    def not_authenticated(self, peer: Peer, reason: str) -> None:
+        """A client failed to log in; one that does so all the time is counted."""
+        line = _of(peer, Line("authenticate", "failed", reason=reason))._replace(principal="")
+        key = peer.host, peer.listener, reason
+        if self._turned_away.is_first(key, line, self._clock.monotonic()):
+            self._tell(line)
 
     def changed(
         self, peer: Peer, client_id: str | None, api: str, resource: str, outcome: str

@@ -230,7 +230,7 @@ class Door:
         """Wait before the answer to a failed authentication may leave."""
         host = connection.peer.host
         self.failed_authentications += 1
-        self.audit.authenticated(connection.peer, "failed", reason)
+        self.audit.not_authenticated(connection.peer, reason)
         self.left(connection)
         wait = self._failures.failed(host, delay, self._loop.time())
         if self._held_back >= MAX_HELD_BACK:

@@ -1,0 +1,399 @@
+"""What locks cost: TLS, logins, ACLs, and strangers at the door.
+
+    python -m benchmarks.security [--quick] [--only=TEXT]
+
+The same client with the same certificates drives our broker and Apache Kafka, both with a TLS and a
+plaintext listener. Rows with a fixed limit show that limit as the peer. `--only` runs one part:
+load, handshakes, acls, strangers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from benchmarks._harness import Row, part, report, skipped
+from benchmarks._ottla import OttlaProcess
+from benchmarks._peers import why_no_jvm
+from benchmarks.broker import AS_KAFKA, create_topic
+from ottla import Admin
+from ottla.security.certificates import Authority
+from tests.support.jvm import ApacheKafka, free_ports
+from tests.support.raw_client import RawClient, batch, produce_request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+QUICK: Final = "--quick" in sys.argv
+ROUNDS: Final = 3 if QUICK else 7
+RECORDS: Final = 50_000 if QUICK else 200_000
+VALUE: Final = b"v" * 1024
+PARTITIONS: Final = 6
+HANDSHAKES: Final = 300 if QUICK else 1_500
+ACLS: Final = 1_000
+REQUESTS: Final = 2_000 if QUICK else 10_000
+STRANGERS_PER_SECOND: Final = 10_000 / 60
+STRANGE_SECONDS: Final = 5 if QUICK else 15
+LISTENERS: Final = "TLS://127.0.0.1:0,PLAINTEXT://127.0.0.1:0"
+PROTOCOLS: Final = "TLS:SSL,PLAINTEXT:PLAINTEXT"
+TLS_CPU_LIMIT: Final = 2.2
+ACL_LIMIT: Final = 1.03
+STRANGER_LIMIT: Final = 2.0
+
+
+def main() -> None:
+    rows = part("load", load_rows)
+    rows += part("handshakes", handshake_rows)
+    rows += part("acls", acl_rows)
+    rows += part("strangers", stranger_rows)
+    report("security: what locks cost", rows, ("confluent-kafka", "cryptography", "uvloop"))
+
+
+# -- the places -----------------------------------------------------------------------------------
+
+
+class Certificates:
+    """A CA in a directory, and one certificate that both brokers show."""
+
+    def __init__(self, directory: Path) -> None:
+        authority = Authority.make()
+        self.ca = directory / "ca.pem"
+        self.ca.write_bytes(authority.issued.chain)
+        self.store = directory / "server.pem"
+        self.store.write_bytes(authority.server(["localhost", "127.0.0.1"]).store)
+        self.store.chmod(0o600)
+
+    @property
+    def client(self) -> dict[str, str]:
+        return {"security.protocol": "SSL", "ssl.ca.location": str(self.ca)}
+
+
+class TlsKafka(ApacheKafka):
+    """Apache Kafka with a TLS listener beside its plaintext one."""
+
+    tls: str
+    store: Path
+
+    def _configure(self, directory: Path) -> None:
+        super()._configure(directory)
+        (port,) = free_ports(1)
+        self.tls = f"127.0.0.1:{port}"
+        self.config |= {
+            "listeners": f"{self.config['listeners']},TLS://{self.tls}",
+            "listener.security.protocol.map": ("PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,TLS:SSL"),
+            "inter.broker.listener.name": "PLAINTEXT",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.store),
+        }
+        lines = [f"{key}={value}\n" for key, value in self.config.items()]
+        self.config_file.write_text("".join(lines))
+
+
+@contextmanager
+def places() -> Iterator[tuple[Certificates, OttlaProcess, TlsKafka | None]]:
+    """Both brokers, up together; Kafka where there is a JVM."""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-bench-")))
+        certificates = Certificates(directory)
+        ours = stack.enter_context(OttlaProcess(our_config(certificates)))
+        kafka: TlsKafka | None = None
+        missing = why_no_jvm()
+        if missing is None:
+            kafka = TlsKafka()
+            kafka.store = certificates.store
+            stack.enter_context(kafka)
+        else:
+            skipped("Apache Kafka", missing)
+        yield certificates, ours, kafka
+
+
+def our_config(certificates: Certificates) -> dict[str, str]:
+    return {
+        "listeners": LISTENERS,
+        "listener.security.protocol.map": PROTOCOLS,
+        "ssl.keystore.location": str(certificates.store),
+        **AS_KAFKA,
+    }
+
+
+# -- load -----------------------------------------------------------------------------------------
+
+
+def load_rows() -> list[Row]:
+    with places() as (certificates, ours, kafka):
+        tls, plain = ours.addresses
+        sides: dict[str, tuple[Any, str, dict[str, str]]] = {
+            "tls": (ours, plain, {"bootstrap.servers": tls, **certificates.client}),
+            "plain": (ours, plain, {"bootstrap.servers": plain}),
+        }
+        if kafka is not None:
+            theirs = {"bootstrap.servers": kafka.tls, **certificates.client}
+            sides["kafka"] = kafka, kafka.bootstrap, theirs
+        produced: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
+        consumed: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
+        for turn in range(-1, ROUNDS):
+            for name, (broker, unlocked, settings) in sides.items():
+                topic = f"{name}-{turn}"
+                create_topic(unlocked, topic, PARTITIONS)
+                wrote = produce(broker, settings, topic)
+                read = consume(broker, settings, topic)
+                if turn >= 0:  # the first round warms up
+                    produced[name].append(wrote)
+                    consumed[name].append(read)
+    rows = []
+    for what, found in (("produce", produced), ("consume", consumed)):
+        if kafka is not None:
+            rows.append(_rates(f"TLS {what} 1 KiB, peer Apache Kafka with TLS", found, "kafka"))
+        rows.append(
+            _ratio(
+                f"TLS {what}, CPU of the broker for a record, against our plaintext",
+                [cpu for _, cpu in found["tls"]],
+                [cpu for _, cpu in found["plain"]],
+                TLS_CPU_LIMIT,
+                "us",
+            )
+        )
+    return rows
+
+
+def produce(broker: Any, settings: Mapping[str, str], topic: str) -> tuple[float, float]:
+    """Records a second, and microseconds of the broker for each."""
+    producer = Producer(
+        {
+            **settings,
+            "acks": "all",
+            "queue.buffering.max.messages": 2_000_000,
+            "queue.buffering.max.kbytes": 2_000_000,
+        }
+    )
+    producer.list_topics(timeout=20)
+    cpu, began = broker.cpu_seconds(), time.perf_counter()
+    for _ in range(RECORDS):
+        producer.produce(topic, VALUE)
+    assert producer.flush(120) == 0
+    seconds = time.perf_counter() - began
+    return RECORDS / seconds, (broker.cpu_seconds() - cpu) / RECORDS * 1e6
+
+
+def consume(broker: Any, settings: Mapping[str, str], topic: str) -> tuple[float, float]:
+    consumer = Consumer(
+        {
+            **settings,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "queued.min.messages": 1_000_000,
+            "queued.max.messages.kbytes": 2_000_000,
+        }
+    )
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
+    cpu, began = broker.cpu_seconds(), time.perf_counter()
+    seen = 0
+    while seen < RECORDS:
+        messages = consumer.consume(10_000, timeout=20)
+        assert messages, f"{seen} of {RECORDS} records arrived"
+        seen += len(messages)
+    seconds = time.perf_counter() - began
+    used = broker.cpu_seconds() - cpu
+    consumer.close()
+    return RECORDS / seconds, used / RECORDS * 1e6
+
+
+# -- handshakes -----------------------------------------------------------------------------------
+
+
+def handshake_rows() -> list[Row]:
+    """Whole handshakes, one after the other in four threads, without resumption."""
+    with places() as (certificates, ours, kafka):
+        tls = ours.addresses[0]
+        found: dict[str, list[float]] = {"tls": [], "kafka": []}
+        cpu = []
+        for turn in range(-1, ROUNDS):
+            before = ours.cpu_seconds()
+            rate = handshakes(tls, certificates.ca)
+            used = (ours.cpu_seconds() - before) / HANDSHAKES * 1000
+            theirs = handshakes(kafka.tls, certificates.ca) if kafka is not None else 1.0
+            if turn >= 0:
+                found["tls"].append(rate)
+                found["kafka"].append(theirs)
+                cpu.append(used)
+    print(f"  CPU of a handshake {statistics.median(cpu):.2f} ms ({min(cpu):.2f}-{max(cpu):.2f})")
+    if kafka is None:
+        return []
+    ratios = [own / peer for own, peer in zip(found["tls"], found["kafka"], strict=True)]
+    own, peer = (statistics.median(found[name]) for name in ("tls", "kafka"))
+    return [
+        Row(
+            "TLS handshakes, peer Apache Kafka",
+            f"{own:.0f}/s",
+            f"{peer:.0f}/s",
+            own / peer,
+            (min(ratios), max(ratios)),
+            1.0,
+        )
+    ]
+
+
+def handshakes(address: str, ca: Path) -> float:
+    host, _, port = address.rpartition(":")
+
+    def some(count: int) -> None:
+        for _ in range(count):
+            context = ssl.create_default_context(cafile=str(ca))
+            with (
+                socket.create_connection((host, int(port))) as plain,
+                context.wrap_socket(plain, server_hostname="localhost"),
+            ):
+                pass
+
+    threads = [threading.Thread(target=some, args=(HANDSHAKES // 4,)) for _ in range(4)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return HANDSHAKES / (time.perf_counter() - began)
+
+
+# -- rights ---------------------------------------------------------------------------------------
+
+
+def acl_rows() -> list[Row]:
+    """A produce request of one record, with and without an authorizer that has many ACLs."""
+    rights = {
+        "authorizer.class.name": "standard",
+        "allow.everyone.if.no.acl.found": "true",
+        **AS_KAFKA,
+    }
+    with OttlaProcess(rights) as checked, OttlaProcess(AS_KAFKA) as free:
+        asyncio.run(fill_acls(checked.bootstrap))
+        brokers = checked, free
+        clients = [RawClient(broker.bootstrap) for broker in brokers]
+        request = produce_request("allowed", {0: bytes(batch(b"x" * 100))})
+        for broker in brokers:
+            create_topic(broker.bootstrap, "allowed", 1)
+        costs: tuple[list[float], list[float]] = ([], [])
+        for turn in range(-1, 2 * ROUNDS):
+            for index, (broker, client) in enumerate(zip(brokers, clients, strict=True)):
+                before = broker.cpu_seconds()
+                for _ in range(REQUESTS):
+                    client.ask("produce", 9, request)
+                if turn >= 0:
+                    costs[index].append((broker.cpu_seconds() - before) / REQUESTS * 1e6)
+        for client in clients:
+            client.close()
+    what = f"a produce request with {ACLS:,} ACLs, CPU against no authorizer"
+    return [_ratio(what, costs[0], costs[1], ACL_LIMIT, "us")]
+
+
+async def fill_acls(bootstrap: str) -> None:
+    """For the users of other topics; and for the one that is produced to."""
+    from ottla import Acl
+
+    acls = [
+        acl
+        for number in range(ACLS - 1)
+        for acl in Acl.parse(f"allow user{number} write topic:t{number}")
+    ]
+    async with Admin(bootstrap) as admin:
+        await admin.create_acls([*acls, *Acl.parse("allow ANONYMOUS write topic:allowed")])
+
+
+# -- strangers ------------------------------------------------------------------------------------
+
+
+def stranger_rows() -> list[Row]:
+    """The 99th percentile of a producer while others fail to log in, against the same alone."""
+    config = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN",
+        "ottla.audit.file": "/dev/null",
+        **AS_KAFKA,
+    }
+    alone, beside = [], []
+    with OttlaProcess(config) as broker:
+        sasl, plain = broker.addresses
+        create_topic(plain, "latency", 1)
+        with RawClient(plain) as client:
+            latency(client, 1)
+            for _ in range(ROUNDS):
+                alone.append(latency(client, STRANGE_SECONDS))
+                with strangers(sasl) as tried:
+                    time.sleep(1)  # until they are there
+                    before = tried()
+                    beside.append(latency(client, STRANGE_SECONDS))
+                    came = tried() - before
+                print(f"  {came / STRANGE_SECONDS * 60:.0f} strangers a minute")
+    what = "produce p99 beside 10,000 failing logins a minute, against alone"
+    return [_ratio(what, beside, alone, STRANGER_LIMIT, "ms")]
+
+
+def latency(client: RawClient, seconds: float) -> float:
+    """Milliseconds; a request every two."""
+    request = produce_request("latency", {0: bytes(batch(b"x" * 100))})
+    seen = []
+    end = time.perf_counter() + seconds
+    while (began := time.perf_counter()) < end:
+        client.ask("produce", 9, request)
+        seen.append((time.perf_counter() - began) * 1000)
+        time.sleep(0.002)
+    return statistics.quantiles(seen, n=100)[98]
+
+
+@contextmanager
+def strangers(address: str) -> Iterator[Any]:
+    from benchmarks._strangers import Strangers
+
+    crowd = Strangers(address, STRANGERS_PER_SECOND)
+    crowd.start()
+    try:
+        yield crowd.tried
+    finally:
+        crowd.stop()
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def _rates(what: str, found: Mapping[str, Sequence[tuple[float, float]]], peer: str) -> Row:
+    ours = [rate for rate, _ in found["tls"]]
+    theirs = [rate for rate, _ in found[peer]]
+    ratios = [own / other for own, other in zip(ours, theirs, strict=True)]
+    own, other = statistics.median(ours), statistics.median(theirs)
+    return Row(
+        what,
+        f"{own / 1000:.0f}k rec/s",
+        f"{other / 1000:.0f}k rec/s",
+        own / other,
+        (min(ratios), max(ratios)),
+        1.2,
+    )
+
+
+def _ratio(what: str, ours: Sequence[float], peer: Sequence[float], limit: float, unit: str) -> Row:
+    ratios = [own / other for own, other in zip(ours, peer, strict=True)]
+    own, other = statistics.median(ours), statistics.median(peer)
+    return Row(
+        what,
+        f"{own:.2f} {unit}",
+        f"{other:.2f} {unit}",
+        own / other,
+        (min(ratios), max(ratios)),
+        limit,
+        at_most=True,
+    )
+
+
+if __name__ == "__main__":
+    main()
