@@ -114,7 +114,7 @@ def test_case_36_librdkafka_authenticates_again_and_loses_nothing(
     settings = confluent_settings(way) | {"error_cb": lost.append}
     producer = confluent_kafka.Producer(settings)
     topic, sent = fresh("topic"), 0
-    offsets: list[int] = []
+    offsets: list[int | None] = []
     ends = time.monotonic() + 3 * LIFETIME
     while time.monotonic() < ends:
         producer.produce(topic, b"value", on_delivery=lambda _, m: offsets.append(m.offset()))
