@@ -44,7 +44,7 @@ def suspects(source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("file", sorted(ROOM.rglob("*.py")), ids=lambda path: path.stem)
-def test_no_equality_on_bytes(file: Path) -> None:
+def test_no_equality_on_bytes_case_27(file: Path) -> None:
     assert suspects(file.read_text()) == [], "use hmac.compare_digest"
 
 
