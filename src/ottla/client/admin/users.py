@@ -103,8 +103,10 @@ class UserCalls(AdminBase):
             mechanisms = list(found.mechanisms)
         else:
             mechanisms = [arguments.choice("mechanism", mechanism, SCRAM)]
-        deletions = [ScramCredentialDeletion(name, SCRAM[one]) for one in mechanisms]
-        await self._change_users(deletions, [], f"delete user {name!r}")
+        for one in mechanisms:
+            # Apache Kafka takes one change of a user in a request.
+            deletion = ScramCredentialDeletion(name, SCRAM[one])
+            await self._change_users([deletion], [], f"delete user {name!r}")
 
     async def _change_users(
         self,

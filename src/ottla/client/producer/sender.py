@@ -434,7 +434,7 @@ class Sender:
         async def attempt() -> InitProducerIdResponse:
             request = InitProducerIdRequest(transactional_id=None)
             answer: InitProducerIdResponse = await self._client.send(request, to="any")
-            check(answer.error_code, "get a producer id")
+            check(answer.error_code, "get a producer id (this needs the right to write to a topic)")
             return answer
 
         try:
