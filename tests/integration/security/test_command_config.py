@@ -9,8 +9,8 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+import ottla
 from ottla.cli.whole import app
-from tests.support.doors import USERS, bootstrap, guarded_broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,17 +18,7 @@ if TYPE_CHECKING:
 
     from typer.testing import Result
 
-SASL = "SASL_PLAINTEXT"
-CONFIG = {
-    "listeners": f"{SASL}://127.0.0.1:0",
-    "group.share.assignment.interval.ms": "0",
-}
-PROPERTIES = """
-security.protocol={protocol}
-sasl.mechanism=SCRAM-SHA-512
-sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
-  username="alice" password="{password}";
-"""
+SECURED = ottla.Secured(users={"alice": "a"}, super_users=["alice"])
 
 
 class Ottla:
@@ -49,11 +39,14 @@ class Ottla:
 
 
 @pytest.fixture(scope="module")
-def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ottla]:
-    with guarded_broker(CONFIG) as broker:
-        path = tmp_path_factory.mktemp("config") / "alice.properties"
-        path.write_text(PROPERTIES.format(protocol=SASL, password=USERS["alice"]))
-        yield Ottla(bootstrap(broker, SASL), path)
+def broker() -> Iterator[ottla.EmbeddedBroker]:
+    with ottla.EmbeddedBroker(security=SECURED) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def run(broker: ottla.EmbeddedBroker) -> Ottla:
+    return Ottla(broker.bootstrap, broker.properties_file("alice"))
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -78,49 +71,69 @@ def test_every_command_that_connects_takes_it() -> None:
     assert {"topic create", "consume", "relay", "run", "doctor", "transaction abort"} <= taking
 
 
-def test_commands_over_a_listener_that_asks_who_comes(ottla: Ottla, tmp_path: Path) -> None:
-    assert "created" in ottla.ok("topic", "create", "orders", "--partitions", "2")
-    assert "orders" in ottla.ok("topic", "list")
-    assert "orders" in ottla.ok("topic", "describe", "orders")
-    ottla.ok("topic", "alter", "orders", "--config", "retention.ms=1000000")
-    ottla.ok("produce", "orders", given="one\ntwo\n")
-    assert ottla.ok("consume", "orders", "--until-end", "--raw").split() == ["one", "two"]
-    shared = ottla.ok(
+def test_commands_over_a_listener_that_asks_who_comes(run: Ottla, tmp_path: Path) -> None:
+    assert "created" in run.ok("topic", "create", "orders", "--partitions", "2")
+    assert "orders" in run.ok("topic", "list")
+    assert "orders" in run.ok("topic", "describe", "orders")
+    run.ok("topic", "alter", "orders", "--config", "retention.ms=1000000")
+    run.ok("produce", "orders", given="one\ntwo\n")
+    assert run.ok("consume", "orders", "--until-end", "--raw").split() == ["one", "two"]
+    shared = run.ok(
         *("share-consume", "orders", "--group", "crew", "--from", "earliest"), "--max-records", "2"
     )
     assert "one" in shared
-    assert "crew" in ottla.ok("share-group", "list")
-    assert "crew" in ottla.ok("share-group", "describe", "crew")
-    ottla.ok("group", "list")
-    ottla.ok("transaction", "list")
-    ottla.ok("bench", "--records", "100", "--partitions", "1")
-    checks = json.loads(ottla.run("doctor", "--json").stdout)
+    assert "crew" in run.ok("share-group", "list")
+    assert "crew" in run.ok("share-group", "describe", "crew")
+    run.ok("group", "list")
+    run.ok("transaction", "list")
+    run.ok("bench", "--records", "100", "--partitions", "1")
+    checks = json.loads(run.run("doctor", "--json").stdout)
     [broker] = [one for one in checks if one["check"].startswith("broker")]
     assert broker["verdict"] == "ok", broker
-    assert "deleted" in ottla.ok("topic", "delete", "orders")
+    relayed = f"file://{tmp_path}/copy.ss/orders"
+    config = f"?config={run.config}"
+    result = CliRunner().invoke(
+        app,
+        [
+            *("relay", "--input", f"kafka://{run.address}/orders", "--output", relayed),
+            *("--until-end", "--command-config", str(run.config)),
+        ],
+    )
+    assert result.exit_code == 0, result.output
+    assert "relayed 2 messages" in result.stderr
+    run.ok("topic", "create", "copies")
+    result = CliRunner().invoke(
+        app,
+        [
+            *("relay", "--input", relayed, "--until-end"),
+            *("--output", f"kafka://{run.address}/copies{config}"),
+        ],
+    )
+    assert result.exit_code == 0, result.output
+    assert "deleted" in run.ok("topic", "delete", "orders")
 
 
-def test_a_wrong_password_is_one_sentence(ottla: Ottla, tmp_path: Path) -> None:
+def test_a_wrong_password_is_one_sentence(run: Ottla, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.properties"
-    wrong.write_text(PROPERTIES.format(protocol=SASL, password="canary"))
-    result = ottla.run("topic", "list", config=wrong)
+    wrong.write_text(run.config.read_text().replace('password="a"', 'password="canary"'))
+    result = run.run("topic", "list", config=wrong)
     assert result.exit_code == 1
     [line] = result.stderr.splitlines()
     assert "cannot log in as 'alice' with SCRAM-SHA-512" in line
     assert "canary" not in result.output
 
 
-def test_a_command_without_it_says_what_is_missing(ottla: Ottla) -> None:
-    result = CliRunner().invoke(app, ["topic", "list", "--bootstrap", ottla.address])
+def test_a_command_without_it_says_what_is_missing(run: Ottla) -> None:
+    result = CliRunner().invoke(app, ["topic", "list", "--bootstrap", run.address])
     assert result.exit_code == 1
-    assert "if the listener wants a login, set security.protocol" in result.stderr
+    assert "it wants TLS: set security.protocol to SSL or SASL_SSL" in result.stderr
 
 
-def test_the_variable_names_it_too(ottla: Ottla) -> None:
+def test_the_variable_names_it_too(run: Ottla) -> None:
     result = CliRunner().invoke(
         app,
-        ["topic", "list", "--bootstrap", ottla.address],
-        env={"OTTLA_COMMAND_CONFIG": str(ottla.config)},
+        ["topic", "list", "--bootstrap", run.address],
+        env={"OTTLA_COMMAND_CONFIG": str(run.config)},
     )
     assert result.exit_code == 0, result.output
 
@@ -134,12 +147,12 @@ def test_the_variable_names_it_too(ottla: Ottla) -> None:
     ],
 )
 def test_a_file_that_cannot_be_used_is_wrong_use(
-    ottla: Ottla, tmp_path: Path, text: str | None, said: str
+    run: Ottla, tmp_path: Path, text: str | None, said: str
 ) -> None:
     path = tmp_path / "other.properties"
     if text is not None:
         path.write_text(text)
-    result = ottla.run("topic", "list", config=path)
+    result = run.run("topic", "list", config=path)
     assert result.exit_code == 2
     assert said in result.stderr.replace("\n", " ")
     assert "canary" not in result.output
