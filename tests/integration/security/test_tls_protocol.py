@@ -300,3 +300,33 @@ def test_a_host_that_the_certificate_does_not_have_is_a_warning(
         (text,) = (text for text in caplog.messages if "would refuse it" in text)
     assert "broker.example" in text
     assert "127.0.0.1, localhost" in text
+
+
+def hints(caplog: pytest.LogCaptureFixture, part: str) -> int:
+    return len([text for text in caplog.messages if part in text])
+
+
+def test_case_18_a_mistaken_protocol_is_a_hint_in_the_log_once(
+    tls_files: TlsFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {**tls_files.config(), "listeners": "SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0"}
+    with ottla.EmbeddedBroker(config=config) as broker:
+        for listener, part in (("SSL", "does not speak TLS"), ("PLAINTEXT", "speaks TLS")):
+            run_in(broker, lambda node: node.dispatcher.connections._told.clear())
+            host, port = bootstrap(broker, listener).split(":")
+            hello = ssl_hello() if listener == "PLAINTEXT" else b"GET / HTTP/1.1\r\n\r\n"
+            for _ in range(3):
+                with socket.create_connection((host, int(port)), 20) as one:
+                    one.sendall(hello)
+                    while one.recv(4096):
+                        pass
+            assert hints(caplog, part) == 1
+
+
+def ssl_hello() -> bytes:
+    """What a TLS client says first."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="x")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()

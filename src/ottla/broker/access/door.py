@@ -61,6 +61,13 @@ if TYPE_CHECKING:
 PASSWORD_THREADS: Final = 2
 MAX_HELD_BACK: Final = 1_024  # answers to failures; each keeps a connection open
 SECRET_BYTES: Final = 32
+NOT_TLS: Final = (
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "PACKET_LENGTH_TOO_LONG",
+    "UNKNOWN_PROTOCOL",
+)
+"""What OpenSSL says of bytes that are no TLS at all."""
 
 logger = logging.getLogger(__name__)
 
@@ -181,6 +188,11 @@ class Door:
                 ", ".join(sorted(name for _, name in certificate.names)) or "no names",
             )
 
+    @property
+    def strangers(self) -> tuple[int, int]:
+        """How many connections wait for a slot, and how many authenticate."""
+        return self._lobby.waiting, self._lobby.authenticating
+
     # -- the lobby --------------------------------------------------------------------------------
 
     def arrived(self, connection: GuardedConnection) -> None:
@@ -270,6 +282,9 @@ class Door:
     def expired(self, peer: Peer) -> None:
         self.expired_sessions += 1
         self.audit.authenticated(peer, "expired")
+
+    def hint(self, host: str, text: str) -> None:
+        self._connections.tell(host, text)
 
     async def sweep(self) -> None:
         """Close silent connections whose session has ended."""
@@ -379,6 +394,12 @@ class Guard:
     def tls_failed(self, connection: GuardedConnection, reason: str) -> None:
         peer = connection.peer
         self.door.audit.tls_failed(peer.host, peer.listener, reason)
+        if reason in NOT_TLS:
+            self.door.hint(
+                peer.host,
+                f"a client at {peer.host} does not speak TLS to listener {peer.listener}: "
+                f"it has to set security.protocol to {self.listener.protocol}",
+            )
 
     # -- what a session asks ----------------------------------------------------------------------
 

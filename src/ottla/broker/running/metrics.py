@@ -54,6 +54,7 @@ class NodeCollector:
         yield from self._cleaner()
         yield from self._transactions()
         yield from self._share_partitions()
+        yield from self._door()
         yield from self._certificates()
         if (tiering := node.services.tiering.made) is not None:
             from ottla.broker.tiering import metrics as tiering_metrics
@@ -63,6 +64,35 @@ class NodeCollector:
         yield CounterMetricFamily(
             "ottla_cpu_seconds", "Processor time of the process.", usage.ru_utime + usage.ru_stime
         )
+
+    def _door(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        door = self._node.door
+        yield CounterMetricFamily(
+            "ottla_refused_connections",
+            "Connections that were closed at once, for max.connections and the like.",
+            self._node.dispatcher.connections.refused,
+        )
+        yield CounterMetricFamily(
+            "ottla_failed_authentications",
+            "Clients that could not log in.",
+            door.failed_authentications if door else 0,
+        )
+        yield CounterMetricFamily(
+            "ottla_expired_sessions",
+            "Connections closed because the client did not authenticate again in time.",
+            door.expired_sessions if door else 0,
+        )
+        strangers = GaugeMetricFamily(
+            "ottla_unauthenticated_connections",
+            "Connections that wait for a slot, or that authenticate.",
+            labels=["stage"],
+        )
+        waiting, authenticating = door.strangers if door else (0, 0)
+        strangers.add_metric(["waiting"], waiting)
+        strangers.add_metric(["authenticating"], authenticating)
+        yield strangers
 
     def _certificates(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ottla.metadata.config.broker import BrokerConfig
 
 
+# Of the open files that the system grants, so many are kept from connections.
+RESERVED_FILES: Final = 1_024
 # Ten thousand connections and as many logs; costs the kernel 256 KiB.
 FILE_TABLE: Final = 32_768
 
@@ -33,18 +35,20 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def raise_file_limit() -> None:
+def raise_file_limit() -> int | None:
     """Take all the open files the system grants: each open log and each connection is one.
 
     The usual soft limit of 1,024 is there for programs that use select(); this one does not.
+    Returns how many these are, if there is a limit.
     """
     try:
         import resource
     except ImportError:  # not a POSIX system
-        return
+        return None
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     _grow_file_table(min(hard, FILE_TABLE) if hard > 0 else FILE_TABLE)
+    return hard if hard > 0 else None
 
 
 def _grow_file_table(size: int) -> None:
@@ -65,7 +69,7 @@ def run_broker(
     on_ready: Callable[[Node], None],
 ) -> None:
     """Serve until SIGTERM or SIGINT. No directory means a temporary one that is removed."""
-    raise_file_limit()
+    files = raise_file_limit()
     with asyncio.Runner(loop_factory=new_event_loop) as runner, ExitStack() as stack:
         path = data_dir
         if path is None:
@@ -73,11 +77,15 @@ def run_broker(
 
             path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-")))
         start = Node.start(config, path, ephemeral=data_dir is None)
-        runner.run(_serve(start, on_ready))
+        runner.run(_serve(start, on_ready, files))
 
 
-async def _serve(start: Awaitable[Node], on_ready: Callable[[Node], None]) -> None:
+async def _serve(
+    start: Awaitable[Node], on_ready: Callable[[Node], None], files: int | None
+) -> None:
     node = await start
+    if files is not None:
+        node.dispatcher.connections.most = max(files - RESERVED_FILES, files // 2)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -285,6 +285,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._error is not None:
                 error = printable(self._error)
                 logger.info("closing the connection of %s: %s", self.peer.host, error)
+                self._dispatcher.connections.hint(self.peer, self._error)
             self.close()
 
     def _look_ahead(self) -> None:

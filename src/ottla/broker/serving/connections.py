@@ -21,16 +21,21 @@ from collections import Counter, deque
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from ottla.metadata.config.types import INT_MAX
 from ottla.metadata.security.acls import canonical_host
+from ottla.wire.errors import FrameTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.connection import Connection
+    from ottla.broker.serving.context import Peer
+    from ottla.wire.errors import WireError
 
 CLOSED_AT_ONCE: Final = 64  # a few milliseconds
 TOLD_SECONDS: Final = 60.0
+TLS_HELLO: Final = 0x1603  # the first bytes of a handshake, read as those of a frame's length
 MAX_TOLD: Final = 10_000  # addresses that are remembered for this
 
 logger = logging.getLogger(__name__)
@@ -47,6 +52,8 @@ class Connections:
         self._told: dict[str, float] = {}
         self._ended: deque[Connection] = deque()
         self.refused = 0
+        self.most = INT_MAX
+        """Beside max.connections: a process has a limit of open files, and logs need some."""
         settings.watch(self._close_surplus)
 
     def __len__(self) -> int:
@@ -70,7 +77,7 @@ class Connections:
             self._refuse(connection, "max.connections.per.ip")
         elif of_listener is not None and self._listeners[listener] > of_listener:
             self._refuse(connection, f"listener.name.{listener.lower()}.max.connections")
-        elif len(self._open) > settings.max_connections:
+        elif len(self._open) > min(settings.max_connections, self.most):
             if self._is_protected(connection):
                 self._close_surplus()
             else:
@@ -78,13 +85,22 @@ class Connections:
 
     def _refuse(self, connection: Connection, key: str) -> None:
         self.refused += 1
-        self._tell(
+        self.tell(
             connection.peer.host,
             f"refused a connection of {connection.peer.host}: {key} is reached",
         )
         connection.close()
 
-    def _tell(self, host: str, text: str) -> None:
+    def hint(self, peer: Peer, error: WireError | None) -> None:
+        """Tell an operator what a client does wrong, if its first bytes say so."""
+        if isinstance(error, FrameTooLarge) and int(str(error.got)) >> 16 == TLS_HELLO:
+            self.tell(
+                peer.host,
+                f"a client at {peer.host} speaks TLS to listener {peer.listener}, which does not: "
+                "it has to set security.protocol to PLAINTEXT or SASL_PLAINTEXT",
+            )
+
+    def tell(self, host: str, text: str) -> None:
         """A warning, once a minute for each address."""
         now = monotonic()
         if now - self._told.get(host, -TOLD_SECONDS) < TOLD_SECONDS:
