@@ -8,9 +8,19 @@ the codes of the answer by their place in it; nothing else in the answer has a c
 from __future__ import annotations
 
 import itertools
+import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ottla.metadata.security.acls import (
+    CLUSTER_NAME,
+    Acl,
+    Operation,
+    Pattern,
+    Permission,
+    Resource,
+)
 from ottla.wire.messages import message
 from ottla.wire.schema import (
     API_NAMES,
@@ -76,9 +86,11 @@ from ottla.wire.schema import write_txn_markers as markers
 from tests.support.raw_client import API_KEYS, batch
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Iterator, Sequence
 
-    from tests.support.rights import RightsBroker
+    from tests.support.raw_client import RawClient
+    from tests.support.rights import RightsPlace
 
 TOPIC, GROUP, TXN = "orders", "readers", "payments"
 CONSUMER_GROUP, SHARE_GROUP = "consumers", "sharers"
@@ -88,6 +100,7 @@ IN_TRANSACTION = bytes(
     batch(b"v", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
 )
 _numbers = itertools.count()
+PATIENCE = 30.0
 
 REFUSALS = frozenset({29, 30, 31, 53, 65})
 
@@ -100,8 +113,9 @@ def fresh_name() -> str:
 class Env:
     """What requests are about."""
 
-    place: RightsBroker
+    place: RightsPlace
     topic_id: bytes
+    user: str = "alice"
     fresh: str = field(default_factory=fresh_name)
 
 
@@ -232,22 +246,28 @@ def _create(env: Env) -> Any:
 
 
 def _delete_name(name: str) -> Callable[[Env], Any]:
-    return lambda _: delete.DeleteTopicsRequest(topics=[delete.DeleteTopicState(name)])
+    return lambda _: delete.DeleteTopicsRequest(
+        topics=[delete.DeleteTopicState(name)], timeout_ms=5000
+    )
 
 
 def _delete_id(env: Env) -> Any:
-    return delete.DeleteTopicsRequest(topics=[delete.DeleteTopicState(None, env.topic_id)])
+    return delete.DeleteTopicsRequest(
+        topics=[delete.DeleteTopicState(None, env.topic_id)], timeout_ms=5000
+    )
 
 
 def _delete_made(env: Env) -> Any:
-    env.place.broker.create_topic(env.fresh)
-    return delete.DeleteTopicsRequest(topics=[delete.DeleteTopicState(env.fresh)])
+    env.place.create_topic(env.fresh)
+    return delete.DeleteTopicsRequest(topics=[delete.DeleteTopicState(env.fresh)], timeout_ms=5000)
 
 
 def _delete_made_id(env: Env) -> Any:
-    env.place.broker.create_topic(env.fresh)
+    env.place.create_topic(env.fresh)
     topic_id = env.place.client("root").topic(env.fresh).topic_id
-    return delete.DeleteTopicsRequest(topics=[delete.DeleteTopicState(None, topic_id)])
+    return delete.DeleteTopicsRequest(
+        topics=[delete.DeleteTopicState(None, topic_id)], timeout_ms=5000
+    )
 
 
 def _describe_configs(kind: int, name: str) -> Callable[[Env], Any]:
@@ -292,16 +312,23 @@ def _commit_in_transaction(_: Env) -> Any:
 
 def _share_fetch(env: Env) -> Any:
     topics = [share_fetch.FetchTopic(env.topic_id, [share_fetch.FetchPartition(0)])]
-    return share_fetch.ShareFetchRequest(SHARE_GROUP, MEMBER, 0, 0, 0, 1000, 10, 10, topics=topics)
+    return share_fetch.ShareFetchRequest(
+        SHARE_GROUP, _member(env), 0, 0, 0, 1000, 10, 10, topics=topics
+    )
+
+
+def _member(env: Env) -> str:
+    """A share session belongs to its principal."""
+    return f"{env.user:A<22}"
 
 
 def _share_acknowledge(env: Env) -> Any:
     """In a session that is opened for it."""
-    env.place.ask("alice", "share_fetch", 1, _share_fetch(env)._replace(topics=[]))
+    env.place.ask(env.user, "share_fetch", 1, _share_fetch(env)._replace(topics=[]))
     batches = [share_acknowledge.AcknowledgementBatch(0, 0, [1])]
     partitions = [share_acknowledge.AcknowledgePartition(0, batches)]
     topics = [share_acknowledge.AcknowledgeTopic(env.topic_id, partitions)]
-    return share_acknowledge.ShareAcknowledgeRequest(SHARE_GROUP, MEMBER, 1, topics=topics)
+    return share_acknowledge.ShareAcknowledgeRequest(SHARE_GROUP, _member(env), 1, topics=topics)
 
 
 def _state(module: Any, data: str, partition: Any) -> Callable[[Env], Any]:
@@ -342,6 +369,39 @@ def _share_heartbeat(_: Env) -> Any:
     )
 
 
+def _consumer_describe(env: Env) -> Any:
+    """Of a group whose member has just been heard of."""
+    join_consumers(env.place)
+    return consumer_describe.ConsumerGroupDescribeRequest([CONSUMER_GROUP])
+
+
+def join_consumers(place: RightsPlace) -> None:
+    join = consumer_heartbeat.ConsumerGroupHeartbeatRequest(
+        CONSUMER_GROUP, MEMBER, 0, rebalance_timeout_ms=60_000, subscribed_topic_names=[TOPIC]
+    )
+    _until_settled(lambda: place.ask("root", "consumer_group_heartbeat", 1, join))
+
+
+def _share_describe(env: Env) -> Any:
+    """Of a group whose member has just been heard of."""
+    join_shares(env.place)
+    return share_group_describe.ShareGroupDescribeRequest([SHARE_GROUP])
+
+
+def join_shares(place: RightsPlace) -> None:
+    """Until the member is assigned its partition."""
+    join = share_heartbeat.ShareGroupHeartbeatRequest(
+        SHARE_GROUP, MEMBER, 0, subscribed_topic_names=[TOPIC]
+    )
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        answer = place.ask("root", "share_group_heartbeat", 1, join)
+        if answer.assignment is not None and answer.assignment.topic_partitions:
+            return
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.05)
+
+
 def _users(_: Env) -> Any:
     return alter_users.AlterUserScramCredentialsRequest(
         [alter_users.ScramCredentialDeletion("nobody", 1)]
@@ -356,6 +416,8 @@ def _quotas(_: Env) -> Any:
     )
 
 
+SOME_ACL = create_acls.AclCreation(2, "never-asked-for", 3, "User:bob", "*", 8, 3)
+NO_ACL = delete_acls.DeleteAclsFilter(2, "no-acl-names-it", 3, None, None, 1, 1)
 PRODUCED = "responses.partition_responses.error_code"
 FETCHED = "responses.partitions.error_code"
 PARTITION = "topics.partitions.error_code"
@@ -473,7 +535,7 @@ ROWS: list[Row] = [
         _fetch_offsets_7,
         [["describe group", "describe topic"]],
         [
-            ([], {"error_code": 30, PARTITION: 30}),
+            ([], one("error_code", 30)),
             (["describe group"], one(PARTITION, 29)),
         ],
     ),
@@ -508,7 +570,11 @@ ROWS: list[Row] = [
         5,
         lambda _: leave_group.LeaveGroupRequest(GROUP, members=[leave_group.MemberIdentity("m")]),
     ),
-    _read_group("sync_group", 5, lambda _: sync_group.SyncGroupRequest(GROUP, 1, "m")),
+    _read_group(
+        "sync_group",
+        5,
+        lambda _: sync_group.SyncGroupRequest(GROUP, 1, "m", None, "consumer", "range"),
+    ),
     Row(
         "describe_groups",
         5,
@@ -664,14 +730,14 @@ ROWS: list[Row] = [
     Row(
         "create_acls",
         3,
-        lambda _: create_acls.CreateAclsRequest([create_acls.AclCreation()] * 2),
+        lambda _: create_acls.CreateAclsRequest([SOME_ACL] * 2),
         [["alter cluster"]],
         [([], one(RESULT, 31)), (["describe cluster"], one(RESULT, 31))],
     ),
     Row(
         "delete_acls",
         3,
-        lambda _: delete_acls.DeleteAclsRequest([delete_acls.DeleteAclsFilter()] * 2),
+        lambda _: delete_acls.DeleteAclsRequest([NO_ACL] * 2),
         [["alter cluster"]],
         [([], one("filter_results.error_code", 31))],
     ),
@@ -851,7 +917,7 @@ ROWS: list[Row] = [
     Row(
         "consumer_group_describe",
         1,
-        lambda _: consumer_describe.ConsumerGroupDescribeRequest([CONSUMER_GROUP]),
+        _consumer_describe,
         [["describe group:" + CONSUMER_GROUP, "describe topic"]],
         [
             ([], one("groups.error_code", 30)),
@@ -885,7 +951,7 @@ ROWS: list[Row] = [
     Row(
         "share_group_describe",
         1,
-        lambda _: share_group_describe.ShareGroupDescribeRequest([SHARE_GROUP]),
+        _share_describe,
         [["describe group:" + SHARE_GROUP, "describe topic"]],
         [
             ([], one("groups.error_code", 30)),
@@ -973,6 +1039,70 @@ ROWS: list[Row] = [
         ],
     ),
 ]
+
+
+def stage(place: RightsPlace) -> bytes:
+    """Make the topics, groups and transactions that requests are about; the id of the topic."""
+    for name in (TOPIC, "other"):
+        place.create_topic(name)
+    root = place.client("root")
+    topic_id = _awaited_topic(root)
+    env = Env(place, topic_id)
+    place.grant()
+    for api in ("find_coordinator", "init_producer_id", "offset_commit"):
+        for row in ROWS:
+            if row.api == api:
+                _until_settled(partial(root.ask, api, row.version, row.body(env)))
+    join_consumers(place)
+    join_shares(place)
+    idle = share_heartbeat.ShareGroupHeartbeatRequest(
+        "idle-sharers", MEMBER, 0, subscribed_topic_names=[TOPIC]
+    )
+    _until_settled(lambda: root.ask("share_group_heartbeat", 1, idle))
+    _until_settled(lambda: root.ask("share_group_heartbeat", 1, idle._replace(member_epoch=-1)))
+    return bytes(topic_id)
+
+
+def _awaited_topic(root: RawClient) -> bytes:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        topic = root.topic(TOPIC)
+        if topic.error_code == 0:
+            return bytes(topic.topic_id)
+        assert time.monotonic() < deadline, topic
+        time.sleep(0.05)
+
+
+def _until_settled(ask: Callable[[], Any]) -> None:
+    """Coordinators may be loading at first."""
+    deadline = time.monotonic() + PATIENCE
+    while {14, 15, 16} & {code for found in codes(ask()).values() for code in found}:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+ACL_NAMES = {
+    Resource.TOPIC: [TOPIC, TOPIC[:3], "other", "*", "missing"],
+    Resource.GROUP: [GROUP, CONSUMER_GROUP, SHARE_GROUP, "idle-sharers", "s", "*"],
+    Resource.TRANSACTIONAL_ID: [TXN, TXN[:2], "*"],
+    Resource.CLUSTER: [CLUSTER_NAME],
+}
+
+
+def random_acl(choose: random.Random) -> Acl:
+    """Names what requests are about, or something near it."""
+    resource = choose.choice(list(ACL_NAMES))
+    pattern = Pattern.LITERAL if resource is Resource.CLUSTER else choose.choice(list(Pattern))
+    return Acl(
+        resource,
+        pattern,
+        choose.choice(ACL_NAMES[resource]),
+        choose.choice(["User:alice", "User:alice", "User:bob", "User:*"]),
+        choose.choice(["*", "*", "127.0.0.1", "127.0.0.2"]),
+        choose.choice([*Operation][:11]),
+        choose.choices([*Permission], (1, 3))[0],
+    )
+
 
 NAMES = {"topic": f"topic:{TOPIC}", "group": f"group:{GROUP}", "txn": f"txn:{TXN}"}
 

@@ -25,6 +25,7 @@ from ottla.metadata.security.acls import (
     Resource,
 )
 from ottla.wire.schema.create_acls import AclCreation, CreateAclsRequest
+from ottla.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.schema.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from tests.support.raw_client import RawClient
 
@@ -75,22 +76,19 @@ def creation(acl: Acl) -> AclCreation:
     )
 
 
-class RightsBroker:
-    """`client(user)` is a connection of that user, kept until the end."""
+class RightsPlace:
+    """A broker with users; `client(user)` is a connection of one, kept until the end."""
 
-    def __init__(self, broker: ottla.EmbeddedBroker) -> None:
-        self.broker = broker
+    def __init__(self) -> None:
         self._clients: dict[str, RawClient] = {}
 
     def bootstrap(self, user: str) -> str:
-        assert self.broker._node is not None
-        host, port = self.broker._node.addresses[user.upper()]
-        return f"{host}:{port}"
+        raise NotImplementedError
 
     def client(self, user: str) -> RawClient:
         found = self._clients.get(user)
         if found is None:
-            found = self._clients[user] = RawClient(self.bootstrap(user))
+            found = self._clients[user] = self.connect(user)
         return found
 
     def connect(self, user: str, *, client_id: str = "raw") -> RawClient:
@@ -98,6 +96,11 @@ class RightsBroker:
 
     def ask(self, user: str, api: str, version: int, request: Any) -> Any:
         return self.client(user).ask(api, version, request)
+
+    def create_topic(self, name: str) -> None:
+        request = CreateTopicsRequest([CreatableTopic(name, 1, 1)])
+        (made,) = self.ask("root", "create_topics", 7, request).topics
+        assert made.error_code == 0, made
 
     def grant(self, *acls: str) -> None:
         """These ACLs, and no others."""
@@ -121,6 +124,19 @@ class RightsBroker:
     ) -> None:
         for client in self._clients.values():
             client.close()
+
+
+class RightsBroker(RightsPlace):
+    """Ottla's."""
+
+    def __init__(self, broker: ottla.EmbeddedBroker) -> None:
+        super().__init__()
+        self.broker = broker
+
+    def bootstrap(self, user: str) -> str:
+        assert self.broker._node is not None
+        host, port = self.broker._node.addresses[user.upper()]
+        return f"{host}:{port}"
 
 
 def _identify_by_listener(self: Dispatcher, peer: Peer, principal: str) -> None:

@@ -41,6 +41,9 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "offsets": ("offsets",),
     "tier": ("tier",),
     "transaction": ("transaction",),
+    "user": ("user",),
+    "acl": ("acl",),
+    "quota": ("quota",),
 }
 
 COMPLETING: Final = "_OTTLA_COMPLETE"

@@ -16,18 +16,16 @@ from ottla.wire.schema.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
-from ottla.wire.schema.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.wire.schema.describe_cluster import DescribeClusterRequest
 from ottla.wire.schema.describe_topic_partitions import DescribeTopicPartitionsRequest
 from ottla.wire.schema.list_groups import ListGroupsRequest
 from ottla.wire.schema.list_transactions import ListTransactionsRequest
 from ottla.wire.schema.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.wire.schema.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from ottla.wire.schema.share_group_heartbeat import ShareGroupHeartbeatRequest
+from tests.support import permission_rows
 from tests.support.permission_rows import (
     CONSUMER_GROUP,
     GROUP,
-    MEMBER,
     REFUSALS,
     ROWS,
     SHARE_GROUP,
@@ -49,26 +47,8 @@ ZERO = bytes(16)
 
 @pytest.fixture(scope="module", autouse=True)
 def stage(place: RightsBroker) -> bytes:
-    """Topics, groups and transactions that requests are about; the id of the topic."""
-    for name in (TOPIC, "other"):
-        place.broker.create_topic(name)
-    root = place.client("root")
-    topic_id = root.topic(TOPIC).topic_id
-    env = Env(place, topic_id)
-    place.grant()
-    for row in ROWS:
-        if row.api in ("offset_commit", "find_coordinator", "init_producer_id"):
-            root.ask(row.api, row.version, row.body(env))
-    join = ConsumerGroupHeartbeatRequest(
-        CONSUMER_GROUP, MEMBER, 0, rebalance_timeout_ms=60_000, subscribed_topic_names=[TOPIC]
-    )
-    assert root.ask("consumer_group_heartbeat", 1, join).assignment is not None
-    share = ShareGroupHeartbeatRequest(SHARE_GROUP, MEMBER, 0, subscribed_topic_names=[TOPIC])
-    assert root.ask("share_group_heartbeat", 1, share).error_code == 0
-    idle = share._replace(group_id="idle-sharers")
-    assert root.ask("share_group_heartbeat", 1, idle).error_code == 0
-    assert root.ask("share_group_heartbeat", 1, idle._replace(member_epoch=-1)).error_code == 0
-    return bytes(topic_id)
+    """The id of the topic that requests are about."""
+    return permission_rows.stage(place)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from ottla.wire.schema.offset_commit import OffsetCommitRequestTopic
     from ottla.wire.schema.txn_offset_commit import TxnOffsetCommitRequestTopic
 
+FIRST_VERSION_WITH_ERROR = 2
 FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_LOADING = 2  # of TxnOffsetCommit; older producers treat this code as fatal
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -258,13 +259,14 @@ async def offset_fetch(
         groups,
         m.OffsetFetch(request.group_id, single, require_stable=request.require_stable),
     )
+    in_rows = single if context.version < FIRST_VERSION_WITH_ERROR else None
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(
                 name,
                 [OffsetFetchResponsePartition(*o[1:]) for o in found],
             )
-            for name, found in _by_topic(answer, single).items()
+            for name, found in _by_topic(answer, in_rows).items()
         ],
         error_code=answer.error,
     )

@@ -1,0 +1,87 @@
+"""Sets of ACLs that are enough for what people and programs usually do, and no more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.client.admin.types import Acl
+
+ROLES: Final = {
+    "producer": "write to topics",
+    "consumer": "read topics in a group",
+    "share-consumer": "take records of topics in a share group",
+    "transactional": "write to topics in transactions, and commit offsets of groups in them",
+    "admin": "everything",
+    "table-worker": "keep tables of topics",
+    "console-viewer": "see everything, and read records of topics",
+}
+_NEEDS: Final = {
+    "producer": {"topic"},
+    "consumer": {"topic", "group"},
+    "share-consumer": {"topic", "group"},
+    "transactional": {"topic", "transactional_id"},
+    "admin": set[str](),
+    "table-worker": {"topic"},
+    "console-viewer": set[str](),
+}
+_TAKES: Final = {
+    **_NEEDS,
+    "transactional": {"topic", "transactional_id", "group"},
+    "console-viewer": {"topic"},
+}
+_OPERATIONS: Final = {
+    ("producer", "topic"): "write",
+    ("consumer", "topic"): "read",
+    ("consumer", "group"): "read",
+    ("share-consumer", "topic"): "read",
+    ("share-consumer", "group"): "read",
+    ("transactional", "topic"): "write",
+    ("transactional", "transactional_id"): "write",
+    ("transactional", "group"): "read",
+    ("table-worker", "topic"): "read,describe_configs",
+    ("console-viewer", "topic"): "read",
+}
+_ALWAYS: Final = {
+    "admin": ("all cluster", "all topic:*", "all group:*", "all txn:*"),
+    "table-worker": (
+        "read,write,create,describe_configs topic:ottla.tables",
+        "read,describe_configs group:ottla.table.*",
+    ),
+    "console-viewer": (
+        "describe,describe_configs cluster",
+        "describe,describe_configs topic:*",
+        "describe,describe_configs group:*",
+        "describe txn:*",
+    ),
+}
+_SHORT: Final = {"transactional_id": "txn"}
+
+
+def role_acls(role: str, principal: str, resources: Sequence[str]) -> list[Acl]:
+    """The ACLs of a role on resources such as topic:orders*; wrong ones end the command."""
+    from ottla.client.admin.types import Acl
+    from ottla.client.errors import ClientError
+
+    texts = [f"allow {principal} {rest}" for rest in _ALWAYS.get(role, ())]
+    kinds = set()
+    try:
+        for resource in resources:
+            [found] = Acl.parse(f"allow {principal} describe {resource}")
+            kinds.add(found.resource)
+            operations = _OPERATIONS.get((role, found.resource))
+            if operations is None:
+                takes = ", ".join(sorted(_SHORT.get(kind, kind) for kind in _TAKES[role]))
+                raise typer.BadParameter(f"the role {role} takes {takes or 'none'}, not {resource}")
+            texts.append(f"allow {principal} {operations} {resource}")
+        missing = _NEEDS[role] - kinds
+        if missing:
+            named = " and ".join(f"{_SHORT.get(kind, kind)}:NAME" for kind in sorted(missing))
+            raise typer.BadParameter(f"the role {role} needs {named}, too")
+        return [acl for text in texts for acl in Acl.parse(text)]
+    except ClientError as error:
+        raise typer.BadParameter(str(error)) from None
