@@ -136,6 +136,13 @@ class Source(ABC):
         """Messages between a position (default: the last fetched) and the end."""
         return {}
 
+    async def ends_now(self) -> dict[ShardKey, int] | None:
+        """The sequence past the last message now, of shards that began before it.
+
+        None if the source has an end of its own, which a fetch raises.
+        """
+        return None
+
     async def release(self, ids: Sequence[MessageId]) -> None:  # noqa: B027 - optional
         """The consumer closes and these were delivered but not acknowledged."""
 

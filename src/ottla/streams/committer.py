@@ -33,6 +33,11 @@ FORESEEN = (StreamError, OffsetError, OSError)
 """What stores raise; anything else is a fault in a store and logged with its traceback."""
 
 
+def _unheard(commit: asyncio.Future[dict[ShardKey, int]]) -> None:
+    if not commit.cancelled() and (error := commit.exception()) is not None:
+        _log.warning("a commit whose caller was cancelled failed: %s", error)
+
+
 class Committer:
     """Saves the progress of a tracker, one commit at a time."""
 
@@ -97,7 +102,12 @@ class Committer:
 
     async def now(self) -> dict[ShardKey, int]:
         """Commit; returns the saved positions. Continues if its caller is cancelled."""
-        return await asyncio.shield(asyncio.ensure_future(self._commit()))
+        commit = asyncio.ensure_future(self._commit())
+        try:
+            return await asyncio.shield(commit)
+        except asyncio.CancelledError:
+            commit.add_done_callback(_unheard)
+            raise
 
     async def unasked(self) -> None:
         """A commit of the policy's own; an eviction costs its user nothing but a repetition."""

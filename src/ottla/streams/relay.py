@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
 import time
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ from ottla.streams.types import (
     Outgoing,
     ProducerOptions,
     Reset,
+    ShardKey,
 )
 from ottla.streams.url import parse
 
@@ -259,7 +261,9 @@ class _Copy:
         show: Callable[[Tally], None] | None,
     ) -> None:
         consumer = self._consumer
-        at_end = False
+        # Messages that arrive from now on do not keep the relay from its end.
+        left = await consumer.source.ends_now() if until_end else None
+        at_end = left == {}
         while not stop.is_set():
             try:
                 messages = await consumer.batch(BATCH, WAIT)
@@ -268,6 +272,8 @@ class _Copy:
             if messages:
                 at_end = False
                 await self._deliver(messages, tally)
+                if left is not None and _reached(left, messages):
+                    return
             elif at_end:
                 return
             elif until_end:
@@ -333,6 +339,15 @@ class _Copy:
         # transaction is its marker, which no position ever passes. None is not the end: something
         # is left, and the store does not know how much.
         return all(behind == 0 for behind in (await self._consumer.source.lag({})).values())
+
+
+def _reached(left: dict[ShardKey, int], messages: Sequence[Message]) -> bool:
+    """Take the shards out that have come to their end; whether all have."""
+    for message in messages:
+        shard = ShardKey(message.stream, message.shard)
+        if message.seq + 1 >= left.get(shard, math.inf):
+            del left[shard]
+    return not left
 
 
 def _refused(message: Message, error: StreamError) -> DeliveryError:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
-from confluent_kafka import TopicPartition
 
 from ottla import EmbeddedBroker
 from ottla.offsets import MemoryOffsetStore, OffsetKey
@@ -31,6 +31,7 @@ from ottla.streams import (
     ShardKey,
     connect,
 )
+from ottla.streams.backends import kafka_source
 from ottla.streams.backends.kafka_thread import ConsumerThread
 from ottla.streams.errors import (
     CommitNotAllowed,
@@ -43,6 +44,7 @@ from ottla.streams.errors import (
     NoStoredPosition,
     PositionOutOfRange,
     SeekOutOfRange,
+    StreamError,
     StreamKeyNotFound,
     Unsupported,
 )
@@ -604,3 +606,27 @@ async def test_a_commit_during_a_seek_waits_for_it(
                     await consumer.seek(_at(0))
                     assert await commits[0] == {ShardKey(topic, 0): 1}
     assert await asyncio.to_thread(committed, kafka, f"{topic}-g", topic) == 1
+
+
+@OTTLA
+async def test_a_commit_does_not_wait_for_a_coordinator_again_and_again(
+    kafka: StreamBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka waits as long as the session lasts before it says that there is none."""
+    monkeypatch.setattr(kafka_source, "SETTLE_TIME", 0.0)
+    topic, attempts = kafka.topic(), []
+
+    def no_coordinator(*_: object) -> KafkaError:
+        attempts.append(1)
+        return KafkaError(KafkaError._WAIT_COORD)
+
+    async with open_(kafka, topic) as streamer:
+        await fill(streamer, topic, 1)
+        async with streamer.consumer(options=resumable(group=f"{topic}-g")) as consumer:
+            consumer.ack(await consumer.next(10))
+            with monkeypatch.context() as patch:
+                patch.setattr(kafka_source, "_commit", no_coordinator)
+                with pytest.raises(StreamError, match="tried again"):
+                    await consumer.commit()
+            assert len(attempts) == 1
+            assert await consumer.commit() == {ShardKey(topic, 0): 1}

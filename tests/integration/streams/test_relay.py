@@ -37,14 +37,14 @@ from ottla.streams import (
 from ottla.streams.backends.redis_lane import Lane
 from ottla.streams.backends.redis_source import RedisSource
 from ottla.streams.errors import ConfigError, DeliveryError, FileLimitExceeded, Unsupported
-from ottla.streams.relay import Tally, relay_streams, tick
+from ottla.streams.relay import Tally, _Copy, relay_streams, tick
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from ottla import EmbeddedBroker
-    from ottla.streams import ShardKey
+    from ottla.streams import Message, ShardKey
     from ottla.streams.backends.redis_lane import Found
     from tests.services import RedisServer
 
@@ -564,3 +564,31 @@ async def test_a_relay_from_redis_ends_where_the_last_entries_were_deleted(
     async with asyncio.timeout(30):
         await relay_streams(f"{redis_server.url}/{stream}", output, until_end=True)
     assert await payloads(output) == ["tick-0", "tick-1"]
+
+
+@pytest.mark.parametrize("store", ["kafka", "redis"])
+async def test_a_relay_ends_although_messages_keep_coming(
+    tmp_path: Path,
+    redis_server: RedisServer,
+    ottla_broker: EmbeddedBroker,
+    ottla_topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    store: str,
+) -> None:
+    """The end is that of the moment the relay starts."""
+    servers = {"kafka": f"kafka://{ottla_broker.bootstrap}", "redis": redis_server.url}
+    url = f"{servers[store]}/{ottla_topic}"
+    await tick(url, 0, 3)
+    deliver = _Copy._deliver
+    offsets, tally = MemoryOffsetStore(), Tally()
+
+    async def and_one_more(copy: _Copy, messages: Sequence[Message], tally: Tally) -> None:
+        await deliver(copy, messages, tally)
+        await tick(url, 0, 1)
+
+    monkeypatch.setattr(_Copy, "_deliver", and_one_more)
+    output = f"file://{tmp_path}/o.ss/o"
+    async with asyncio.timeout(30):
+        for least in (3, 4):  # the second run has the one more of the first
+            await relay_streams(url, output, until_end=True, offsets=offsets, tally=tally)
+            assert tally.total >= least

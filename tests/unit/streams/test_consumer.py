@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 import sqlite3
 from datetime import UTC, datetime
@@ -41,6 +42,8 @@ from tests.support.list_source import ListDriver, ListSink, ListSource, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ottla.streams.base import Progress
 
 A0 = ShardKey("a", 0)
 RESUMABLE = ConsumerOptions(mode=Mode.RESUMABLE)
@@ -587,3 +590,30 @@ async def test_t79_closing_and_seeking_leave_the_store_untouched() -> None:
         await consumer.rewind(At(2))
         await consumer.batch(5, 1)
     assert source.commits == []
+
+
+async def test_a_commit_that_fails_after_its_caller_went_away_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = ListSource(messages(1))
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(progress: Progress) -> None:
+        begun.set()
+        await go_on.wait()
+        raise StreamError("down")
+
+    unheard: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: unheard.append(what))
+    async with make(source, policy(AutoCommit.DISABLED)) as consumer:
+        consumer.ack(await consumer.next(1))
+        monkeypatch.setattr(source, "commit", slowly)
+        committing = asyncio.create_task(consumer.commit())
+        await begun.wait()
+        committing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await committing
+        go_on.set()
+        await until(lambda: "caller was cancelled failed: down" in caplog.text)
+    gc.collect()
+    assert unheard == []

@@ -104,6 +104,13 @@ class Places:
             at = positions.get(shard, place.offset if place.offset >= 0 else start)
             yield shard, max(end - max(at, first), 0)
 
+    def ends_after(self, began: Mapping[ShardKey, int]) -> Iterator[tuple[ShardKey, int]]:
+        """The ends of shards that have something between where they began and their end."""
+        for shard, start in began.items():
+            first, end = self.ends(shard)
+            if max(start, first) < end:
+                yield shard, end
+
     def at(self, shards: Iterable[ShardKey], to: SeqPos) -> list[TopicPartition]:
         """That place in each shard; the end of those that do not reach so far, but not of all."""
         found = {shard: self.place(shard, to) for shard in shards}

@@ -45,7 +45,7 @@ LOGGER: Final = logging.getLogger(__name__)
 SETTLING: Final = frozenset((KafkaError.REBALANCE_IN_PROGRESS, KafkaError._WAIT_COORD))
 EVICTED: Final = frozenset((KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID))
 RETRY_DELAY: Final = 0.2
-RETRIES: Final = 25
+SETTLE_TIME: Final = 5.0  # seconds in which a group usually has a coordinator and a generation
 
 
 class KafkaSource(Source):
@@ -268,7 +268,8 @@ class KafkaSource(Source):
         offsets = [partition(shard, at) for shard, at in progress.positions.items()]
         if not offsets:
             return
-        for attempt in range(RETRIES + 1):
+        deadline = _now() + SETTLE_TIME
+        while True:
             error = await self._run(lambda consumer: _commit(consumer, offsets))
             if error is None:
                 return
@@ -277,7 +278,7 @@ class KafkaSource(Source):
                     f"Kafka refused the commit, because the group removed this consumer: "
                     f"{error.str()}; uncommitted messages are delivered again, so read on"
                 )
-            if error.code() not in SETTLING or attempt == RETRIES:
+            if error.code() not in SETTLING or _now() >= deadline:
                 raise StreamError(
                     f"Kafka refused the commit: {error.str()}; it will be tried again"
                 )
@@ -348,6 +349,10 @@ class KafkaSource(Source):
         self._began = {shard_of(one): one.offset for one in starts}
         self._owned = set(self._began)
         self._next_refresh = _now() + self._kafka.metadata_refresh
+
+    async def ends_now(self) -> dict[ShardKey, int]:
+        began = {shard: self._began.get(shard, 0) for shard in sorted(self._owned)}
+        return await self._ask(lambda places: dict(places.ends_after(began)))
 
     async def lag(self, positions: Mapping[ShardKey, int]) -> dict[ShardKey, int | None]:
         # A partition of which nothing was read is where its assignment began.

@@ -51,6 +51,7 @@ class Shard:
     number: int
     key: str
     last: str = BEGINNING_ID  # the highest id that arrived, or after which to read
+    began: str = BEGINNING_ID  # the first value of that
     cursor: str | None = None  # own pending entries: the id to go on after; None: all read
     claim: str | None = None  # the cursor of a claim under way
     floor: str = BEGINNING_ID  # the highest acknowledged id, for a group that must be made again

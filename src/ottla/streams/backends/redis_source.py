@@ -150,6 +150,8 @@ class RedisSource(Source):
     def _start(self, shards: Iterable[Shard]) -> None:
         plan = self._plan()
         by_key = {shard.key: shard for shard in shards}
+        for shard in by_key.values():
+            shard.began = shard.last
         groups = by_slot(by_key) if self._link.is_cluster else [list(by_key)]
         self._lanes = [Lane(self._link, [by_key[key] for key in keys], plan) for keys in groups]
         self._next_refresh = _now() + self._redis.shard_refresh
@@ -398,6 +400,15 @@ class RedisSource(Source):
             Shard(shard.stream, shard.number, shard.key, last=starts[shard.key])
             for shard in targets
         )
+
+    async def ends_now(self) -> dict[ShardKey, int]:
+        with told_as_ours("tell where the streams end"):
+            tails = {shard.id: await self._shards.tail(shard) for shard in self._all()}
+        return {
+            shard.id: self._entries.ids.to_seq(tails[shard.id]) + 1
+            for shard in self._all()
+            if shard.id in tails and id_parts(shard.began) < id_parts(tails[shard.id])
+        }
 
     async def lag(self, positions: Mapping[ShardKey, int]) -> dict[ShardKey, int | None]:
         with told_as_ours("tell the lag"):
