@@ -1,9 +1,10 @@
 """kill -9 at any moment: what was acknowledged is there afterwards, once and in order.
 
-Producers, a committer of group offsets and an administrator work without pause while the broker
-is killed and started again, now and then before it is ready. A process that is killed leaves to
-the system what it wrote. In one of the runs the logs lose some of what was not synced, as if the
-power were cut, and it comes back from the journal.
+Producers, a committer of group offsets, an administrator of topics and one of users, ACLs and
+quotas (case 115 of the security specification) work without pause while the broker is killed and
+started again, now and then before it is ready. A process that is killed leaves to the system what
+it wrote. In one of the runs the logs lose some of what was not synced, as if the power were cut,
+and it comes back from the journal.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from confluent_kafka import Consumer, TopicPartition
 from ottla.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess, soak
 from tests.support.faults_client import PlainClient
+from tests.support.faults_guardian import Guardian
 from tests.support.faults_workers import (
     CREATE_TOPICS,
     Administrator,
@@ -42,6 +44,8 @@ PARTITIONS: Final = 3
 CONFIG: Final = {
     "log.segment.bytes": str(1024 * 1024),
     "log.flush.offset.checkpoint.interval.ms": "100",
+    "authorizer.class.name": "standard",
+    "super.users": "User:ANONYMOUS",
 }
 Log = list[tuple[str, int]]
 """(producer, sequence) by offset."""
@@ -138,7 +142,8 @@ def test_what_was_acknowledged_survives_kill_9(
         plain = SequenceProducer("plain", *where, {"max.in.flight": 1})
         committer = Committer(broker.port, seed, TOPIC)
         administrator = Administrator(broker.port, seed)
-        workers: list[Worker] = [once, plain, committer, administrator]
+        guardian = Guardian(broker.port, seed)
+        workers: list[Worker] = [once, plain, committer, administrator, guardian]
         with at_work(workers):
             kill_again_and_again(broker, workers, random.Random(seed), after_kill)
         logs = [read_log(broker.bootstrap, partition) for partition in range(PARTITIONS)]
@@ -152,6 +157,8 @@ def test_what_was_acknowledged_survives_kill_9(
     assert once.acknowledged + plain.acknowledged >= MIN_ACKED
     assert committer.looks > KILLS // 2
     assert administrator.looks > KILLS // 2
+    assert guardian.looks > KILLS // 2
+    print(f"{guardian.acknowledged} changes of users, ACLs and quotas (case 115)")
     print(f"{lost} bytes of the logs were lost")
     assert bool(lost) == loses_power
     assert "Traceback" not in broker.log_text()
