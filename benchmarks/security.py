@@ -1,10 +1,10 @@
-"""What locks cost: TLS, logins, ACLs, and strangers at the door.
+"""What locks cost: TLS, logins, ACLs, quotas, and strangers at the door.
 
     python -m benchmarks.security [--quick] [--only=TEXT]
 
 The same client with the same certificates drives our broker and Apache Kafka, both with a TLS and a
 plaintext listener. Rows with a fixed limit show that limit as the peer. `--only` runs one part:
-load, handshakes, acls, strangers.
+load, handshakes, acls, quotas, strangers.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ LISTENERS: Final = "TLS://127.0.0.1:0,PLAINTEXT://127.0.0.1:0"
 PROTOCOLS: Final = "TLS:SSL,PLAINTEXT:PLAINTEXT"
 TLS_CPU_LIMIT: Final = 2.2
 ACL_LIMIT: Final = 1.03
+QUOTA_LIMIT: Final = 1.03
 STRANGER_LIMIT: Final = 2.0
 
 
@@ -56,6 +57,7 @@ def main() -> None:
     rows = part("load", load_rows)
     rows += part("handshakes", handshake_rows)
     rows += part("acls", acl_rows)
+    rows += part("quotas", quota_rows)
     rows += part("strangers", stranger_rows)
     report("security: what locks cost", rows, ("confluent-kafka", "cryptography", "uvloop"))
 
@@ -278,23 +280,43 @@ def acl_rows() -> list[Row]:
     }
     with OttlaProcess(rights) as checked, OttlaProcess(AS_KAFKA) as free:
         asyncio.run(fill_acls(checked.bootstrap))
-        brokers = checked, free
-        clients = [RawClient(broker.bootstrap) for broker in brokers]
-        request = produce_request("allowed", {0: bytes(batch(b"x" * 100))})
-        for broker in brokers:
-            create_topic(broker.bootstrap, "allowed", 1)
-        costs: tuple[list[float], list[float]] = ([], [])
-        for turn in range(-1, 2 * ROUNDS):
-            for index, (broker, client) in enumerate(zip(brokers, clients, strict=True)):
-                before = broker.cpu_seconds()
-                for _ in range(REQUESTS):
-                    client.ask("produce", 9, request)
-                if turn >= 0:
-                    costs[index].append((broker.cpu_seconds() - before) / REQUESTS * 1e6)
-        for client in clients:
-            client.close()
+        costs = request_costs(checked, free)
     what = f"a produce request with {ACLS:,} ACLs, CPU against no authorizer"
     return [_ratio(what, costs[0], costs[1], ACL_LIMIT, "us")]
+
+
+def quota_rows() -> list[Row]:
+    """The same with quotas of every kind for every user, none of which is reached."""
+    with OttlaProcess(AS_KAFKA) as metered, OttlaProcess(AS_KAFKA) as free:
+        asyncio.run(set_quotas(metered.bootstrap))
+        costs = request_costs(metered, free)
+    what = "a produce request with quotas that are not reached, CPU against none"
+    return [_ratio(what, costs[0], costs[1], QUOTA_LIMIT, "us")]
+
+
+async def set_quotas(bootstrap: str) -> None:
+    values = {"producer_byte_rate": 1e12, "consumer_byte_rate": 1e12, "request_percentage": 1e6}
+    async with Admin(bootstrap) as admin:
+        await admin.alter_quotas({"user": None}, values)
+
+
+def request_costs(*brokers: OttlaProcess) -> tuple[list[float], ...]:
+    """CPU microseconds of a produce request of one record, of each broker in turn."""
+    clients = [RawClient(broker.bootstrap) for broker in brokers]
+    request = produce_request("allowed", {0: bytes(batch(b"x" * 100))})
+    for broker in brokers:
+        create_topic(broker.bootstrap, "allowed", 1)
+    costs: tuple[list[float], ...] = tuple([] for _ in brokers)
+    for turn in range(-1, 2 * ROUNDS):
+        for index, (broker, client) in enumerate(zip(brokers, clients, strict=True)):
+            before = broker.cpu_seconds()
+            for _ in range(REQUESTS):
+                client.ask("produce", 9, request)
+            if turn >= 0:
+                costs[index].append((broker.cpu_seconds() - before) / REQUESTS * 1e6)
+    for client in clients:
+        client.close()
+    return costs
 
 
 async def fill_acls(bootstrap: str) -> None:

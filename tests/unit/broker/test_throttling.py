@@ -14,6 +14,7 @@ from ottla.broker.errors import ApiError
 from ottla.broker.serving.context import Ack, Large, Peer, RequestContext
 from ottla.metadata.config.broker import load_broker_config
 from ottla.metadata.security.quotas import (
+    CLIENT_ID,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
@@ -47,10 +48,11 @@ class Bench:
         self.throttling = Throttling(load_broker_config(), self.clock)
         self.throttling.adopt(image(({USER: "alice"}, values)))
         self.mutes: list[float] = []
+        self.client_id = "app"
         self.peer = Peer("127.0.0.1", "PLAINTEXT", "User:alice", mute=self.mutes.append)
 
     def context(self, api_key: int) -> RequestContext:
-        return RequestContext(self.peer, api_key, 9, "app")
+        return RequestContext(self.peer, api_key, 9, self.client_id)
 
     def ask(self, api_key: int, request: Any, handler: Callable[..., Any]) -> Any:
         return self.throttling.serve(self.context(api_key), request, handler, ())
@@ -89,9 +91,13 @@ def test_answers_that_wait_for_a_sync_carry_the_time() -> None:
     assert len(bench.mutes) == 2
 
 
-def test_large_answers_carry_the_time_and_others_need_not() -> None:
+async def test_large_answers_carry_the_time_and_others_need_not() -> None:
     bench = Bench(**{REQUEST_PERCENTAGE: 1e-9})
-    told = bench.ask(METADATA, None, lambda *_: Large(MetadataResponse()))
+
+    async def handler(*_: object) -> Large[MetadataResponse]:
+        return Large(MetadataResponse())
+
+    told = await bench.ask(METADATA, None, handler)
     assert told.response.throttle_time_ms == 1000  # a window at most
     plain = SaslHandshakeResponse()
     assert bench.ask(17, None, lambda *_: plain) is plain
@@ -189,6 +195,20 @@ def test_a_closed_connection_is_forgotten() -> None:
     bench.throttling.connection_closed(bench.peer.connection_id)
     bench.throttling.adopt({})
     assert len(bench.mutes) == 1
+
+
+def test_a_connection_that_logs_in_or_changes_its_client_id_is_measured_anew() -> None:
+    bench = Bench(**{PRODUCER_BYTE_RATE: 1.0})
+    bench.peer.principal = "User:ANONYMOUS"
+    assert bench.produce(1000).throttle_time_ms == 0
+    bench.peer.principal = "User:alice"
+    assert bench.produce(1000).throttle_time_ms > 0
+    quotas = image(({CLIENT_ID: "app"}, {PRODUCER_BYTE_RATE: 1.0}))
+    bench.throttling.adopt(quotas)
+    bench.client_id = "another"
+    assert bench.produce(1000).throttle_time_ms == 0
+    bench.client_id = "app"
+    assert bench.produce(1000).throttle_time_ms > 0
 
 
 def test_nodes_have_no_quotas() -> None:

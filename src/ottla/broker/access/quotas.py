@@ -68,27 +68,36 @@ class Windows:
 class Ring:
     """A sum over the last windows; each window's part is forgotten when the window is."""
 
-    __slots__ = ("_latest", "_parts", "_windows", "total")
+    __slots__ = ("_latest", "_parts", "_until", "_windows", "total")
 
     def __init__(self, windows: Windows) -> None:
         self.total = 0
         self._windows = windows
         self._parts = array("q", bytes(8 * windows.count))
         self._latest = 0  # number of the current window
+        self._until = 0.0  # when it ends
 
-    def add(self, amount: int, now: float) -> None:
-        self.move(now)
+    def add(self, amount: int, now: float) -> int:
+        """Count an amount; returns the total."""
+        if now >= self._until:
+            self._move(now)
         self._parts[self._latest % self._windows.count] += amount
-        self.total += amount
+        self.total = total = self.total + amount
+        return total
 
     def move(self, now: float) -> None:
         """Forget what is too old; time never goes back."""
-        count = self._windows.count
-        latest = int(now // self._windows.seconds)
+        if now >= self._until:
+            self._move(now)
+
+    def _move(self, now: float) -> None:
+        count, seconds = self._windows.count, self._windows.seconds
+        latest = int(now // seconds)
         for window in range(max(self._latest + 1, latest - count + 1), latest + 1):
             self.total -= self._parts[window % count]
             self._parts[window % count] = 0
-        self._latest = max(latest, self._latest)
+        self._latest = latest
+        self._until = float((latest + 1) * seconds)
 
     def span(self, now: float) -> float:
         """The time that the sum is about: all windows but the rest of the current one."""
@@ -99,18 +108,28 @@ class Ring:
 class Meter:
     """A rate and its quota, in units a second."""
 
-    __slots__ = ("_longest", "_ring", "_windows", "limit")
+    __slots__ = ("_free", "_limit", "_longest", "_ring", "_windows")
 
     def __init__(self, windows: Windows, longest: float) -> None:
-        self.limit = 0.0
+        self._limit = 0.0
+        self._free = 0.0  # what is never too much: the sum is about no less time than this
         self._windows = windows
         self._longest = longest  # wait
         self._ring = Ring(windows)
 
+    @property
+    def limit(self) -> float:
+        return self._limit
+
+    @limit.setter
+    def limit(self, limit: float) -> None:
+        self._limit = limit
+        self._free = limit * (self._windows.count - 1) * self._windows.seconds
+
     def record(self, amount: int, now: float) -> float:
         """Count an amount; returns how many seconds the client must wait."""
-        self._ring.add(amount, now)
-        return self._wait(self._ring.total, now)
+        total = self._ring.add(amount, now)
+        return 0.0 if total <= self._free else self._wait(total, now)
 
     def throttle(self, now: float) -> float:
         """How many seconds the client must wait as it is."""
@@ -126,8 +145,7 @@ class Meter:
         rest = self.limit * self._ring.span(now) - self._ring.total
         if rest < self._enough:
             return 0
-        most = self.limit * (self._windows.count - 1) * self._windows.seconds
-        return max(1, int(min(rest, most)))
+        return max(1, int(min(rest, self._free)))
 
     def wait(self, now: float) -> float:
         """How many seconds pass until there is room."""
@@ -256,10 +274,15 @@ class Counted:
 class Client:
     """The meters of one user with one client id; None where it has no quota."""
 
-    __slots__ = ("_counted", "fetch", "index", "mutation", "produce", "request", "used")
+    __slots__ = (
+        *("_counted", "client_id", "fetch", "index", "mutation", "produce", "request"),
+        *("used", "user"),
+    )
 
-    def __init__(self) -> None:
-        self.index: Index | None = None
+    def __init__(self, user: str, client_id: str) -> None:
+        self.user = user
+        self.client_id = client_id
+        self.index: Index | None = None  # of the quotas that it has
         self.used = 0.0
         self.produce: Meter | None = None
         self.fetch: Meter | None = None
@@ -304,17 +327,21 @@ class Quotas:
         key = (user, client_id)
         found = self._clients.get(key)
         if found is None:
-            self._clients[key] = found = Client()
+            self._clients[key] = found = Client(user, client_id)
         else:
             self._clients.move_to_end(key)
         found.used = now
         if found.index is not self._index:
-            self._resolve(found, user, client_id)
+            self._resolve(found)
         self._forget(now)
         return found
 
-    def _resolve(self, client: Client, user: str, client_id: str) -> None:
-        found = [self._index.find(key, user, client_id) for key in KEYS]
+    def is_current(self, client: Client) -> bool:
+        """Whether a client has the quotas that are in force, so that it need not be asked for."""
+        return client.index is self._index
+
+    def _resolve(self, client: Client) -> None:
+        found = [self._index.find(key, client.user, client.client_id) for key in KEYS]
         counted = [None if quota is None else self._place(quota) for quota in found]
         produce, fetch, request, mutation = zip(found, counted, strict=True)
         client.produce = self._meter(PRODUCER_BYTE_RATE, *produce)

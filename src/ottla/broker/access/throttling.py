@@ -13,16 +13,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.broker.access.quotas import Quotas, Windows
+from ottla.broker.access.quotas import NANOSECONDS, Quotas, Windows
 from ottla.broker.serving.context import Ack, Large
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Awaitable, Generator, Mapping
 
+    from ottla.broker.access.quotas import Client
     from ottla.broker.serving.apis import Handler
     from ottla.broker.serving.context import Peer, RequestContext
     from ottla.clock import Clock
@@ -36,6 +36,7 @@ PRODUCE: Final = 0
 FETCH: Final = 1
 SHARE_FETCH: Final = 78
 NODE_PRINCIPAL: Final = "User:__node"
+USER_AT: Final = len("User:")  # in a principal
 
 
 class Throttling:
@@ -79,36 +80,50 @@ class Throttling:
     ) -> Any:
         """What the handler returns, with the time that the client must wait."""
         peer = context.peer
-        if peer.principal == NODE_PRINCIPAL:
-            return handler(context, request, *services)
+        client_id = context.client_id or ""
+        client = peer.metered
         now = self._clock.monotonic()
-        _, _, user = peer.principal.partition(":")
-        context.quota = client = self._quotas.client(user, context.client_id or "", now)
-        if context.api_key == PRODUCE and client.produce is not None:
-            context.throttle(client.produce.record(_produced_bytes(request), now))
+        if (
+            client is None
+            or client.client_id != client_id
+            or not self._quotas.is_current(client)
+            or client.user != peer.principal[USER_AT:]
+        ):
+            if peer.principal == NODE_PRINCIPAL:
+                return handler(context, request, *services)
+            client = peer.metered = self._quotas.client(peer.principal[USER_AT:], client_id, now)
+        context.quota = client
+        if client.produce is not None and context.api_key == PRODUCE:
+            wait = client.produce.record(_produced_bytes(request), now)
+            if wait:
+                context.throttle(wait)
         began = perf_counter_ns()
         response = handler(context, request, *services)
         spent = perf_counter_ns() - began
-        if isinstance(response, Awaitable):
-            return self._later(context, response, spent)
-        return self._done(context, response, spent)
+        if response is None or isinstance(response, tuple | Ack):
+            return self._done(context, client, response, spent, now + spent / NANOSECONDS)
+        return self._later(context, client, response, spent)
 
-    async def _later(self, context: RequestContext, response: Awaitable[Any], spent: int) -> Any:
+    async def _later(
+        self, context: RequestContext, client: Client, response: Awaitable[Any], spent: int
+    ) -> Any:
         timed = _Timed(response)
         body = await timed
-        return self._done(context, body, spent + timed.spent)
-
-    def _done(self, context: RequestContext, response: Any, spent: int) -> Any:
-        client = context.quota
-        assert client is not None
         now = self._clock.monotonic()
+        return self._done(context, client, body, spent + timed.spent, now)
+
+    def _done(
+        self, context: RequestContext, client: Client, response: Any, spent: int, now: float
+    ) -> Any:
         if client.request is not None:
-            context.throttle(client.request.record(spent, now))
+            wait = client.request.record(spent, now)
+            if wait:
+                context.throttle(wait)
         if client.fetch is not None and context.api_key in (FETCH, SHARE_FETCH):
             client.fetch.record(_fetched_bytes(response), now)
         seconds = context.throttled
         peer = context.peer
-        if seconds <= 0 or peer.mute is None:
+        if not seconds or peer.mute is None:
             return response
         peer.mute(seconds)
         self._muted[peer.connection_id] = peer
@@ -157,9 +172,11 @@ class _Throw:
 
 
 def _produced_bytes(request: ProduceRequest) -> int:
-    return sum(
-        len(data.records or b"") for topic in request.topic_data for data in topic.partition_data
-    )
+    size = 0
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            size += len(data.records or b"")
+    return size
 
 
 def _fetched_bytes(response: FetchResponse | ShareFetchResponse) -> int:
