@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from ottla import EmbeddedBroker
-from ottla.log.storage import OsStorage
+from ottla.log.os_storage import OsStorage
 from ottla.sync import Reader
 from tests.support.faults_broker import soak
 from tests.support.java_client import JavaClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import sys
 
-from ottla.log.storage import OsStorage
+from ottla.log.os_storage import OsStorage
 from tests.support import faults_broker
 
 PROT_NONE = 0

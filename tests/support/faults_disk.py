@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from ottla.log.storage import Buffer, Entry, OsStorage
+from ottla.log.os_storage import OsStorage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from ottla.log.storage import Buffer, Entry
 
 
 class FaultyStorage(OsStorage):

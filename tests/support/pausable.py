@@ -21,7 +21,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.log.errors import LogError
-from ottla.log.storage import Buffer, Directory, Entry, OsStorage
+from ottla.log.os_storage import OsStorage
+from ottla.log.storage import Buffer, Directory, Entry
 
 if TYPE_CHECKING:
     import asyncio

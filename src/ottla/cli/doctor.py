@@ -157,7 +157,7 @@ def _sync_time(directory: Path) -> float:
 
 def _write_time(directory: Path) -> float:
     """As the journal does it: a durable write over a part of a file that was written before."""
-    from ottla.log.storage import OsStorage
+    from ottla.log.os_storage import OsStorage
 
     storage, block, times = OsStorage(), bytes(4096), []
     with tempfile.TemporaryFile(dir=directory) as file:

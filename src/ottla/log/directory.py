@@ -25,7 +25,8 @@ from ottla.log.checkpoints import (
     encode_meta,
     encode_partition_metadata,
 )
-from ottla.log.storage import TMP_SUFFIX, OsStorage
+from ottla.log.os_storage import OsStorage
+from ottla.log.storage import TMP_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping

@@ -41,6 +41,7 @@ from ottla.log.errors import (
     StorageFailure,
 )
 from ottla.log.life import THE_LOG, Leases, Life
+from ottla.log.os_storage import OsStorage
 from ottla.log.producer_state import Origin
 from ottla.log.reading import ReadResult, TimestampOffset
 from ottla.log.recovery import LogLoader
@@ -48,7 +49,7 @@ from ottla.log.retention import expired_segments
 from ottla.log.sealed import NO_DESCRIPTOR, Sealed, shared
 from ottla.log.segment import CorruptSegment, newest_time
 from ottla.log.segments import Segments
-from ottla.log.storage import Directory, OsStorage
+from ottla.log.storage import Directory
 from ottla.log.tail import LOG_TAIL_BYTES, Tail, TailCache
 from ottla.wire.batch import LENGTH_OVERHEAD, RecordBatch
 from ottla.wire.errors import BatchError

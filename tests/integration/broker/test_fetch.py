@@ -15,8 +15,8 @@ from ottla.broker.serving.answer_memory import MAX_READ_BYTES
 from ottla.broker.serving.context import Peer, RequestContext
 from ottla.broker.topics import create_topic
 from ottla.broker.workers import READER_THREADS
+from ottla.log.os_storage import OsStorage
 from ottla.log.producer_state import Origin
-from ottla.log.storage import OsStorage
 from ottla.metadata.config.broker import load_broker_config
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.records import ControlType

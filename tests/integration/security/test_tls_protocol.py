@@ -12,7 +12,7 @@ import pytest
 
 import ottla
 from ottla.broker.access import tls_connection
-from ottla.log.storage import OsStorage
+from ottla.log.os_storage import OsStorage
 from ottla.security.tls_channel import AHEAD_BYTES
 from ottla.wire.schema.api_versions import ApiVersionsRequest
 from ottla.wire.schema.metadata import MetadataRequest

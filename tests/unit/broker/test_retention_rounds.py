@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from ottla.log import closed as closed_logs
 from ottla.log.closed import look_at
 from ottla.log.config import LONG_MAX, LogConfig
+from ottla.log.os_storage import OsStorage
 from ottla.log.partition import PartitionLog
 from ottla.log.retention import expired_segments
 from ottla.log.segment import LOG, SNAPSHOT, TIME_INDEX, segment_path
-from ottla.log.storage import OsStorage
 from tests.support.log_batches import batch_of
 
 HOUR: Final = 3_600_000

@@ -9,8 +9,8 @@ import pytest
 
 from ottla.log.config import LogConfig
 from ottla.log.errors import NotAtHand
+from ottla.log.os_storage import OsStorage
 from ottla.log.partition import PartitionLog
-from ottla.log.storage import OsStorage
 from ottla.log.tail import TailCache
 from tests.support.log_batches import batch_of, joined
 

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.log.config import LogConfig
+from ottla.log.os_storage import OsStorage
 from ottla.log.partition import PartitionLog
-from ottla.log.storage import Directory, OsStorage
 from ottla.log.tail import TailCache
 from tests.support.log_batches import batch_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from ottla.log.storage import Directory
 
 # Of one open log that was written once, without its tail: 10,000 of them take 40 MB.
 MAX_BYTES_OF_AN_IDLE_LOG = 4000

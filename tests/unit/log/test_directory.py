@@ -17,7 +17,7 @@ from ottla.log.directory import (
     DirectoryLocked,
     parse_partition_name,
 )
-from ottla.log.storage import OsStorage
+from ottla.log.os_storage import OsStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

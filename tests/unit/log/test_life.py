@@ -16,10 +16,10 @@ from ottla.log.compaction import plan_compaction, run_compaction
 from ottla.log.config import LogConfig
 from ottla.log.errors import LogClosed, StorageFailure
 from ottla.log.life import Life
+from ottla.log.os_storage import OsStorage
 from ottla.log.partition import PartitionLog
 from ottla.log.reading import read_segments
 from ottla.log.retention import SegmentBin
-from ottla.log.storage import OsStorage
 from ottla.log.tail import TailCache
 from tests.support.log_batches import batch_of, joined, read_all
 from tests.support.log_faults import Fault, MemoryStorage

@@ -27,9 +27,9 @@ from ottla.log.compaction import plan_compaction, run_compaction
 from ottla.log.config import LogConfig
 from ottla.log.errors import LogClosed
 from ottla.log.life import Life
+from ottla.log.os_storage import OsStorage
 from ottla.log.partition import PartitionLog
 from ottla.log.reading import read_segments
-from ottla.log.storage import Directory, OsStorage
 from ottla.log.tail import TailCache
 from tests.support.log_batches import batch_of, joined, read_all
 from tests.support.sizes import examples
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ottla.log.compaction import CompactionPlan, CompactionResult
     from ottla.log.life import Lease
     from ottla.log.segment import Segment
+    from ottla.log.storage import Directory
 
 CONFIG = LogConfig(
     segment_bytes=250,

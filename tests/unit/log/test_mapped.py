@@ -18,9 +18,9 @@ from ottla.log import mapped, reading
 from ottla.log.compaction import plan_compaction, run_compaction
 from ottla.log.config import LogConfig
 from ottla.log.errors import NotAtHand, StorageFailure
+from ottla.log.os_storage import OsStorage
 from ottla.log.partition import PartitionLog
 from ottla.log.sealed import Sealed
-from ottla.log.storage import OsStorage
 from ottla.log.tail import TailCache
 from tests.support.faults_broker import soak
 from tests.support.log_batches import batch_of
@@ -332,12 +332,12 @@ def test_file_systems_that_may_lose_pages_are_not_mapped(
     path.write_bytes(bytes(PAGE))
     storage = OsStorage()
     fd = storage.open(path, create=False)
-    monkeypatch.setattr("ottla.log.storage._mappable", {})
+    monkeypatch.setattr("ottla.log.os_storage._mappable", {})
     try:
         assert storage.map(fd, 0, PAGE) is not None
         assert storage.map(fd, 0, 2 * PAGE) is None  # longer than the file
-        monkeypatch.setattr("ottla.log.storage._mappable", {})
-        monkeypatch.setattr("ottla.log.storage._file_system", lambda _: "nfs4")
+        monkeypatch.setattr("ottla.log.os_storage._mappable", {})
+        monkeypatch.setattr("ottla.log.os_storage._file_system", lambda _: "nfs4")
         assert storage.map(fd, 0, PAGE) is None
     finally:
         storage.close(fd)

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ottla.log.compaction import plan_compaction, run_compaction
 from ottla.log.config import LogConfig
 from ottla.log.errors import LogClosed, StorageFailure
+from ottla.log.os_storage import OsStorage
 from ottla.log.partition import PartitionLog
 from ottla.log.producer_state import Origin
 from ottla.log.sealed import (
@@ -28,7 +29,6 @@ from ottla.log.sealed import (
     descriptor_limit,
 )
 from ottla.log.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX, CorruptSegment, segment_path
-from ottla.log.storage import OsStorage
 from ottla.log.tail import TailCache
 from ottla.wire.batch import iter_batches
 from ottla.wire.records import ControlType

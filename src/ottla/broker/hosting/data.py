@@ -38,7 +38,7 @@ from ottla.log.checkpoints import (
 )
 from ottla.log.directory import STRAY_SUFFIX, DataDirectory
 from ottla.log.errors import LogError, StorageFailure
-from ottla.log.storage import OsStorage
+from ottla.log.os_storage import OsStorage
 from ottla.log.tail import DEFAULT_TAIL_BYTES, TailCache
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from ottla.log.directory import DataDirectory
 from ottla.log.journal.files import read_state
 from ottla.log.journal.replay import CorruptJournal, JournalMissing, find_slots, read_slot, scan
 from ottla.log.journal.slots import CorruptSlot
-from ottla.log.storage import OsStorage
+from ottla.log.os_storage import OsStorage
 
 if TYPE_CHECKING:
     from pathlib import Path

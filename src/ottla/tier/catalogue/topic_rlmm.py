@@ -18,7 +18,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
-from ottla.log.storage import OsStorage
+from ottla.log.os_storage import OsStorage
 from ottla.objects.errors import RetriableRemoteError
 from ottla.tier.catalogue import snapshot
 from ottla.tier.catalogue.catalogue import Catalogue

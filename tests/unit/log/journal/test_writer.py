@@ -13,7 +13,8 @@ from ottla.log.journal.files import JournalFiles
 from ottla.log.journal.replay import scan
 from ottla.log.journal.slots import NewExtent
 from ottla.log.journal.writer import Checkpoint, Fresh, JournalWriter, MakeFile
-from ottla.log.storage import MAX_IOVECS, OsStorage
+from ottla.log.os_storage import OsStorage
+from ottla.log.storage import MAX_IOVECS
 from tests.support.journal_crew import MemoryDirectory
 from tests.support.log_batches import batch_of
 from tests.support.log_faults import Fault, MemoryStorage, PowerLoss, Survival
