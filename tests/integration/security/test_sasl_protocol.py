@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import struct
+import threading
 import time
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ottla.security.scram import MECHANISMS as SCRAM
+from ottla.security.scram import salted_password
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.api_versions import ApiVersionsRequest
 from ottla.wire.schema.metadata import MetadataRequest
 from ottla.wire.schema.produce import ProduceRequest
+from ottla.wire.schema.sasl_authenticate import SaslAuthenticateRequest
 from ottla.wire.schema.sasl_handshake import SaslHandshakeRequest
 from tests.support.doors import USERS, bootstrap, delete_user, guarded_broker, node_of, set_user
 from tests.support.names import fresh
@@ -261,3 +269,73 @@ def test_case_46_connections_of_a_changed_or_deleted_user_are_closed(
         assert works(other)
     with RawClient(where) as raw:
         assert log_in(raw, "PLAIN", "carol", "one").error_code == FAILED
+
+
+def nonces(mine: str, whole: str) -> dict[str, str]:
+    """What a client may claim that the nonce was."""
+    return {
+        "own": mine,
+        "server": whole.removeprefix(mine),
+        "longer": whole + "x",
+        "shorter": whole[:-1],
+        "other": mine + whole[len(mine) :][::-1],
+    }
+
+
+@pytest.mark.parametrize("kind", ["own", "server", "longer", "shorter", "other"])
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_case_29_the_nonce_must_be_the_whole_one(raw: RawClient, mechanism: str, kind: str) -> None:
+    """CVE-2024-56128: everything else of the message is right, its proof for this nonce, too."""
+    hashing = SCRAM[mechanism]
+    handshake(raw, mechanism)
+    first = "n=alice,r=abcdefgh"
+    answer = bytes(authenticate(raw, f"n,,{first}".encode()).auth_bytes).decode()
+    whole, salt, iterations = (part[2:] for part in answer.split(","))
+    claimed = nonces("abcdefgh", whole)[kind]
+    bare = f"c=biws,r={claimed}"
+    salted = salted_password(hashing, USERS["alice"], base64.b64decode(salt), int(iterations))
+
+    def mac(key: bytes, data: bytes) -> bytes:
+        return hmac.digest(key, data, hashing.hash_name)
+
+    client_key = mac(salted, b"Client Key")
+    stored_key = hashlib.new(hashing.hash_name, client_key).digest()
+    signature = mac(stored_key, f"{first},{answer},{bare}".encode())
+    proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True)))
+    final = f"{bare},p={proof.decode()}".encode()
+    assert authenticate(raw, final).error_code == FAILED
+    assert raw.closed()
+
+
+def test_case_32_passwords_are_hashed_by_two_threads_and_not_by_the_loop(
+    broker: ottla.EmbeddedBroker,
+) -> None:
+    """Another client is served while more logins wait than threads hash."""
+    where = bootstrap(broker, SASL)
+    names: set[str] = set()
+    door = node_of(broker).door
+    assert door is not None
+    work = door.work
+
+    async def watched(call: Any) -> Any:
+        def run() -> Any:
+            names.add(threading.current_thread().name)
+            return call()
+
+        return await work(run)
+
+    with ExitStack() as stack:
+        other = stack.enter_context(RawClient(where))
+        log_in(other, "PLAIN", "alice", USERS["alice"])
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(door, "work", watched)
+        clients = [stack.enter_context(RawClient(where)) for _ in range(40)]
+        for client in clients:
+            handshake(client, "PLAIN")
+        token = SaslAuthenticateRequest(plain_token("alice", "wrong"))
+        for client in clients:
+            client.send("sasl_authenticate", 2, token)
+        assert works(other)
+        for client in clients:
+            assert client.receive("sasl_authenticate", 2)[1].error_code == FAILED
+    assert 1 <= len(names) <= 2
+    assert all(name.startswith("ottla-password") for name in names)
