@@ -11,6 +11,7 @@ from ottla.broker.running.node import Node
 from ottla.metadata.config.broker import load_broker_config
 from ottla.metadata.errors import ConfigError
 from ottla.wire.schema.api_versions import ApiVersionsRequest
+from ottla.wire.schema.write_txn_markers import WriteTxnMarkersRequest
 from tests.support.doors import bootstrap, guarded_broker, run_in
 
 if TYPE_CHECKING:
@@ -99,3 +100,32 @@ async def test_a_mechanism_without_passwords_cannot_be_the_nodes(
             await node.door.node_security()
     finally:
         await node.stop()
+
+
+async def test_case_45_a_node_without_rights_does_not_start(tmp_path: Path) -> None:
+    sets = ["listeners=PLAINTEXT://127.0.0.1:0", "authorizer.class.name=standard"]
+    config = load_broker_config(sets=sets)
+    with pytest.raises(ConfigError, match=r"super\.users: expected User:ANONYMOUS"):
+        await Node.start(config, tmp_path / "1", metadata=tmp_path / "metadata.db")
+    trusted = load_broker_config(sets=[*sets, "super.users=User:ANONYMOUS"])
+    node = await Node.start(trusted, tmp_path / "1", metadata=tmp_path / "metadata.db")
+    await node.stop()
+
+
+async def test_case_45_two_nodes_with_an_authorizer(tls_files: TlsFiles, tmp_path: Path) -> None:
+    more = {"authorizer.class.name": "standard"}
+    nodes = [
+        await started(
+            config_of(tls_files, number, "SASL_SSL", **more),
+            tmp_path / f"{number}",
+            tmp_path / "metadata.db",
+        )
+        for number in (1, 2)
+    ]
+    try:
+        await nodes[0].metadata.poll()
+        answer = await nodes[0].services.peers().ask(2, WriteTxnMarkersRequest(), 1)
+        assert list(answer.markers) == []
+    finally:
+        for node in nodes:
+            await node.stop()

@@ -43,9 +43,10 @@ from ottla.log.errors import LogError
 from ottla.metadata.changes.configs import SetFeature
 from ottla.metadata.changes.nodes import RegisterBroker, SetBrokerFenced
 from ottla.metadata.config.types import INT_MAX
-from ottla.metadata.errors import ChangeRefused, StoreError
+from ottla.metadata.errors import ChangeRefused, InvalidConfig, StoreError
 from ottla.metadata.image import Endpoint
 from ottla.metadata.metadata import CHANGE_WAIT_SECONDS, Metadata
+from ottla.metadata.security.acls import CLUSTER_NAME, Operation, Resource
 from ottla.metadata.security.quotas import IP
 from ottla.metadata.stores.sqlite import MEMORY, SqliteMetadataStore
 
@@ -199,6 +200,7 @@ class Node:
             adopted = await node.workers.run(node._adopt) if node.data.all_on_disk() else []
             first_users = await node.workers.run(node._first_users)
             await node._open_door()
+            await node._check_own_rights()
             await node._bind()
             await node._register([*adopted, *first_users])
             await node.workers.run(partial(node.data.set_aside_strays, node.image))
@@ -362,6 +364,27 @@ class Node:
             )
         for listener in guarded:
             self._guards[listener.name] = await self.door.guard(self.config, listener)
+
+    async def _check_own_rights(self) -> None:
+        """A node that other nodes would refuse, or whose tier would be, does not start."""
+        authorizer = self.services.authorizer
+        talks = self.shares_metadata or self.services.tiering.made is not None
+        if authorizer is None or not talks:
+            return
+        user = "ANONYMOUS"
+        if self.door is not None:
+            security = await self.door.node_security()
+            if security.has_tls and not security.has_sasl:
+                return  # its certificate says who it is, to the node that asks for it
+            user = security.sasl_username or user
+        access = authorizer.access(f"User:{user}", "127.0.0.1", from_node=True)
+        if not access.may(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
+            raise InvalidConfig(
+                f"User:{user}, as which this node logs in to others and its tier to itself, or an "
+                "inter.broker.listener.name with SASL",
+                self.config.get_str("super.users") or "nobody",
+                "super.users",
+            )
 
     def _limits_connections(self) -> bool:
         """Whether there is a limit of new connections in a second, for anybody."""
