@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ottla.client import arguments
@@ -17,8 +18,6 @@ from ottla.wire.schema.delete_acls import (
 from ottla.wire.schema.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ottla.client.admin.types import AclOperation, AclPattern, AclPermission, AclResource
 
 RESOURCES: Final[dict[AclResource, int]] = {
@@ -60,6 +59,8 @@ class AclCalls(AdminBase):
 
     async def create_acls(self, acls: Iterable[Acl]) -> None:
         """Create these ACLs; those that exist stay as they are."""
+        if not isinstance(acls, Iterable):
+            raise arguments.wrong_type("acls", "[Acl(...)]", acls)
         wanted = [arguments.instance("acls", one, Acl, "Acl(...)") for one in acls]
         request = CreateAclsRequest([_creation(one) for one in wanted])
 

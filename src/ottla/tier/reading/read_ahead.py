@@ -109,6 +109,7 @@ class ReadAhead:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # callbacks of tasks that had ended before run in the next turn
 
     def ended_at(self, tip: TopicIdPartition, offset: int) -> None:
         """Note that a read ended here; a read that starts here continues it."""
