@@ -187,6 +187,86 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "then the request fails with REQUEST_TIMED_OUT and nothing is changed",
         ),
     ),
+    "Before authentication": (
+        Limit(
+            "clients that authenticate at the same time",
+            "ottla.authentications.max",
+            "count",
+            "the memory of strangers is bounded; further ones wait unread, and addresses take turns",
+        ),
+        Limit(
+            "wait for a slot to authenticate",
+            "ottla.lobby.wait.ms",
+            "ms",
+            "a client has given up by then",
+        ),
+        Limit(
+            "TLS handshake and login together",
+            "ottla.authentication.timeout.ms",
+            "ms",
+            "a client that sends a byte now and then must not keep a slot",
+        ),
+        Limit(
+            "one frame before the login",
+            "sasl.server.max.receive.size",
+            "bytes",
+            "the longest token of a login has a few KiB",
+        ),
+        Limit(
+            "requests before the login",
+            "ottla.broker.access.authentication:MAX_FRAMES",
+            "count",
+            "the longest exchange has fewer than half of them",
+        ),
+        Limit(
+            "bytes of a TLS handshake",
+            "ottla.security.tls_channel:MAX_HANDSHAKE_BYTES",
+            "bytes",
+            "a hello with everything in it is much smaller; twice as much where clients show certificates",
+        ),
+        Limit(
+            "steps of TLS handshakes in one turn of the event loop",
+            "ottla.broker.access.tls_connection:STEPS_A_TURN",
+            "count",
+            "each takes most of a millisecond, and others are served in between",
+        ),
+        Limit(
+            "encrypted bytes that wait for one client",
+            "ottla.security.tls_channel:AHEAD_BYTES",
+            "bytes",
+            "the rest of an answer waits as it is, without a private copy",
+        ),
+        Limit(
+            "threads that hash passwords",
+            "ottla.broker.access.door:PASSWORD_THREADS",
+            "count",
+            "a flood of logins delays logins, and nothing else",
+        ),
+        Limit(
+            "longest delay of the answer to a failed login",
+            "ottla.broker.access.lobby:MAX_DELAY_SECONDS",
+            "seconds",
+            "it doubles with each failure of an address, and a success ends it",
+        ),
+        Limit(
+            "answers to failed logins that are held back",
+            "ottla.broker.access.door:MAX_HELD_BACK",
+            "count",
+            "each keeps a connection open; further ones are closed without an answer",
+        ),
+        Limit(
+            "addresses whose failures are remembered",
+            "ottla.broker.access.lobby:MAX_ADDRESSES",
+            "count",
+            "the oldest is forgotten first",
+        ),
+        Limit(
+            "open files that are kept from connections",
+            "ottla.broker.running.run:RESERVED_FILES",
+            "count",
+            "strangers cannot keep the broker from opening logs",
+        ),
+    ),
     "Records": (
         Limit(
             "size of a batch",
