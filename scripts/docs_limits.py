@@ -192,7 +192,7 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "clients that authenticate at the same time",
             "ottla.authentications.max",
             "count",
-            "the memory of strangers is bounded; further ones wait unread, and addresses take turns",
+            "bounds the memory of strangers; others wait unread, and addresses take turns",
         ),
         Limit(
             "wait for a slot to authenticate",
@@ -222,7 +222,7 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "bytes of a TLS handshake",
             "ottla.security.tls_channel:MAX_HANDSHAKE_BYTES",
             "bytes",
-            "a hello with everything in it is much smaller; twice as much where clients show certificates",
+            "a hello with everything in it is much smaller; twice as much with certificates of clients",
         ),
         Limit(
             "steps of TLS handshakes in one turn of the event loop",

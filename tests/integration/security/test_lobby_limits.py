@@ -199,6 +199,20 @@ def test_case_71_an_address_over_its_quota_is_closed() -> None:
             assert second.closed()
 
 
+def test_only_a_login_ends_the_delays(tls_files: TlsFiles) -> None:
+    """Fault: a connection to a listener that asks nobody forgave the address its failures."""
+    config = CONFIG | tls_files.config() | {"listeners": f"{SASL}://127.0.0.1:0,SSL://127.0.0.1:0"}
+    with guarded_broker(config) as broker:
+        with RawClient(bootstrap(broker, SASL)) as raw:
+            log_in(raw, "PLAIN", "alice", "wrong")
+        with RawTlsClient(bootstrap(broker, "SSL"), tls_files.ca) as raw:
+            raw.ask("api_versions", 3, NAMED)
+        assert run_in(broker, lambda node: len(node.door._failures)) == 1
+        with RawClient(bootstrap(broker, SASL)) as raw:
+            log_in(raw, "PLAIN", "alice", USERS["alice"])
+        assert run_in(broker, lambda node: len(node.door._failures)) == 0
+
+
 def test_case_33_a_client_in_a_failure_loop_is_slowed_down() -> None:
     """librdkafka comes back at once after a failure, unless its answer is held back."""
     with guarded_broker(CONFIG) as broker:

@@ -73,7 +73,9 @@ class GuardedConnection(Connection):
             self._is_known = True
             self._frames.max_frame_bytes = self._guard.max_request_bytes
             self._guard.door.left(self)
-        self._guard.door.succeeded(self.peer)
+        if self.peer.session is not None or (self.peer.tls is not None and self.peer.tls.der):
+            # Whoever is let in unasked has proven nothing.
+            self._guard.door.succeeded(self.peer)
 
     def close_soon(self) -> None:
         """A last answer leaves; the client has a moment to read it before it meets the end."""
