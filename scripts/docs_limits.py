@@ -222,7 +222,7 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "bytes of a TLS handshake",
             "ottla.security.tls_channel:MAX_HANDSHAKE_BYTES",
             "bytes",
-            "a hello with everything in it is much smaller; twice as much with certificates of clients",
+            "a hello is much smaller; twice as much where clients show certificates",
         ),
         Limit(
             "steps of TLS handshakes in one turn of the event loop",
