@@ -25,7 +25,7 @@ from ottla.log.checkpoints import (
     encode_meta,
     encode_partition_metadata,
 )
-from ottla.log.os_storage import OsStorage
+from ottla.log.os_storage import FILE_MODE, OsStorage
 from ottla.log.storage import TMP_SUFFIX
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class DataDirectory:
         self._lock_fd = self._lock()
 
     def _lock(self) -> int:
-        fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -21,6 +21,8 @@ from ottla.log.storage import MAX_IOVECS, Buffer, Directory, Entry, Storage, wit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+FILE_MODE: Final = 0o600  # records are for who runs the broker
+DIRECTORY_MODE: Final = 0o700
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 # A disk is read ahead in stretches of about this size: one byte of each tells of the others.
 CACHE_SAMPLE: Final = 128 * 1024
@@ -96,7 +98,7 @@ class OsStorage(Storage):
         if create:
             flags |= os.O_CREAT
         with _located(path) as (name, within):
-            return os.open(name, flags, 0o644, dir_fd=within)
+            return os.open(name, flags, FILE_MODE, dir_fd=within)
 
     def open_directory(self, path: Path) -> int:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -207,7 +209,7 @@ class OsStorage(Storage):
             os.unlink(name, dir_fd=within)
 
     def mkdir(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
 
     def listdir(self, path: Path | Directory) -> list[str]:
         if isinstance(path, Directory):

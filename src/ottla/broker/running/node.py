@@ -136,13 +136,19 @@ class Node:
         self.jobs = Jobs(
             self.services,
             self.dispatcher.connections,
-            metadata.poll if shares_metadata else None,
+            metadata.poll if shares_metadata or self._has_users() else None,
         )
         self._end_watch: Callable[[], None] = lambda: None
         self.door: Door | None = None
         self._reloading: asyncio.Future[None] | None = None
         self._guards: dict[str, Guard] = {}
         self._guarding: asyncio.Task[None] | None = None
+
+    def _has_users(self) -> bool:
+        """Whether `ottla user create --data-dir` may have added one meanwhile."""
+        return self.services.authorizer is not None or any(
+            listener.has_sasl for listener in self.settings.listeners
+        )
 
     @classmethod
     async def start(

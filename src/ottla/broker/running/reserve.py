@@ -44,6 +44,7 @@ def keep(directory: Path) -> None:
         return
     try:
         # Random, because zeros take no room on a file system that compresses.
+        file.touch(0o600)
         file.write_bytes(os.urandom(RESERVE_BYTES))
     except OSError as error:
         logger.warning("no room is reserved for a start with a full disk: %s", error)
