@@ -49,12 +49,6 @@ MAX_CLIENTS: Final = 10_000
 IDLE_SECONDS: Final = 3600.0
 MAX_THROTTLE_SECONDS: Final = 3600.0
 NANOSECONDS: Final = 1_000_000_000
-KEYS: Final = (
-    PRODUCER_BYTE_RATE,
-    CONSUMER_BYTE_RATE,
-    REQUEST_PERCENTAGE,
-    CONTROLLER_MUTATION_RATE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,35 +62,35 @@ class Windows:
 class Ring:
     """A sum over the last windows; each window's part is forgotten when the window is."""
 
-    __slots__ = ("_latest", "_parts", "_until", "_windows", "total")
+    __slots__ = ("_latest", "_parts", "_slot", "_until", "_windows", "total")
 
     def __init__(self, windows: Windows) -> None:
         self.total = 0
         self._windows = windows
         self._parts = array("q", bytes(8 * windows.count))
         self._latest = 0  # number of the current window
+        self._slot = 0  # its part
         self._until = 0.0  # when it ends
 
     def add(self, amount: int, now: float) -> int:
         """Count an amount; returns the total."""
         if now >= self._until:
-            self._move(now)
-        self._parts[self._latest % self._windows.count] += amount
+            self.move(now)
+        self._parts[self._slot] += amount
         self.total = total = self.total + amount
         return total
 
     def move(self, now: float) -> None:
         """Forget what is too old; time never goes back."""
-        if now >= self._until:
-            self._move(now)
-
-    def _move(self, now: float) -> None:
+        if now < self._until:
+            return
         count, seconds = self._windows.count, self._windows.seconds
         latest = int(now // seconds)
         for window in range(max(self._latest + 1, latest - count + 1), latest + 1):
             self.total -= self._parts[window % count]
             self._parts[window % count] = 0
         self._latest = latest
+        self._slot = latest % count
         self._until = float((latest + 1) * seconds)
 
     def span(self, now: float) -> float:
@@ -264,18 +258,20 @@ def levels(user: str, client_id: str) -> tuple[Level, ...]:
 class Counted:
     """What is counted together: for a user, a client id, or both."""
 
-    __slots__ = ("__weakref__", "meters", "tokens")
+    __slots__ = ("__weakref__", "fetch", "mutation", "produce", "request")
 
     def __init__(self) -> None:
-        self.meters: dict[str, Meter] = {}
-        self.tokens: Tokens | None = None
+        self.produce: Meter | None = None
+        self.fetch: Meter | None = None
+        self.request: Meter | None = None
+        self.mutation: Tokens | None = None
 
 
 class Client:
     """The meters of one user with one client id; None where it has no quota."""
 
     __slots__ = (
-        *("_counted", "client_id", "fetch", "index", "mutation", "produce", "request"),
+        *("client_id", "counted", "fetch", "index", "mutation", "produce", "request"),
         *("used", "user"),
     )
 
@@ -288,10 +284,7 @@ class Client:
         self.fetch: Meter | None = None
         self.request: Meter | None = None
         self.mutation: Tokens | None = None
-        self._counted: tuple[Counted, ...] = ()  # keeps them
-
-    def keep(self, *counted: Counted | None) -> None:
-        self._counted = tuple({id(one): one for one in counted if one is not None}.values())
+        self.counted: tuple[Counted, ...] = ()  # they live as long as somebody refers to them
 
 
 class Quotas:
@@ -302,7 +295,7 @@ class Quotas:
         self.active = False
         self._windows = windows
         self._controller = controller
-        self._index = Index({})
+        self.index = Index({})  # a client with another one has to be asked for again
         self._clients: OrderedDict[tuple[str, str], Client] = OrderedDict()
         # They live as long as a client that uses them, also when it gets other quotas.
         self._counted: WeakValueDictionary[tuple[Name, Name], Counted] = WeakValueDictionary()
@@ -313,14 +306,14 @@ class Quotas:
 
     def adopt(self, quotas: Mapping[str, ClientQuota]) -> None:
         """Use these from now on; what was counted goes on."""
-        self._index = Index(quotas)
-        self.active = not self._index.is_empty
+        self.index = Index(quotas)
+        self.active = not self.index.is_empty
         if not self.active:
             self._clients.clear()
 
     def connection_rate(self, address: str) -> float | None:
         """Connections a second that an address may open."""
-        return self._index.connection_rate(address)
+        return self.index.connection_rate(address)
 
     def client(self, user: str, client_id: str, now: float) -> Client:
         """The meters that count for a request."""
@@ -331,51 +324,49 @@ class Quotas:
         else:
             self._clients.move_to_end(key)
         found.used = now
-        if found.index is not self._index:
+        if found.index is not self.index:
             self._resolve(found)
         self._forget(now)
         return found
 
-    def is_current(self, client: Client) -> bool:
-        """Whether a client has the quotas that are in force, so that it need not be asked for."""
-        return client.index is self._index
-
     def _resolve(self, client: Client) -> None:
-        found = [self._index.find(key, client.user, client.client_id) for key in KEYS]
-        counted = [None if quota is None else self._place(quota) for quota in found]
-        produce, fetch, request, mutation = zip(found, counted, strict=True)
-        client.produce = self._meter(PRODUCER_BYTE_RATE, *produce)
-        client.fetch = self._meter(CONSUMER_BYTE_RATE, *fetch)
-        client.request = self._meter(REQUEST_PERCENTAGE, *request)
-        client.mutation = self._tokens(*mutation)
-        client.keep(*counted)
-        client.index = self._index
+        """Give a client the meters of its quotas; those that it had go on counting."""
+        kept: list[Counted] = []
+        client.produce = client.fetch = client.request = client.mutation = None
+        if (found := self._find(PRODUCER_BYTE_RATE, client, kept)) is not None:
+            limit, place = found
+            client.produce = place.produce = place.produce or self._meter()
+            client.produce.limit = limit
+        if (found := self._find(CONSUMER_BYTE_RATE, client, kept)) is not None:
+            limit, place = found
+            client.fetch = place.fetch = place.fetch or self._meter()
+            client.fetch.limit = limit
+        if (found := self._find(REQUEST_PERCENTAGE, client, kept)) is not None:
+            limit, place = found
+            client.request = place.request = place.request or self._meter(self._windows.seconds)
+            # Percent of the loop's time, which is counted in nanoseconds.
+            client.request.limit = limit / 100 * NANOSECONDS
+        if (found := self._find(CONTROLLER_MUTATION_RATE, client, kept)) is not None:
+            limit, place = found
+            client.mutation = place.mutation = place.mutation or Tokens(self._controller)
+            client.mutation.limit = limit
+        client.counted = tuple(kept)
+        client.index = self.index
 
-    def _place(self, quota: Quota) -> Counted:
+    def _find(self, key: str, client: Client, kept: list[Counted]) -> tuple[float, Counted] | None:
+        """The limit of a client, and where it is counted."""
+        quota = self.index.find(key, client.user, client.client_id)
+        if quota is None:
+            return None
         place = self._counted.get(quota.counted)
         if place is None:
             self._counted[quota.counted] = place = Counted()
-        return place
+        if place not in kept:
+            kept.append(place)
+        return quota.limit, place
 
-    def _meter(self, key: str, quota: Quota | None, place: Counted | None) -> Meter | None:
-        if quota is None or place is None:
-            return None
-        in_time = key == REQUEST_PERCENTAGE
-        meter = place.meters.get(key)
-        if meter is None:
-            longest = float(self._windows.seconds) if in_time else MAX_THROTTLE_SECONDS
-            place.meters[key] = meter = Meter(self._windows, longest)
-        # Percent of the loop's time, which is counted in nanoseconds.
-        meter.limit = quota.limit / 100 * NANOSECONDS if in_time else quota.limit
-        return meter
-
-    def _tokens(self, quota: Quota | None, place: Counted | None) -> Tokens | None:
-        if quota is None or place is None:
-            return None
-        if place.tokens is None:
-            place.tokens = Tokens(self._controller)
-        place.tokens.limit = quota.limit
-        return place.tokens
+    def _meter(self, longest: float = MAX_THROTTLE_SECONDS) -> Meter:
+        return Meter(self._windows, float(longest))
 
     def _forget(self, now: float) -> None:
         """The clients that were idle for long; the dictionary has the longest idle first."""

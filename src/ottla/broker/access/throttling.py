@@ -35,14 +35,16 @@ if TYPE_CHECKING:
 PRODUCE: Final = 0
 FETCH: Final = 1
 SHARE_FETCH: Final = 78
-NODE_PRINCIPAL: Final = "User:__node"
+NODE_USER: Final = "__node"
 USER_AT: Final = len("User:")  # in a principal
+SOON: Final = (tuple, Ack)  # what a handler returns when it does not have to wait
 
 
 class Throttling:
     """Counts the requests of a node's clients, and slows down those that are over a quota."""
 
     def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+        self.active = False  # whether anybody has a quota
         self._clock = clock
         self._quotas = Quotas(
             Windows(
@@ -55,14 +57,10 @@ class Throttling:
         )
         self._muted: dict[int, Peer] = {}  # connections that were muted since the last change
 
-    @property
-    def active(self) -> bool:
-        """Whether anybody has a quota."""
-        return self._quotas.active
-
     def adopt(self, quotas: Mapping[str, ClientQuota]) -> None:
         """Use these quotas from now on."""
         self._quotas.adopt(quotas)
+        self.active = self._quotas.active
         muted, self._muted = self._muted, {}
         for peer in muted.values():
             if peer.mute is not None:
@@ -85,13 +83,14 @@ class Throttling:
         now = self._clock.monotonic()
         if (
             client is None
+            or client.index is not self._quotas.index
             or client.client_id != client_id
-            or not self._quotas.is_current(client)
-            or client.user != peer.principal[USER_AT:]
+            or peer.metered_as != peer.principal
         ):
-            if peer.principal == NODE_PRINCIPAL:
-                return handler(context, request, *services)
+            peer.metered_as = peer.principal
             client = peer.metered = self._quotas.client(peer.principal[USER_AT:], client_id, now)
+        if client.user == NODE_USER:
+            return handler(context, request, *services)
         context.quota = client
         if client.produce is not None and context.api_key == PRODUCE:
             wait = client.produce.record(_produced_bytes(request), now)
@@ -100,7 +99,7 @@ class Throttling:
         began = perf_counter_ns()
         response = handler(context, request, *services)
         spent = perf_counter_ns() - began
-        if response is None or isinstance(response, tuple | Ack):
+        if response is None or isinstance(response, SOON):
             return self._done(context, client, response, spent, now + spent / NANOSECONDS)
         return self._later(context, client, response, spent)
 
