@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias, TypeVar
 
 import typer
@@ -61,6 +62,8 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instea
 
 _security: ContextVar[Security | None] = ContextVar("security", default=None)
 
+_properties: ContextVar[Mapping[str, str]] = ContextVar("properties", default=MappingProxyType({}))
+
 CONNECTS = frozenset({"bootstrap", "input_url", "output_url"})
 """Parameters of commands that connect to brokers."""
 
@@ -90,14 +93,22 @@ def _command_config() -> TyperOption:
 
 
 def _keep_security(_: object, __: object, path: str | None) -> None:
+    _security.set(None)
+    _properties.set({})
     if not path:
-        _security.set(None)
         return
+    from pathlib import Path
+
     from ottla.client.errors import ClientError
     from ottla.client.security import Security
+    from ottla.client.security_properties import PREFIXES, read_file
 
     try:
-        _security.set(Security.from_properties(path))
+        properties = read_file(Path(path))
+        _security.set(Security.from_properties(properties))
+        _properties.set(
+            {key: value for key, value in properties.items() if key.startswith(PREFIXES)}
+        )
     except ClientError as error:
         raise typer.BadParameter(str(error), param_hint="--command-config") from None
 
@@ -105,6 +116,11 @@ def _keep_security(_: object, __: object, path: str | None) -> None:
 def given_security() -> Security | None:
     """The settings in the file of `--command-config`, if there is one."""
     return _security.get()
+
+
+def given_properties() -> Mapping[str, str]:
+    """The same as Kafka's properties."""
+    return _properties.get()
 
 
 def security() -> Security:

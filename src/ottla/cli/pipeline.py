@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli import pipeline_checkpoint
-from ottla.cli.common import DEFAULT_BOOTSTRAP, Json, complain, security
+from ottla.cli.common import DEFAULT_BOOTSTRAP, Json, complain
 from ottla.cli.output import print_json, print_table
-from ottla.cli.run import Debug, Env, File, PipelineBootstrap, State, sentences
+from ottla.cli.run import Debug, Env, File, PipelineBootstrap, State, loaded, sentences
 from ottla.clock import SYSTEM
 
 if TYPE_CHECKING:
@@ -49,9 +49,8 @@ def check(
     """
     with sentences(debug=debug):
         from ottla.spark.pipelines.graph import ordered
-        from ottla.spark.pipelines.load import load
 
-        pipeline = load(file, env=env, state=state)
+        pipeline = loaded(file, env=env, state=state)
         names = [flow.name for flow in ordered(pipeline.definition)]
         found: dict[str, Value] = {"file": str(file), "flows": names}
         if deep:
@@ -108,9 +107,8 @@ def status(
     with sentences(debug=debug):
         from ottla.spark.pipelines.checkpoints import checkpoint_of, read_checkpoint
         from ottla.spark.pipelines.graph import ordered
-        from ottla.spark.pipelines.load import load
 
-        pipeline = load(file, env=env, state=state)
+        pipeline = loaded(file, env=env, state=state)
         found = {
             flow.name: read_checkpoint(checkpoint_of(pipeline, flow))
             for flow in ordered(pipeline.definition)
@@ -161,9 +159,8 @@ def reset(
     with sentences(debug=debug):
         from ottla.spark.pipelines import checkpoints
         from ottla.spark.pipelines.graph import chosen
-        from ottla.spark.pipelines.load import load
 
-        pipeline = load(file, env=env, state=state)
+        pipeline = loaded(file, env=env, state=state)
         [named] = chosen(pipeline.definition, [flow])
         aside = checkpoints.reset(pipeline, named, to)
     if as_json:
@@ -182,11 +179,13 @@ def _ends(
     if not topics:
         return {}
     from ottla.client.errors import ClientError
+    from ottla.spark.pipelines.preflight import security_of
     from ottla.sync import Admin
 
     named = bootstrap or pipeline.settings.bootstrap or DEFAULT_BOOTSTRAP
     try:
-        with Admin(named, api_timeout=3.0, security=security()) as admin:
+        by = security_of(pipeline.settings.kafka)
+        with Admin(named, api_timeout=3.0, security=by) as admin:
             admin.connect()
             there = {one.name for one in admin.list_topics()}
             found = admin.list_offsets([name for name in topics if name in there])

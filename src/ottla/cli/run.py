@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TypeAlias
 
 import typer
 
-from ottla.cli.common import DEFAULT_BOOTSTRAP, complain
+from ottla.cli.common import DEFAULT_BOOTSTRAP, complain, given_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -136,11 +136,10 @@ def run(
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
     with sentences(debug=debug), ExitStack() as stack:
         from ottla.spark.pipelines.graph import chosen
-        from ottla.spark.pipelines.load import load
         from ottla.spark.pipelines.model import seconds
 
         limit = None if for_ is None else seconds(for_, "--for")
-        pipeline = load(file, env=env, state=state)
+        pipeline = loaded(file, env=env, state=state)
         named = bootstrap or pipeline.settings.bootstrap
         if embedded or (named is None and pipeline.definition.samples):
             if state is None:
@@ -156,12 +155,23 @@ def run(
             flows,
             named or DEFAULT_BOOTSTRAP,
             display,
-            reload=lambda: load(file, env=env, state=state)._replace(places=pipeline.places),
+            reload=lambda: loaded(file, env=env, state=state)._replace(places=pipeline.places),
             debug=debug,
             once=once,
         ).run(master, remote, limit, max_restarts, metrics_port)
     if not well:
         raise typer.Exit(FLOW_FAILED)
+
+
+def loaded(file: Path, *, env: str | None, state: str | None) -> Pipeline:
+    """The pipeline of a file; connections are made as the file of --command-config says."""
+    from dataclasses import replace
+
+    from ottla.spark.pipelines.load import load
+
+    pipeline = load(file, env=env, state=state)
+    kafka = {**given_properties(), **pipeline.settings.kafka}
+    return pipeline._replace(settings=replace(pipeline.settings, kafka=kafka))
 
 
 class _Run:
@@ -205,7 +215,7 @@ class _Run:
         from ottla.spark.pipelines.runner import Runner
 
         definition = self._pipeline.definition
-        prepare(self._bootstrap, definition, self._flows)
+        prepare(self._bootstrap, definition, self._flows, self._pipeline.settings.kafka)
         names = [one.name for one in self._flows]
         board = Board(names, definition.hooks, self._display.event)
         if metrics_port is not None:

@@ -33,7 +33,7 @@ def deep_check(
 ) -> dict[str, str]:
     """The schema of each flow."""
     flows = ordered(pipeline.definition)
-    prepare(bootstrap, pipeline.definition, flows)
+    prepare(bootstrap, pipeline.definition, flows, pipeline.settings.kafka)
     log = pipeline.places.state / "spark.log"
     spark = open_session(pipeline, master=master, remote=remote, log=log)
     try:

@@ -7,24 +7,35 @@ are not created, so that a misspelt name is noticed.
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.cluster.bootstrap import BadBootstrap
 from ottla.client.errors import BrokerUnreachable, ClientError
 from ottla.client.producer.types import ProducerRecord
+from ottla.spark.errors import BadOption
 from ottla.spark.pipelines.errors import DefinitionError, EnvironmentProblem
 from ottla.spark.pipelines.graph import sources_of, topics_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from ottla.client.security import Security
     from ottla.spark.pipelines.model import Definition, Flow, Source
 
 PATIENCE_SECONDS: Final = 10.0
 
 
-def prepare(bootstrap: str, definition: Definition, flows: Sequence[Flow]) -> None:
-    """Create missing topics if allowed; else raise `EnvironmentProblem`."""
+def prepare(
+    bootstrap: str,
+    definition: Definition,
+    flows: Sequence[Flow],
+    kafka: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Create missing topics if allowed; else raise `EnvironmentProblem`.
+
+    `kafka` are the pipeline's settings of connections.
+    """
     from ottla.sync import Admin
 
     sources = _ours(definition, flows)
@@ -39,7 +50,7 @@ def prepare(bootstrap: str, definition: Definition, flows: Sequence[Flow]) -> No
     if not sources and not written:
         return
     try:
-        with Admin(bootstrap, api_timeout=PATIENCE_SECONDS) as admin:
+        with Admin(bootstrap, api_timeout=PATIENCE_SECONDS, security=security_of(kafka)) as admin:
             admin.connect()
             there = {one.name for one in admin.list_topics()}
             missing = {name for one in sources for name in topics_of(one)} - there - set(written)
@@ -59,6 +70,17 @@ def prepare(bootstrap: str, definition: Definition, flows: Sequence[Flow]) -> No
         ) from error
     except ClientError as error:
         raise EnvironmentProblem(f"the broker at {bootstrap} refuses: {error}") from error
+
+
+def security_of(kafka: Mapping[str, str]) -> Security:
+    """How the pipeline connects, by its `kafka` settings."""
+    from ottla.spark.client_settings import client_settings
+
+    try:
+        options = {f"kafka.{name}": value for name, value in kafka.items()}
+        return client_settings(options, writes=False, has_brokers=False).security
+    except BadOption as error:
+        raise DefinitionError(str(error)) from error
 
 
 def fill(bootstrap: str, definition: Definition) -> int:
