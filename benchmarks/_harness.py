@@ -129,6 +129,23 @@ def part(what: str, measure: Callable[[], Sequence[Row]]) -> list[Row]:
         return []
 
 
+def until_clear(
+    one_round: Callable[[int], None], rows: Callable[[], list[Row]], least: int, most: int
+) -> list[Row]:
+    """Rows of as many rounds as it takes until no range holds both more and less than its claim."""
+    for turn in range(most):
+        one_round(turn)
+        if turn + 1 >= least and not any(map(_is_open, rows())):
+            break
+    return rows()
+
+
+def _is_open(row: Row) -> bool:
+    """Without a target the claim is which of the two is better."""
+    least, most = row.spread
+    return least < (1.0 if row.target is None else row.target) < most
+
+
 def skipped(what: str, why: str) -> None:
     """Say that a part of a benchmark was not run, and why."""
     print(f"skipped: {what}: {why}", flush=True)

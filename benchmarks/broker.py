@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from benchmarks._harness import Row, part, report, skipped
+from benchmarks._harness import Row, part, report, skipped, until_clear
 from benchmarks._ottla import OttlaProcess
 from benchmarks._peers import PERF_TOOL_JVM, RdkafkaMock, apache_kafka, run_tool, why_no_jvm
 from ottla import EmbeddedBroker
@@ -184,7 +184,7 @@ def load_rows() -> list[Row]:
                 produced[index].append(produce(broker, f"load-{turn}", RECORDS))
                 consumed[index].append(consume(broker, f"load-{turn}", RECORDS))
 
-        return _until_clear(one_round, rows)
+        return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
 
 
 def latency_rows() -> list[Row]:
@@ -203,7 +203,7 @@ def latency_rows() -> list[Row]:
             for index, broker in enumerate(brokers):
                 seen[index].append(p99(broker))
 
-        return _until_clear(one_round, rows)
+        return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
 
 
 def java_rows() -> list[Row]:
@@ -231,7 +231,7 @@ def java_rows() -> list[Row]:
             for index, broker in enumerate(brokers):
                 consumed[index].append(java_consume(broker, f"java-{turn}", JAVA_RECORDS))
 
-        return _until_clear(one_round, rows)
+        return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
 
 
 def java_produce(broker: Broker, topic: str, records: int) -> Load:
@@ -416,21 +416,6 @@ def end_offsets(bootstrap: str, topic: str) -> int:
     ]
     consumer.close()
     return sum(ends)
-
-
-def _until_clear(one_round: Callable[[int], None], rows: Callable[[], list[Row]]) -> list[Row]:
-    """As many rounds as it takes until no row's range has both better and worse than its claim."""
-    for turn in range(MAX_ROUNDS):
-        one_round(turn)
-        if turn + 1 >= ROUNDS and not any(map(_is_open, rows())):
-            break
-    return rows()
-
-
-def _is_open(row: Row) -> bool:
-    """Without a target the claim is which of the two is better."""
-    least, most = row.spread
-    return least < (1.0 if row.target is None else row.target) < most
 
 
 def _in_turns(*candidates: Callable[[], float], rounds: int) -> list[list[float]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from benchmarks import _harness
 from benchmarks.__main__ import results_page
-from benchmarks._harness import Row, part, report
+from benchmarks._harness import Row, part, report, until_clear
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +34,21 @@ def test_only_the_parts_asked_for_are_run(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(_harness, "ONLY", ["read"])
     assert part("reading", lambda: [REACHED]) == [REACHED]
     assert part("writing", lambda: [MISSED]) == []
+
+
+def test_rows_run_until_their_range_is_clear_of_their_claim() -> None:
+    spreads = {2: (0.9, 1.2), 3: (0.9, 1.2), 4: (1.1, 1.2)}
+    rounds: list[int] = []
+
+    def rows() -> list[Row]:
+        return [replace(REACHED, spread=spreads.get(len(rounds), (1.1, 1.2)))]
+
+    until_clear(rounds.append, rows, 2, 9)
+    assert rounds == [0, 1, 2, 3]
+    rounds.clear()
+    spreads[4] = (0.9, 1.2)
+    until_clear(rounds.append, rows, 2, 4)
+    assert rounds == [0, 1, 2, 3], "not for ever"
 
 
 def test_the_page_names_what_was_missed_skipped_and_broken_off(
