@@ -300,16 +300,34 @@ def test_short_keys_are_refused() -> None:
     server_context(shows(rsa_issued(2048)))
 
 
+@pytest.mark.parametrize("kind", ["P-256", "P-384", "P-521", "Ed25519"])
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_kinds_of_keys_that_are_taken(kind: str, version: str) -> None:
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+    curves = {"P-256": ec.SECP256R1(), "P-384": ec.SECP384R1(), "P-521": ec.SECP521R1()}
+    if kind in curves:
+        issued = self_signed(ec.generate_private_key(curves[kind]))
+    else:
+        issued = self_signed(ed25519.Ed25519PrivateKey.generate())
+    server_context(shows(issued, enabled_protocols=(version,)))
+
+
 def rsa_issued(bits: int) -> Issued:
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    return self_signed(rsa.generate_private_key(65_537, bits))
+
+
+def self_signed(key: Any) -> Issued:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import rsa
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.x509.oid import NameOID
 
     from ottla.security.certificates import Issued
 
-    key = rsa.generate_private_key(65_537, bits)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rsa")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "self")])
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -318,12 +336,11 @@ def rsa_issued(bits: int) -> Issued:
         .serial_number(1)
         .not_valid_before(ago(1))
         .not_valid_after(ago(1) + timedelta(days=10))
-        .sign(key, hashes.SHA256())
+        .sign(key, None if isinstance(key, Ed25519PrivateKey) else hashes.SHA256())
     )
     encoded = serialization.Encoding.PEM
-    pem = key.private_bytes(
-        encoded, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-    )
+    form = serialization.PrivateFormat.PKCS8
+    pem = key.private_bytes(encoded, form, serialization.NoEncryption())
     return Issued(pem, certificate.public_bytes(encoded))
 
 
