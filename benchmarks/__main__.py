@@ -4,9 +4,10 @@
 
 Writes RESULTS.md and its plots beside this file, and the figures of README.md. A script that fails,
 or takes longer than LIMIT_SECONDS, is named there with its last line, and the run goes on: one
-missing peer must not cost the other figures. What the scripts find is kept in a temporary
-directory. With `--into` it is kept there, and the page also has what earlier runs left: scripts can
-be run one at a time, each in the size that there is time for. Flags go to the scripts as they are.
+missing peer must not cost the other figures. The sections of scripts that were not run stay as they
+are, each with its date: scripts can be run one at a time, each in the size that there is time for.
+What they find is kept in a temporary directory, or with `--into` in one that stays. Flags go to the
+scripts as they are.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -34,8 +36,7 @@ INTRODUCTION: Final = """\
 # Results
 
 Written by `make bench`; do not edit. Each row compares two measurements of the same run on the same
-machine; a ratio is of medians, its range is over pairs of rounds. {machine}; {when}, Ottla
-{version}.
+machine; a ratio is of medians, its range is over pairs of rounds. {machine}.
 
 Missed targets: {missed}
 """
@@ -45,6 +46,10 @@ examples:
   python -m benchmarks --quick broker client      two of them, with less data
   python -m benchmarks.spark --only=exactly       one script alone; writes no page
 """
+HEADING: Final = re.compile(r"^## \[(\w+)\]\(\w+\.py\)$", re.MULTILINE)
+MISSED_ROW: Final = re.compile(
+    r"^\| (.+?) \| .+? \| .+? \| (.+?) \| .+? \| (.+?) \| MISSED \|$", re.MULTILINE
+)
 QUICK_NOTE: Final = "A quick run: less data, fewer rounds.\n"
 
 
@@ -64,7 +69,8 @@ def main() -> None:
             run = {"why": why, "quick": "--quick" in flags}
             (directory / f"{name}.run.json").write_text(json.dumps(run))
             # After each: a run that is broken off leaves what it has.
-            (HERE / "RESULTS.md").write_text(results_page(directory))
+            page = HERE / "RESULTS.md"
+            page.write_text(results_page(directory, page.read_text()))
             write_figures()
     print(f"written: {HERE / 'RESULTS.md'}")
     sys.exit(1 if failed else 0)
@@ -130,33 +136,41 @@ def _run(name: str, flags: list[str], directory: Path) -> str | None:
     return why or (said.strip().splitlines() or [f"status {process.returncode}"])[-1]
 
 
-def results_page(directory: Path) -> str:
-    """The page of all that the scripts have left in the directory."""
-    parts: list[str] = []
-    missed: list[str] = []
+def results_page(directory: Path, before: str = "") -> str:
+    """What the scripts have left in the directory, and the other sections of the page before."""
+    sections = _sections(before)
     for path in sorted(directory.glob("*.run.json")):
         name = path.name.split(".")[0]
-        run = json.loads(path.read_text())
-        parts.append(f"## [{name}]({name}.py)\n")
-        if run["quick"]:
-            parts.append(QUICK_NOTE)
-        for kind, content in _found(directory, name):
-            parts.append(_section(kind, content))
-            if kind == "table":
-                missed += [
-                    f"\n- {what}: {ratio}, {target} wanted"
-                    for what, _, _, ratio, _, target, verdict in content["lines"][1:]
-                    if verdict == "MISSED"
-                ]
-        if run["why"] is not None:
-            parts.append(f"This script ended with an error: `{run['why']}`\n")
+        sections[name] = _new_section(directory, name, json.loads(path.read_text()))
+    missed = [
+        f"\n- {what}: {ratio}, {target} wanted"
+        for section in sections.values()
+        for what, ratio, target in MISSED_ROW.findall(section)
+    ]
     introduction = INTRODUCTION.format(
-        missed="\n" + "".join(missed) if missed else "none.",
-        machine=_machine(),
-        when=time.strftime("%Y-%m-%d"),
-        version=__version__,
+        missed="\n" + "".join(missed) if missed else "none.", machine=_machine()
     )
-    return "\n".join([introduction, *parts])
+    return "\n".join([introduction, *(sections[name] for name in sorted(sections))])
+
+
+def _sections(page: str) -> dict[str, str]:
+    """Each with its heading, by the name of its script."""
+    found = list(HEADING.finditer(page))
+    ends = [*(heading.start() for heading in found), len(page)]
+    return {
+        heading[1]: page[heading.start() : end].rstrip() + "\n"
+        for heading, end in zip(found, ends[1:], strict=True)
+    }
+
+
+def _new_section(directory: Path, name: str, run: Any) -> str:
+    parts = [f"## [{name}]({name}.py)\n", f"{time.strftime('%Y-%m-%d')}, Ottla {__version__}.\n"]
+    if run["quick"]:
+        parts.append(QUICK_NOTE)
+    parts += [_section(kind, content) for kind, content in _found(directory, name)]
+    if run["why"] is not None:
+        parts.append(f"This script ended with an error: `{run['why']}`\n")
+    return "\n".join(parts)
 
 
 def _found(directory: Path, name: str) -> list[tuple[str, Any]]:

@@ -69,3 +69,19 @@ def test_the_page_names_what_was_missed_skipped_and_broken_off(
     assert "A quick run" in client
     assert "A quick run" not in tier
     assert "This script ended with an error: `no disk`" in tier
+
+
+def test_sections_of_scripts_that_were_not_run_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BENCHMARKS_DIR", str(tmp_path))
+    for name, rows in (("client", [MISSED]), ("broker", [REACHED])):
+        monkeypatch.setattr("sys.argv", [f"benchmarks/{name}.py"])
+        report(name, rows, ())
+        run = {"why": None, "quick": False}
+        (tmp_path / f"{name}.run.json").write_text(json.dumps(run))
+    both = results_page(tmp_path)
+    for path in tmp_path.glob("client.*"):
+        path.unlink()
+    assert results_page(tmp_path, both) == both
+    assert "- writing: 0.50x" not in results_page(tmp_path)
