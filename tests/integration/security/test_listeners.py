@@ -90,6 +90,22 @@ def test_case_93_insecure_starts_with_a_warning() -> None:
         (["listeners=SSL://127.0.0.1:0"], "ssl.keystore.location"),
         (["advertised.listeners=PLAINTEXT://0.0.0.0:1"], "advertised.listeners"),
         (["listener.name.x.ssl.client.auth=none"], "listener.name.x.ssl.client.auth"),
+        (
+            [
+                "listeners=SASL_PLAINTEXT://127.0.0.1:0",
+                "sasl.enabled.mechanisms=PLAIN",
+                (
+                    "listener.name.sasl_plaintext.plain.sasl.jaas.config="
+                    'com.sun.security.auth.module.JndiLoginModule required user.provider.url="x";'
+                ),
+            ],
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config",
+        ),
+        (
+            ["listeners=SSL://127.0.0.1:0", "ssl.keystore.location=/nowhere"],
+            "ssl.keystore.location",
+        ),
+        (["ottla.bootstrap.user.file=/nowhere"], "ottla.bootstrap.user.file"),
     ],
 )
 def test_case_03_a_wrong_listener_is_one_line_that_names_the_key(sets: list[str], key: str) -> None:

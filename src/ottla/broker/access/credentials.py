@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ottla.security.scram import (
@@ -64,6 +65,7 @@ class Credentials:
         self._own = own
         self._sampled: object = None
         self._usual: dict[str, tuple[int, int]] = {}
+        self._usual_for_plain = SHA_512
 
     def scram(self, mechanism: ScramMechanism, name: str, *, among_nodes: bool) -> ScramCredential:
         """The user's credential for a mechanism, or one that is made up."""
@@ -82,19 +84,35 @@ class Credentials:
         known = configured.get(name)
         if known is not None:
             return known
-        mechanism = SHA_512
-        if not name.startswith(RESERVED_PREFIX):
-            of_user = self._image().scram.get(name, {})
-            mechanism = next((MECHANISMS[one] for one in sorted(of_user, reverse=True)), SHA_512)
+        if name in self._own:
+            return self.scram(SHA_512, name, among_nodes=among_nodes)
+        of_user = self._image().scram.get(name)
+        if of_user:
+            mechanism = _for_plain(of_user)
+        else:
+            # As slow as for most users, or the time would tell who exists.
+            self._sample()
+            mechanism = self._usual_for_plain
         return self.scram(mechanism, name, among_nodes=among_nodes)
 
     def _made_up(self, mechanism: ScramMechanism, name: str) -> ScramCredential:
+        self._sample()
+        salt_bytes, iterations = self._usual[mechanism.name]
+        return fake_credential(self._secret, mechanism, name, salt_bytes, iterations)
+
+    def _sample(self) -> None:
+        """Look what most credentials are like, if users have changed since."""
         users = self._image().scram
         if users is not self._sampled:
             self._sampled = users
             self._usual = {one: _usual(users, one) for one in MECHANISMS}
-        salt_bytes, iterations = self._usual[mechanism.name]
-        return fake_credential(self._secret, mechanism, name, salt_bytes, iterations)
+            chosen = Counter(map(_for_plain, islice(users.values(), SAMPLED_USERS)))
+            self._usual_for_plain = chosen.most_common(1)[0][0] if chosen else SHA_512
+
+
+def _for_plain(credentials: Mapping[str, object]) -> ScramMechanism:
+    """Which of a user's credentials a password is checked against."""
+    return MECHANISMS[max(credentials)]
 
 
 def _credential(mechanism: ScramMechanism, stored: StoredCredential) -> ScramCredential:
@@ -106,7 +124,7 @@ def _credential(mechanism: ScramMechanism, stored: StoredCredential) -> ScramCre
 def _usual(users: Mapping[str, Mapping[str, StoredCredential]], mechanism: str) -> tuple[int, int]:
     """The commonest length of a salt and number of iterations."""
     found: Counter[tuple[int, int]] = Counter()
-    for _, mechanisms in zip(range(SAMPLED_USERS), users.values(), strict=False):
+    for mechanisms in islice(users.values(), SAMPLED_USERS):
         credential = mechanisms.get(mechanism)
         if credential is not None:
             found[len(credential.salt), credential.iterations] += 1

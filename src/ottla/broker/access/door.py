@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.broker.access.credentials import NODE_USER, Credentials, made_credentials
 from ottla.broker.access.guarded_connection import GuardedConnection
 from ottla.broker.access.lobby import Failures, Lobby
-from ottla.broker.access.node_login import node_security
+from ottla.broker.access.node_login import jaas_of, node_security
 from ottla.broker.access.quotas import Index as QuotaIndex
 from ottla.broker.access.session import NotWelcome
 from ottla.broker.access.tls_connection import Handshakes, TlsConnection
 from ottla.metadata.config.types import INT_MAX
 from ottla.metadata.security.acls import canonical_host
-from ottla.security.jaas import parse_jaas
 from ottla.security.mechanisms import OAUTHBEARER, PLAIN, PlainServer, RememberedPasswords
 from ottla.security.oauthbearer import OAuthBearerServer
 from ottla.security.scram import MECHANISMS, NONCE_BYTES, ScramServer
@@ -360,10 +359,9 @@ class Guard:
 
     def _plain_users(self) -> dict[str, ScramCredential]:
         own = self._config.listener(self.listener.name, PLAIN)
-        text = own.parsed("sasl.jaas.config")
-        if text is None:
+        if own.parsed("sasl.jaas.config") is None:
             return {}
-        jaas = parse_jaas(str(text))
+        jaas = jaas_of(own)
         if jaas.module != "plain":
             return {}
         return {

@@ -16,11 +16,13 @@ from ottla.broker.access.credentials import NODE_USER
 from ottla.client.security import Security
 from ottla.metadata.errors import InvalidConfig
 from ottla.security.contexts import client_context
+from ottla.security.errors import BadSecuritySetting
 from ottla.security.jaas import BadJaas, parse_jaas
 
 if TYPE_CHECKING:
     from ottla.broker.access.listeners import Listener
-    from ottla.metadata.config.broker import BrokerConfig
+    from ottla.metadata.config.broker import BrokerConfig, ListenerConfig
+    from ottla.security.jaas import JaasConfig
 
 CONFIGURABLE = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -31,7 +33,12 @@ def node_security(config: BrokerConfig, listener: Listener, password: str) -> Se
     context = None
     if listener.has_tls:
         checks = own.get_str("ssl.endpoint.identification.algorithm") != ""
-        context = client_context(tls_settings(own), check_hostname=checks)
+        try:
+            context = client_context(tls_settings(own), check_hostname=checks)
+        except BadSecuritySetting as error:
+            raise InvalidConfig(
+                "key and trust stores that nodes can use", error.problem, own.where(error.key)
+            ) from error
     if not listener.has_sasl:
         return Security(security_protocol=listener.protocol, ssl_context=context)
     mechanism = _mechanism(config, listener)
@@ -44,6 +51,15 @@ def node_security(config: BrokerConfig, listener: Listener, password: str) -> Se
         ssl_context=context,
         allow_plaintext_password=True,  # the listener was allowed to start
     )
+
+
+def jaas_of(config: ListenerConfig) -> JaasConfig:
+    """The login module of a listener; `InvalidConfig` says what is wrong, not what it holds."""
+    try:
+        return parse_jaas(config.get_str("sasl.jaas.config"))
+    except BadJaas as error:
+        where = config.where("sasl.jaas.config")
+        raise InvalidConfig("a login module of Kafka's", error, where) from None
 
 
 def _mechanism(config: BrokerConfig, listener: Listener) -> str:
@@ -62,13 +78,9 @@ def _mechanism(config: BrokerConfig, listener: Listener) -> str:
 
 def _configured(config: BrokerConfig, listener: Listener, mechanism: str) -> tuple[str, str] | None:
     own = config.listener(listener.name, mechanism)
-    text = own.parsed("sasl.jaas.config")
-    if text is None:
+    if own.parsed("sasl.jaas.config") is None:
         return None
-    try:
-        jaas = parse_jaas(str(text))
-    except BadJaas as error:
-        raise InvalidConfig("a login module", error, own.where("sasl.jaas.config")) from None
+    jaas = jaas_of(own)
     if jaas.username is None or jaas.password is None:
         return None
     return jaas.username, jaas.password

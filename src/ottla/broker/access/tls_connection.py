@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ottla.broker.serving.dispatch import Dispatcher
 
 FIRST_BYTES: Final = 4 * 1024  # a hello; what may be read from a connection in the lobby
+STRANGERS_BYTES: Final = 16 * 1024  # read at once from a client that has not authenticated
 STEPS_A_TURN: Final = 4  # of handshakes: 3 to 4 ms
 # Encrypted for one client in a turn of the loop, about a millisecond; then others are served.
 PUMPED_BYTES: Final = 1024 * 1024
@@ -86,7 +87,9 @@ class TlsConnection(GuardedConnection):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         buffer = READ_BUFFER.lend(self)
-        return buffer[:FIRST_BYTES] if self._channel is None else buffer
+        if self._is_known:
+            return buffer
+        return buffer[: FIRST_BYTES if self._channel is None else STRANGERS_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         view = READ_BUFFER.take(self, nbytes)
