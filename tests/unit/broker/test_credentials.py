@@ -49,7 +49,8 @@ def test_case_26_a_made_up_one_is_checked_like_most_others() -> None:
         known.iterations,
         len(known.salt),
     )
-    assert credentials_of(MetadataImage()).plain("x", among_nodes=False, configured={}).mechanism
+    nobody = credentials_of(MetadataImage()).plain("x", among_nodes=False, configured={})
+    assert nobody.mechanism is SHA_512
 
 
 def test_case_28_a_made_up_one_stays_the_same() -> None:
