@@ -164,7 +164,7 @@ def acknowledged() -> Drawing:
         (
             Message(a, the_log, "batch, acks=all"),
             Message(b, the_log, "batch, acks=all"),
-            Message(the_log, disk, "one write, one fdatasync"),
+            Message(the_log, disk, "one durable write"),
             Message(disk, the_log, "synced", back=True),
             Message(the_log, the_log, "the high watermark moves"),
             Message(the_log, a, "offset 20,000", back=True),

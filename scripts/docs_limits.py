@@ -100,7 +100,7 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "further consumers of old records wait for one; syncs have other threads",
         ),
         Limit(
-            "the journal on disk (`ottla.flush.mode=journal`)",
+            "the journal on disk",
             "ottla.journal.bytes",
             "bytes",
             "when it is full each log is synced by itself until a part of it is free again",

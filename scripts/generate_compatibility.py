@@ -54,8 +54,8 @@ turns.
 
 ## Where Ottla differs on purpose
 
-- `acks=all` is answered after the data is synced to disk (`ottla.flush.mode=group`); Kafka answers
-  from the page cache and relies on replicas. `ottla.flush.mode=os` gives Kafka's behaviour.
+- `acks=all` is answered when the data is durable on disk; Kafka answers from the page cache and
+  relies on replicas. `ottla.flush.mode=os` gives Kafka's behaviour.
 - ACLs cannot open the broker's own topics; see [permissions](permissions.md).
 - A topic created by asking for its metadata is ready in the same answer.
 - Internal topics have one replica by default.

@@ -79,6 +79,12 @@ async def write_segments(
     begin = now_ms() - count * 2000
     for number in range(count):
         assert await place.produce(topic, timestamp=begin + number * 2000) == [0]
+    await synced(place, name)
+
+
+async def synced(place: Place, name: str) -> None:
+    """Compaction and retention take only what the journal is not needed for any more."""
+    await asyncio.to_thread(place.node.partitions.find(name, 0).log.flush)
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -338,6 +344,7 @@ async def test_retention_while_a_fetch_waits_at_the_log_start(
         for hours in (4, 3, 2):
             assert await place.produce(old, timestamp=now_ms() - hours * HOUR_MS) == [0]
         assert await place.produce(old) == [0]
+        await synced(place, "orders")
         waiting = asyncio.create_task(
             place.fetch("orders", 0, max_wait_ms=600_000, min_bytes=1 << 20)
         )

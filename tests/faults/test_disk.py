@@ -9,11 +9,13 @@ from __future__ import annotations
 import errno
 import time
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ottla.broker.running import jobs
+from ottla.log.journal.files import STATE_FILE
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.wire.batch import iter_batches
 from ottla.wire.builder import BatchBuilder
@@ -115,12 +117,53 @@ def running(
 
 
 @pytest.mark.parametrize("error", ERRORS)
+def test_a_log_that_cannot_be_synced_after_its_answers_is_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    """With a journal logs are synced later. What was acknowledged is there at the next start."""
+    disk = FaultyStorage()
+    with running(tmp_path, disk, monkeypatch) as broker:
+        for topic in ("struck", "spared"):
+            assert broker.create(topic) == ErrorCode.NONE
+        acknowledged = []
+        for number in count():
+            assert broker.produce("struck", b"%d" % number) == ErrorCode.NONE
+            acknowledged.append(b"%d" % number)
+            if (tmp_path / STATE_FILE).exists():
+                break
+        disk.break_("fdatasync", "/struck-0/", error)
+        while broker.produce("struck", b"more") == ErrorCode.NONE:
+            acknowledged.append(b"more")
+            wait_for_a_checkpoint(broker)
+        disk.repair()
+        assert broker.fetch("struck") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.produce("spared", b"fine") == ErrorCode.NONE
+    with running(tmp_path, disk, monkeypatch) as broker:
+        kept = broker.fetch("struck")
+        assert isinstance(kept, list)
+        assert kept[: len(acknowledged)] == acknowledged
+        assert set(kept[len(acknowledged) :]) <= {b"more"}  # refused: there or not
+        assert broker.fetch("spared") == [b"fine"]
+
+
+def wait_for_a_checkpoint(broker: Broker) -> None:
+    """Until the log is synced or offline."""
+    node = broker.embedded._node
+    assert node is not None
+    log = node.partitions.find("struck", 0).log
+    deadline = time.monotonic() + 30
+    while log.online and log.recovery_point < log.log_end_offset:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("call", ["pwritev", "fdatasync"])
 def test_a_log_that_cannot_be_written_is_offline_and_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: int
 ) -> None:
     disk = FaultyStorage()
-    with running(tmp_path, disk, monkeypatch) as broker:
+    with running(tmp_path, disk, monkeypatch, ottla_flush_mode="group") as broker:
         for topic in ("struck", "spared"):
             assert broker.create(topic) == ErrorCode.NONE
             assert broker.produce(topic, b"before") == ErrorCode.NONE

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.running.node import Node
+from ottla.log.journal.files import STATE_FILE, decode_state
 from ottla.metadata.config.broker import load_broker_config
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.messages import read_response, request_parts
@@ -296,8 +297,19 @@ async def _connected(node: Node) -> None:
 
 
 def copy_as_killed(path: Path, target: Path) -> None:
-    """What a kill in this moment would leave, but for what a worker may just be removing."""
-    shutil.copytree(path, target, ignore=shutil.ignore_patterns("*-delete", "*.tmp"))
+    """What a kill in this moment would leave, but for what a worker may just be removing.
+
+    A journal's files may just be made: either all that its state file names are there, or the copy
+    is made again.
+    """
+    while True:
+        with suppress(shutil.Error):  # a file has gone meanwhile
+            shutil.copytree(path, target, ignore=shutil.ignore_patterns("*-delete", "*.tmp"))
+            state = target / STATE_FILE
+            files = decode_state(state.read_bytes()).files if state.exists() else 0
+            if all((target / f"{STATE_FILE}.{number}").exists() for number in range(files)):
+                return
+        shutil.rmtree(target)
 
 
 @asynccontextmanager

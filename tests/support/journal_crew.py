@@ -65,6 +65,7 @@ class Crew:
         self.directory.write_meta(MetaProperties("c", 0, UUID(int=5)))
         self.disk.fsync_dir(HOME)
         self.partitions = partitions
+        self.epoch = 1  # of the leader
         self.file_limit = files
         self.appended: list[list[bytes]] = [[] for _ in range(partitions)]
         self.acknowledged = [0] * partitions  # offsets
@@ -95,7 +96,9 @@ class Crew:
             found = log.take_fresh()
             if found.base == end:
                 continue
-            extent = NewExtent(self._topic_id, index, 1, found.base, end, found.size, found.chunks)
+            extent = NewExtent(
+                self._topic_id, index, self.epoch, found.base, end, found.size, found.chunks
+            )
             fresh.append(Fresh(index, None if found.lacks_some else extent))
         decided = self.writer.cut(fresh, now_ms=1)
         if decided.slot is not None:
@@ -212,11 +215,11 @@ class Crew:
             # The bytes as the log will have them, also if the power goes in the middle.
             data = bytearray(batch.data)
             data[:8] = (before + number * RECORDS).to_bytes(8, "big")
-            data[12:16] = (1).to_bytes(4, "big")
+            data[12:16] = self.epoch.to_bytes(4, "big")
             expected.append(bytes(data))
         self.appended[partition] += expected
         with suppress(StorageFailure):
-            log.append_many(batches, leader_epoch=1, now_ms=1000)
+            log.append_many(batches, leader_epoch=self.epoch, now_ms=1000)
 
     def _write(self, slot: SlotWrite, *, fails: bool) -> None:
         if fails:

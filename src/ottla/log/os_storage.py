@@ -125,6 +125,10 @@ class OsStorage(Storage):
     def pread(self, fd: int, size: int, position: int) -> bytes:
         return os.pread(fd, size, position)
 
+    def free_bytes(self, path: Path) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
     def is_cached(self, fd: int, start: int, size: int) -> bool | None:
         if not _NOWAIT:
             return None

@@ -209,6 +209,10 @@ class Storage(ABC):
     @abstractmethod
     def mtime_ms(self, path: Path | Entry) -> int: ...
 
+    def free_bytes(self, path: Path) -> int | None:
+        """Room that is left on the disk of this directory; None if unknown."""
+        return None
+
     def is_cached(self, fd: int, start: int, size: int) -> bool | None:
         """Whether a read of this range does not wait for the disk; None if unknown."""
         return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import shutil
 import threading
 import warnings
 import weakref
@@ -55,6 +54,7 @@ from ottla.wire.schema.offset_for_leader_epoch import (
 )
 from ottla.wire.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.acks import durable
+from tests.support.held_broker import copy_as_killed
 from tests.support.pausable_workers import PausableWorkers
 
 if TYPE_CHECKING:
@@ -643,7 +643,9 @@ async def test_fault_1_a_compaction_that_ends_after_its_topic_was_made_anew(
         await create(node, configs=settings)
         for number in range(60):
             await write(node, b"old %d" % number)
-        node.partitions.find(*ORDERS).log.roll(NOW_MS)
+        log = node.partitions.find(*ORDERS).log
+        log.roll(NOW_MS)
+        await asyncio.to_thread(log.flush)  # only what is synced is compacted
         with workers_of(node).held("_compaction", done=True) as hold:
             compaction = asyncio.ensure_future(node.services.cleaner().compact_dirtiest())
             await asyncio.wait_for(hold.reached.wait(), PATIENCE)
@@ -665,7 +667,7 @@ async def test_fault_1_a_compaction_that_ends_after_its_topic_was_made_anew(
 @asynccontextmanager
 async def after_kill(path: Path, copy: Path, *sets: str) -> AsyncIterator[Node]:
     """A node on what a kill would leave of a running one's directory."""
-    shutil.copytree(path, copy)
+    copy_as_killed(path, copy)
     async with started(copy, *sets) as node:
         yield node
 
@@ -693,7 +695,7 @@ async def test_after_a_kill_logs_are_repaired_when_used_and_the_rest_meanwhile(
     async with started(tmp_path / "a") as node:
         await create(node, partitions=100)
         await asyncio.gather(*(write(node, b"v", name) for name in names))
-        await asyncio.to_thread(shutil.copytree, tmp_path / "a", tmp_path / "b")
+        await asyncio.to_thread(copy_as_killed, tmp_path / "a", tmp_path / "b")
     torn = tmp_path / "b" / "orders-7" / f"{0:020d}.log"
     torn.write_bytes(torn.read_bytes() + b"\0" * 10)
     async with started(tmp_path / "b") as node:
@@ -716,7 +718,7 @@ async def test_a_stop_before_all_is_repaired_is_not_marked_clean(tmp_path: Path)
         await create(node, partitions=2)
         for index in range(2):
             await write(node, b"v", TopicPartition("orders", index))
-        await asyncio.to_thread(shutil.copytree, tmp_path / "a", tmp_path / "b")
+        await asyncio.to_thread(copy_as_killed, tmp_path / "a", tmp_path / "b")
     async with started(tmp_path / "b") as node:
         assert node.partitions._recovery is not None
         node.partitions._recovery.cancel()  # before its first step
@@ -736,7 +738,7 @@ async def test_a_directory_of_an_older_topic_is_found_out_when_it_is_needed(
         with workers_of(node).held("retire"):
             await delete(node)
             await create(node)
-            shutil.copytree(tmp_path, tmp_path / "b")
+            copy_as_killed(tmp_path, tmp_path / "b")
     async with started(tmp_path / "b") as node:
         assert await values(node) == [], "looking sets it aside, and makes nothing"
         assert [name for name in directories(tmp_path / "b") if "-stray" not in name] == []

@@ -6,8 +6,10 @@ afterwards: what a round has written to the journal must come back from there.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import threading
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -352,3 +354,174 @@ def _start(shop: Shop) -> tuple[int, str]:
         check=False,
     )
     return done.returncode, done.stderr
+
+
+def test_an_idempotent_producer_repeats_what_only_the_journal_has(shop: Shop) -> None:
+    """Case 23: the batch is a duplicate, and has the offset it had."""
+    sent = produce_request(
+        TOPIC, {0: batch(b"once", producer_id=77, producer_epoch=0, base_sequence=0)}
+    )
+    with RawClient(shop.broker.bootstrap) as client:
+        (first,) = client.ask("produce", 9, sent).responses[0].partition_responses
+    assert first.error_code == 0
+    shop.acknowledged[0].append(b"once")
+    shop.broker.kill()
+    assert shop.lose_page_cache()
+    shop.restart()
+    with RawClient(shop.broker.bootstrap) as client:
+        (again,) = client.ask("produce", 9, sent).responses[0].partition_responses
+    assert (again.error_code, again.base_offset) == (0, first.base_offset)
+    shop.check()
+
+
+def test_a_journal_of_another_directory_is_not_replayed(shop: Shop, tmp_path: Path) -> None:
+    """Case 31: it has another stream, so its slots are none of this directory's."""
+    shop.write(5)
+    shop.broker.kill()
+    (tmp_path / "other").mkdir()
+    other = Shop(tmp_path / "other")
+    with other.broker:
+        other.create()
+        other.write(1)
+        _until_there_is(other.data / f"{STATE_FILE}.0", other)
+    shutil.copy(other.data / f"{STATE_FILE}.0", shop.data / f"{STATE_FILE}.0")
+    shop.restart()
+    shop.check()  # the kill left the page cache
+    assert "from the journal" not in shop.broker.log_text()
+
+
+def test_a_copy_of_a_living_directory_has_prefixes(shop: Shop, tmp_path: Path) -> None:
+    """Case 34: never a hole, never another partition's records; a gap is told."""
+    copied = 0
+    for number in range(5):
+        copy = tmp_path / f"copy{number}"
+        copy.mkdir()
+        with Worker(shop):
+            for name in ("metadata.db", "metadata.db-wal", "meta.properties"):
+                if (shop.data / name).exists():
+                    (copy / "data").mkdir(exist_ok=True)
+                    shutil.copy(shop.data / name, copy / "data" / name)
+            subprocess.run(
+                ["cp", "-r", *sorted(shop.data.glob("[!m]*")), copy / "data"], check=False
+            )
+        lost = BrokerProcess(copy, config=JOURNAL | {"ottla.journal.lost": "accept"})
+        with lost:
+            for partition in shop.acknowledged:
+                found = _values(lost.bootstrap, partition)
+                if found is None:
+                    assert "continues at" in lost.log_text()
+                    continue
+                copied += bool(found)
+                assert found == shop.acknowledged[partition][: len(found)]
+    assert copied
+
+
+def test_two_brokers_keep_their_journals_in_one_directory(tmp_path: Path) -> None:
+    """Case 37: after a kill of one only its own is replayed; the other is not touched."""
+    shared = tmp_path / "fast"
+    shared.mkdir()
+    shops = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        shops.append(Shop(tmp_path / name, **{"ottla.journal.dir": str(shared)}))
+    one, other = shops
+    with one.broker, other.broker:
+        for shop in shops:
+            shop.create()
+            shop.write(1)
+            while not (shop.data / STATE_FILE).exists():
+                shop.write(1)
+            shop.write(5)
+        one.broker.kill()
+        assert one.lose_page_cache()
+        other.write(3)
+        before = {path: path.stat().st_ino for path in shared.iterdir()}
+        one.restart(**{"ottla.journal.dir": str(shared)})
+        one.check()
+        other.write(3)
+        other.check()
+        assert one.broker.stop() == 0
+        left = {path: path.stat().st_ino for path in shared.iterdir()}
+        assert left
+        assert left.items() < before.items()
+
+
+@pytest.mark.parametrize("size", [16 << 20, 128 << 20])
+def test_the_size_of_the_journal_is_changed(shop: Shop, size: int) -> None:
+    """Case 38: what is in the old files is replayed, then they are replaced."""
+    shop.write(10)
+    shop.broker.kill()
+    assert shop.lose_page_cache()
+    shop.restart(**{"ottla.journal.bytes": str(size)})
+    shop.check()
+    shop.write(5)
+    shop.broker.kill()
+    shop.restart()
+    shop.check()
+
+
+@pytest.mark.parametrize("config", [{"ottla.flush.mode": "os"}, {"ottla.flush.mode": "group"}])
+def test_other_modes_make_no_journal(tmp_path: Path, config: dict[str, str]) -> None:
+    """Case 39."""
+    shop = Shop(tmp_path, **config)
+    with shop.broker:
+        shop.create()
+        shop.write(5)
+        assert [path.name for path in shop.data.glob("ottla.journal*")] == []
+        assert "version=1" in (shop.data / "meta.properties").read_text()
+
+
+def test_a_directory_goes_through_all_modes(shop: Shop) -> None:
+    """Case 35: after clean and unclean stops."""
+    for mode, is_clean in [
+        ("group", False),
+        ("journal", True),
+        ("os", False),
+        ("journal", False),
+        ("group", True),
+        ("journal", False),
+    ]:
+        shop.write(5)
+        if is_clean:
+            assert shop.broker.stop() == 0
+        else:
+            shop.broker.kill()
+        shop.restart(**{"ottla.flush.mode": mode})
+        shop.check()
+
+
+class Worker:
+    """Writes to a shop until the end of the block."""
+
+    def __init__(self, shop: Shop) -> None:
+        self._shop = shop
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._ends.is_set():
+            self._shop.write(1)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+
+def _values(bootstrap: str, partition: int) -> list[bytes | None] | None:
+    """All that the partition has; None if it is offline."""
+    values: list[bytes | None] = []
+    with RawClient(bootstrap) as client:
+        while True:
+            answer = client.ask("fetch", 12, fetch_request({(TOPIC, partition): len(values)}))
+            (data,) = answer.responses[0].partitions
+            if data.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                return None
+            if data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                continue  # it is being recovered
+            assert data.error_code == 0
+            if not (found := values_of(data)):
+                return values
+            values += found

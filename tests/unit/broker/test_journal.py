@@ -9,12 +9,13 @@ import asyncio
 import errno
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 
 from ottla.broker.hosting import journal as journal_module
 from ottla.broker.hosting.partitions import Partitions
-from ottla.log.journal.files import STATE_FILE
+from ottla.log.journal.files import SPARE_BYTES, STATE_FILE
 from ottla.log.journal.replay import scan
 from tests.support.journal_room import (
     EXTENT_MAX_BYTES,
@@ -319,6 +320,29 @@ async def test_a_file_that_cannot_be_made_is_told_once_and_tried_again(
             await room.write(one)
 
 
+async def test_a_disk_that_is_nearly_full_gets_no_journal(
+    room: Room, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The journal's zeros took the room that the logs needed."""
+    monkeypatch.setattr(room.disk, "free_bytes", lambda _: SPARE_BYTES)
+    (one,) = room.open("one")
+    await room.write(one)
+    await until(lambda: bool(caplog.messages))
+    assert "are left to the logs" in caplog.text
+    assert journal_files(room.data.path) == []
+    assert "version=1" in (room.data.path / "meta.properties").read_text()
+
+
+async def test_a_file_that_cannot_be_filled_leaves_no_part_of_it(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    room.disk.break_("fdatasync", f"{STATE_FILE}.0", errno.ENOSPC)
+    (one,) = room.open("one")
+    await room.write(one)
+    await until(lambda: bool(caplog.messages))
+    assert journal_files(room.data.path) == []
+
+
 async def test_a_log_that_cannot_be_synced_is_offline_alone(room: Room) -> None:
     """Case 28, and case 50: the answer of the other partition is sent."""
     struck, spared = room.open("struck", "spared")
@@ -443,4 +467,33 @@ async def test_an_old_journal_is_dropped_once(tmp_path: Path) -> None:
     await partitions.finish_replay()
     assert dropped == ["once"]
     assert STATE_FILE in journal_files(tmp_path)
+    await room.close()
+
+
+async def test_a_partition_that_was_handed_over_is_not_made_again(tmp_path: Path) -> None:
+    """Case 36: another node has its directory; the journal had batches of it."""
+    before = Room(tmp_path, Disk())
+    moved, stays = before.open("moved", "stays")
+    await before.ready(moved, stays)
+    await before.write(moved, stays)
+    await before.close(clean=False)
+    (tmp_path / "moved-0").rename(tmp_path.with_name("other-node"))
+    room = Room(tmp_path, Disk())
+    assert room.data.leftover is not None
+    names = {UUID(bytes=one.topic_id): one.topic for one in (moved, stays)}
+    room.data.keep_leftover_of(SimpleNamespace(topic_names=names))  # type: ignore[arg-type]
+    assert room.data.leftover.unsettled() == [(stays.topic_id, 0)]
+    assert not (tmp_path / "moved-0").exists()
+    await room.close()
+
+
+async def test_a_log_that_was_closed_cleanly_is_synced(tmp_path: Path) -> None:
+    """Else none of its segments may leave: nobody would sync it before the next append."""
+    before = Room(tmp_path, Disk())
+    (one,) = before.open("one")
+    await before.write(one)
+    await before.close()
+    room = Room(tmp_path, Disk())
+    (one,) = room.open("one")
+    assert one.log.high_watermark == one.log.recovery_point == one.log.log_end_offset == 1
     await room.close()

@@ -52,7 +52,7 @@ def test_nothing_gives_the_defaults() -> None:
     assert config.static == {}
     assert config.node_id == 1
     assert config.get_list("listeners") == ("PLAINTEXT://127.0.0.1:9092",)
-    assert config.get_str("ottla.flush.mode") == "group"
+    assert config.get_str("ottla.flush.mode") == "journal"
     assert config.parsed("log.retention.ms") is None
 
 

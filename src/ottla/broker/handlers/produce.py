@@ -1,7 +1,7 @@
 """Produce (0): append batches.
 
 - Partitions are independent: one that is refused does not affect the others.
-- acks=all answers when the batches are durable (ottla.flush.mode=group) or written (os); requests
+- acks=all answers when the batches are durable (or written, with ottla.flush.mode=os); requests
   that a client sends meanwhile are appended meanwhile, so that one sync serves them all;
   acks=1 when they are written; acks=0 is not answered, and an error closes the connection so that
   the client learns of it.

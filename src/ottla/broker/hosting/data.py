@@ -356,8 +356,11 @@ class Data:
             if request.on_disk:
                 if first is not None:
                     self._replay(request, log)
-                durable = log.log_end_offset if request.trusted else log.flush()
-                log.advance_high_watermark(durable)
+                if request.trusted:
+                    log.synced(log.log_end_offset)  # its close has done that
+                else:
+                    log.flush()
+                log.advance_high_watermark(log.recovery_point)
         except Exception as error:
             if not isinstance(error, LogError | OSError):
                 logger.exception("%s-%d could not be opened", *request.name)

@@ -81,6 +81,9 @@ class Durability(Protocol):
     def sync(self, partitions: Sequence[HostedPartition]) -> Awaitable[None]:
         """Completes when all current records of these logs are durable, in any mode (flush.ms)."""
 
+    def forget(self, partition: HostedPartition) -> None:
+        """Its log was closed and is durable, or it is deleted: keep nothing for it."""
+
     async def barrier(self) -> None:
         """Return when everything that was joined before is settled."""
 
@@ -126,6 +129,10 @@ class LateDurability(Generic[D]):
     def sync(self, partitions: Sequence[HostedPartition]) -> Awaitable[None]:
         return self._needed().sync(partitions)
 
+    def forget(self, partition: HostedPartition) -> None:
+        if self.made is not None:
+            self.made.forget(partition)
+
     async def barrier(self) -> None:
         if self.made is not None:
             await self.made.barrier()
@@ -167,6 +174,9 @@ class OsDurability:
 
     def sync(self, partitions: Sequence[HostedPartition]) -> Awaitable[None]:
         return self._flusher.sync(partitions)
+
+    def forget(self, partition: HostedPartition) -> None:
+        """Nothing is kept."""
 
     async def barrier(self) -> None:
         await self._flusher.barrier()

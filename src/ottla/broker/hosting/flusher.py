@@ -155,6 +155,9 @@ class GroupFlusher:
     def sync(self, partitions: Sequence[HostedPartition]) -> asyncio.Future[None]:
         return self._wait(self._rounds(partitions))
 
+    def forget(self, partition: HostedPartition) -> None:
+        """Nothing is kept."""
+
     async def barrier(self) -> None:
         """Wait for all joins so far."""
         await self._wait(self._last())

@@ -155,6 +155,9 @@ class JournalDurability:
         self._cut_soon()
         return True
 
+    def forget(self, partition: HostedPartition) -> None:
+        self._writer.forget(partition)
+
     async def barrier(self) -> None:
         # Earlier joins are part of the running round or of the next one.
         busy = {partition for _, joined in self._joined for partition in joined}

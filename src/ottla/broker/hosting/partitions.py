@@ -198,6 +198,8 @@ class Partitions:
         self._going: dict[str, float] = {}
         self._purging = asyncio.Lock()
         self._finishing = asyncio.Lock()
+        # Told of each partition whose log is closed and durable, or deleted.
+        self.left: Callable[[HostedPartition], None] = lambda _: None
         self._recovery: asyncio.Task[None] | None = None
 
     def __iter__(self) -> Iterator[HostedPartition]:
@@ -613,6 +615,7 @@ class Partitions:
             for hosted, trusted in zip(part, results, strict=True):
                 if trusted:  # otherwise it is unknown which of its offsets are durable
                     self._data.checkpoints.note(hosted)
+                    self.left(hosted)
                 self._data.was_closed(hosted.name, trusted=trusted)
             await asyncio.sleep(0)
 
@@ -633,6 +636,7 @@ class Partitions:
                 hosted = hosted or self._unwritten.pop(name, None)
                 if hosted is not None:
                     hosted.gone = True
+                    self.left(hosted)
                     gone.append(hosted)
                 opening = self._opening.pop(name, None)
                 if opening is not None:

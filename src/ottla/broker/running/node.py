@@ -114,6 +114,7 @@ class Node:
             self.durability = OsDurability(flusher)
         elif settings.flush_mode == "journal":
             self.durability = self._late = LateDurability(partial(self._make_journal, flusher))
+        self.partitions.left = self.durability.forget
         self.addresses: dict[str, tuple[str, int]] = {}
         self.servers: list[asyncio.Server] = []
         self.monitoring: Monitoring | None = None

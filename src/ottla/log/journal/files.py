@@ -14,6 +14,7 @@ Every call blocks.
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 STATE_FILE: Final = "ottla.journal"
 STALE_SUFFIX: Final = ".stale"
 STREAM_BYTES: Final = 16
+# The last room on a disk is left to the logs: they can do without a journal, not without room.
+SPARE_BYTES: Final = 64 << 20
 _FORMAT: Final = "1"
 _ZEROS: Final = bytes(1 << 20)
 
@@ -106,23 +109,39 @@ class JournalFiles:
     def make(self, number: int) -> None:
         """Create a durable file of zeros that the next start will find."""
         assert number == len(self._files)
+        path = file_path(self._directory, self._path, number)
+        self._require_room(path.parent)
         if not number:
             set_version(self._directory, KEEPS_JOURNAL)
-        path = file_path(self._directory, self._path, number)
         self._storage.unlink(path)  # of a journal before
         file = File(self._storage, path, create=True)
         try:
-            for start in range(0, self._bytes, len(_ZEROS)):
-                zeros = _ZEROS[: self._bytes - start]
-                self._storage.write_all(file.fd, [zeros], start)
-            self._storage.fdatasync(file.fd)
-            self._storage.fsync_dir(path.parent)
+            self._fill(file, path)
             state = JournalState(self._stream, self._path, number + 1)
             self._storage.replace_file(self._directory.path / STATE_FILE, encode_state(state))
         except BaseException:
             file.close()
             raise
         self._files.append(file)
+
+    def _require_room(self, directory: Path) -> None:
+        free = self._storage.free_bytes(directory)
+        if free is not None and free < self._bytes + SPARE_BYTES:
+            told = f"the last {SPARE_BYTES >> 20} MiB of a disk are left to the logs"
+            raise OSError(errno.ENOSPC, told, str(directory))
+
+    def _fill(self, file: File, path: Path) -> None:
+        try:
+            for start in range(0, self._bytes, len(_ZEROS)):
+                zeros = _ZEROS[: self._bytes - start]
+                self._storage.write_all(file.fd, [zeros], start)
+            self._storage.fdatasync(file.fd)
+            self._storage.fsync_dir(path.parent)
+        except OSError:
+            # A disk that is full has no room for half of a file either.
+            with suppress(OSError):
+                self._storage.unlink(path)
+            raise
 
     def write(self, slot: SlotWrite) -> None:
         self._storage.write_durably(self._files[slot.file].fd, slot.parts, slot.position)

@@ -288,6 +288,11 @@ class JournalWriter(Generic[K]):
         """It is tried again after the next checkpoint, or with the next round if there is none."""
         self._making = False
 
+    def forget(self, key: K) -> None:
+        """Nothing of it is needed any more: its log is closed and synced, or deleted."""
+        for file in self._used:
+            file.covers.pop(key, None)
+
     def checkpointed(self, number: int) -> None:
         """All logs of the file are synced or deleted: it can be reused."""
         file = self._files[number]

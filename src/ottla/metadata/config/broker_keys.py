@@ -103,9 +103,9 @@ _NODE: Final = [
     _fixed("delete.topic.enable", _BOOL, "true", "Allow topics to be deleted."),
     _fixed("num.partitions", _INT, 1, "Partitions of a topic that is created without a number.",
            AtLeast(1)),
-    _fixed("ottla.flush.mode", _TEXT, "group",
-           "When acks=all is answered: after a group fdatasync, after one write to a journal for "
-           "all partitions (journal), or from the page cache (os).",
+    _fixed("ottla.flush.mode", _TEXT, "journal",
+           "When acks=all is answered: after one durable write to a journal for all partitions "
+           "(journal), after an fdatasync of each (group), or from the page cache (os).",
            OneOf(("group", "journal", "os"))),
     _fixed("ottla.journal.bytes", _INT, 64 * MIB,
            "Size of the journal at most; it has files of 8 MiB.", Between(16 * MIB, 1024 * MIB)),
