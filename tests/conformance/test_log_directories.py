@@ -12,7 +12,7 @@ import random
 import re
 import signal
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer
@@ -22,9 +22,11 @@ from confluent_kafka.admin._config import ConfigResource
 
 from ottla.broker.hosting.data import METADATA_FILE
 from ottla.log.directory import KRAFT_LOG
+from ottla.log.journal.files import STATE_FILE
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.wire.compression import Codec
 from ottla.wire.records import Record
+from tests.support.faults_broker import BrokerProcess
 from tests.support.java_client import JavaClient
 from tests.support.jvm import ApacheKafka, run_tool, why_no_jvm
 from tests.support.topics import PATIENCE, Placed, create_topic, produce, read_all
@@ -309,3 +311,28 @@ def test_ottla_serves_what_kafka_wrote_and_kafka_what_ottla_wrote(tmp_path: Path
         check_served(broker.bootstrap, expected)
     assert (kafka.data_dir / KRAFT_LOG).is_dir()
     assert not list(kafka.data_dir.glob("*-stray"))
+
+
+def test_kafka_refuses_a_directory_whose_journal_is_needed(tmp_path: Path) -> None:
+    """Case 32 of the journal: after a kill acknowledged records may be in the journal alone. After
+    a clean stop there is none, and Kafka reads every record."""
+    kafka: dict[str, Any] = {"heap": "512m", "jvm_options": QUICK, "directory": tmp_path}
+    with ApacheKafka(config=KAFKA_SETTINGS, **kafka) as first:
+        create_topic(first.bootstrap, "orders")
+    sent: list[Record] = []
+    with BrokerProcess(tmp_path, config={"node.id": "1"}) as broker:
+        while not (tmp_path / "data" / STATE_FILE).exists() or len(sent) < 20:
+            sent.append(Record(len(sent), NOW, b"k", b"%d" % len(sent)))
+            produce(broker.bootstrap, "orders", sent[-1:])
+        broker.kill()
+    with pytest.raises(RuntimeError, match="version"), ApacheKafka(config=KAFKA_SETTINGS, **kafka):
+        pass
+    with BrokerProcess(tmp_path, config={"node.id": "1"}) as broker:
+        assert [one.record.value for one in read_all(broker.bootstrap, "orders")] == [
+            record.value for record in sent
+        ]
+        assert broker.stop() == 0
+    with ApacheKafka(config=KAFKA_SETTINGS, **kafka) as again:
+        assert [one.record.value for one in read_all(again.bootstrap, "orders")] == [
+            record.value for record in sent
+        ]

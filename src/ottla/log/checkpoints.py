@@ -112,7 +112,10 @@ def decode_meta(data: bytes) -> MetaProperties:
     try:
         version = entries["version"]
         if version not in (PLAIN, KEEPS_JOURNAL):
-            raise CorruptCheckpoint(f"{META_PROPERTIES} of version {version}")
+            raise CorruptCheckpoint(
+                f"{META_PROPERTIES} has version {version}, which this Ottla does not know; start it"
+                " with the newer one that wrote it, and stop that cleanly before you go back"
+            )
         return MetaProperties(
             entries["cluster.id"],
             int(entries["node.id"]),

@@ -90,6 +90,17 @@ def refused(*arguments: str) -> str:
     return errors
 
 
+def test_a_directory_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    """As versions without a journal must refuse one that has it."""
+    (tmp_path / "meta.properties").write_text(
+        "version=3\ncluster.id=CWmwn4Y9Rr2kFJgYqEj52A\nnode.id=1\n"
+        "directory.id=wa6eoAM0RoK2z2XA6-xVBw\n"
+    )
+    said = refused("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    assert f"data directory {tmp_path} cannot be used: meta.properties has version 3" in said
+    assert "the newer one" in said
+
+
 def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

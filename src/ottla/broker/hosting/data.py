@@ -155,12 +155,18 @@ class Data:
     @property
     def cluster_id(self) -> str | None:
         """Id of the owning cluster, None if the directory is new."""
-        meta = self._directory.meta()
+        meta = self._meta()
         return None if meta is None else meta.cluster_id
+
+    def _meta(self) -> MetaProperties | None:
+        try:
+            return self._directory.meta()
+        except CorruptCheckpoint as error:
+            raise WrongDirectory(f"data directory {self.path} cannot be used: {error}") from error
 
     def claim(self, cluster_id: str, node_id: int) -> None:
         """Make the directory this node's, or refuse one that is another's."""
-        meta = self._directory.meta()
+        meta = self._meta()
         if meta is None:
             self._directory.write_meta(MetaProperties(cluster_id, node_id, uuid4()))
         elif (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
