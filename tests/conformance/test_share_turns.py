@@ -1,4 +1,7 @@
-"""Members that wait for a queue are woken in turn: as many as there is something for."""
+"""Members that wait for a queue are woken in turn: as many as there is something for.
+
+Case 51 of the acceptance cases of answers and share groups.
+"""
 
 from __future__ import annotations
 
