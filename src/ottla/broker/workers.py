@@ -28,12 +28,14 @@ class Workers:
     def __init__(self) -> None:
         self.executor = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="ottla")
         self._readers: ThreadPoolExecutor | None = None
+        self.reads = 0  # from the disk, so far
 
     async def run(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.executor, function)
 
     async def read(self, function: Callable[[], T]) -> T:
         """The same for reads from the disk."""
+        self.reads += 1
         if self._readers is None:
             self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="ottla-read")
         return await asyncio.get_running_loop().run_in_executor(self._readers, function)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING
 
 from ottla.broker.running import metrics as broker_metrics
+from ottla.log.os_storage import OsStorage
 from ottla.security.certificates import Authority
 from ottla.sync import Producer
 from ottla.testing.embedded import EmbeddedBroker
+from tests.support.raw_client import RawClient, batch, values_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,6 +94,24 @@ def test_very_many_partitions_are_summed_up_by_topic(monkeypatch: pytest.MonkeyP
         assert "ottla_metrics_cut 1.0" in text
         assert 'ottla_log_end_offset{topic="few"} 3.0' in text
         assert 'ottla_log_online{topic="few"} 1.0' in text
+
+
+def test_maps_and_cold_reads_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OsStorage, "is_cached", lambda *_: False)
+    config = ANY_PORT | {"ottla.tail.cache.bytes": "0"}
+    with EmbeddedBroker(config=config) as broker, RawClient(broker.bootstrap) as client:
+        client.topic("orders", create=True)
+        assert client.produce("orders", batch(bytes(100_000))).error_code == 0
+        before = get(broker, "metrics")[1]
+        assert "ottla_cold_reads_total 0.0" in before
+        assert values_of(client.fetch_one("orders", 0)) == [bytes(100_000)]
+        after = get(broker, "metrics")[1]
+        assert "ottla_cold_reads_total 1.0" in after
+        maps = [
+            re.search(r"^ottla_log_maps (\S+)$", text, re.MULTILINE) for text in (before, after)
+        ]
+        assert None not in maps
+        assert [float(found[1]) for found in maps if found] == [0.0, 1.0]
 
 
 def test_metrics_are_served_over_tls(tmp_path: Path) -> None:

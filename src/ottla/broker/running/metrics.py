@@ -9,6 +9,7 @@ from __future__ import annotations
 import resource
 from typing import TYPE_CHECKING, Final
 
+from ottla.log.sealed import shared
 from ottla.wire.schema import API_NAMES
 
 if TYPE_CHECKING:
@@ -48,6 +49,14 @@ class NodeCollector:
         )
         yield CounterMetricFamily(
             "ottla_sync_rounds", "Rounds of group sync.", node.durability.rounds
+        )
+        yield CounterMetricFamily(
+            "ottla_cold_reads", "Reads for consumers that waited for the disk.", node.workers.reads
+        )
+        yield GaugeMetricFamily(
+            "ottla_log_maps",
+            "Mapped parts of log files, of 64 MiB at most; they count as memory of the process.",
+            len(shared().maps),
         )
         yield from self._logs()
         yield from self._journal()
