@@ -112,6 +112,7 @@ class Consumer:
     # ---- life
 
     async def __aenter__(self) -> Self:
+        self._life.enter()
         try:
             await self._source.open(self)
         except BaseException:

@@ -129,7 +129,7 @@ class Unsupported(StreamError):
 
 
 class ConsumerBusy(StreamError):
-    """An `async for` is running on this consumer."""
+    """An `async for` is running on this consumer, or it is to be opened twice."""
 
 
 class ConsumerClosed(StreamError):

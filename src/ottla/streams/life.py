@@ -50,7 +50,7 @@ class Life:
     """The facts a consumer's state follows from, and the guards of its methods."""
 
     def __init__(self, pump: Pump, again: Redelivery):
-        self.opened = self.closing = self.closed = False
+        self.entered = self.opened = self.closing = self.closed = False
         self.moving: asyncio.Task[None] | None = None
         self.iterator: weakref.ref[object] | None = None
         self.late_error: Exception | None = None
@@ -81,6 +81,14 @@ class Life:
     @property
     def _iterating(self) -> bool:
         return self.iterator is not None and self.iterator() is not None
+
+    def enter(self) -> None:
+        """A consumer is opened once."""
+        if self.closing or self.closed:
+            raise ConsumerClosed("the consumer is closed; make another one")
+        if self.entered:
+            raise ConsumerBusy("the consumer is open already; make another one")
+        self.entered = True
 
     def check_open(self, *, draining: bool = False) -> None:
         """Raise if the consumer is closed or failed; a draining one is still open."""

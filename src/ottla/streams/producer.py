@@ -68,14 +68,16 @@ class Pipe:
         self._empty = asyncio.Event()
         self._empty.set()
         self._task: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()
         self.closed = False
 
     async def open(self) -> None:
         """The first user opens the sink."""
+        async with self._opening:
+            if self._task is None:
+                await self.sink.open()
+                self._task = asyncio.get_running_loop().create_task(self._write())
         self.users += 1
-        if self._task is None:
-            await self.sink.open()
-            self._task = asyncio.get_running_loop().create_task(self._write())
 
     async def room(self) -> None:
         """Wait until the queue takes another message."""
@@ -314,7 +316,16 @@ class Producer:
         """Another producer with the same connection; use `async with`, end it separately."""
         return Producer(self._make_pipe, self._stream, self._driver)
 
+    @property
+    def closed(self) -> bool:
+        """Internal: whether it was ended or closed."""
+        return self._ended
+
     async def __aenter__(self) -> Self:
+        if self._ended:
+            raise ProducerEnded("this producer has ended; open another one")
+        if self._pipe_ is not None:
+            raise StreamError("the producer is open already; use clone() for another one")
         pipe = self._make_pipe()
         await pipe.open()
         self._pipe_ = pipe

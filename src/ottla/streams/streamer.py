@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Self, TypeAlias
@@ -16,6 +17,7 @@ from ottla.streams.errors import (
     InvalidType,
     UrlError,
 )
+from ottla.streams.life import ConsumerState
 from ottla.streams.modes import consumer_name, validate
 from ottla.streams.producer import Producer, make_pipe
 from ottla.streams.types import (
@@ -110,12 +112,13 @@ class Streamer:
         await self.close()
 
     async def close(self) -> None:
-        """Close consumers, then producers, then the connection."""
-        for consumer in self._consumers:
-            await consumer.close()
-        for producer in self._producers:
-            await producer.close()
-        await self._driver.close()
+        """Close consumers, then producers, then the connection; all of them, if one fails, too."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._driver.close)
+            for producer in self._producers:
+                stack.push_async_callback(producer.close)
+            for consumer in self._consumers:
+                stack.push_async_callback(consumer.close)
 
     def consumer(self, *streams: str, options: ConsumerOptions | None = None) -> Consumer:
         """A consumer of these streams, or of those in the URL; `async with` connects it."""
@@ -137,7 +140,10 @@ class Streamer:
             stored=stored,
             dead_letters=self.producer,
         )
-        self._consumers.append(consumer)
+        # Those that were closed are forgotten, so that a streamer can make any number.
+        self._consumers = [
+            one for one in self._consumers if one.state is not ConsumerState.CLOSED
+        ] + [consumer]
         return consumer
 
     def producer(
@@ -157,7 +163,7 @@ class Streamer:
             return pipe
 
         producer = Producer(shared, anchor, self._driver)
-        self._producers.append(producer)
+        self._producers = [one for one in self._producers if not one.closed] + [producer]
         return producer
 
     def _with_query(self, options: ConsumerOptions) -> ConsumerOptions:

@@ -630,3 +630,17 @@ async def test_a_commit_does_not_wait_for_a_coordinator_again_and_again(
                     await consumer.commit()
             assert len(attempts) == 1
             assert await consumer.commit() == {ShardKey(topic, 0): 1}
+
+
+@OTTLA
+@pytest.mark.parametrize("milliseconds", [-1, -2, -3, -62_135_596_800_000])
+async def test_a_seek_before_1970_goes_to_the_beginning(
+    kafka: StreamBroker, milliseconds: int
+) -> None:
+    """Kafka's request for the offset at a time takes -1 for the end."""
+    topic = kafka.topic()
+    async with open_(kafka, topic) as streamer:
+        await fill(streamer, topic, 2)
+        async with streamer.consumer() as consumer:
+            await consumer.seek(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(0, 0, 0, milliseconds))
+            assert [one.seq for one in await take(consumer, 2)] == [0, 1]

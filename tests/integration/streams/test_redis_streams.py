@@ -395,6 +395,14 @@ async def test_a_consumer_goes_on_after_an_outage(
         assert (await consumer.next(10)).payload == b"after"
 
 
+async def test_a_rewind_beyond_all_ids_is_refused(url: str, client: Any, stream: str) -> None:
+    await client.xadd(stream, {"msg": b"x"})
+    async with connect(url, fast()) as streamer, streamer.consumer(options=EARLIEST) as consumer:
+        with pytest.raises(StreamError, match="beyond the ids of Redis"):
+            await consumer.rewind(At(1 << 80))
+        assert (await consumer.next(5)).payload == b"x"
+
+
 async def test_a_key_of_another_type_is_told(url: str, client: Any, stream: str) -> None:
     await client.set(stream, b"x")
     async with connect(url, fast()) as streamer:

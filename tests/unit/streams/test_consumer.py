@@ -617,3 +617,15 @@ async def test_a_commit_that_fails_after_its_caller_went_away_is_logged(
         await until(lambda: "caller was cancelled failed: down" in caplog.text)
     gc.collect()
     assert unheard == []
+
+
+async def test_a_consumer_is_opened_once() -> None:
+    """A second opening would leave the first connection behind."""
+    source = ListSource(messages(2))
+    consumer = make(source)
+    async with consumer:
+        with pytest.raises(ConsumerBusy, match="open already"):
+            await consumer.__aenter__()
+        assert (await consumer.next(1)).seq == 1
+    with pytest.raises(ConsumerClosed, match="make another one"):
+        await consumer.__aenter__()

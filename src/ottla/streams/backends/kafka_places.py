@@ -87,7 +87,8 @@ class Places:
 
     def later_than(self, shards: Iterable[ShardKey], milliseconds: int) -> list[TopicPartition]:
         """Offset of the first message after that millisecond; the end if there is none."""
-        asked = [partition(shard, milliseconds + 1) for shard in shards]
+        # Times before 1970 have another meaning in this request, or none.
+        asked = [partition(shard, max(milliseconds + 1, 0)) for shard in shards]
         found = self._consumer.offsets_for_times(asked, timeout=self._timeout)
         return [
             one if one.offset >= 0 else partition(shard_of(one), self.ends(shard_of(one))[1])

@@ -46,6 +46,8 @@ class IdFormat:
         if seq <= 0:
             return "0-0"
         left, sub = seq >> self.bits, seq & (1 << self.bits) - 1
+        if left > SUB_MAX:
+            raise SequenceOverflow(f"the sequence {seq} is beyond the ids of Redis", str(seq))
         return f"{left}-{sub - 1}" if sub else f"{left - 1}-{SUB_MAX}"
 
     def after_time(self, timestamp_ns: int) -> str:

@@ -40,7 +40,7 @@ class Streamer(Twin[AsyncStreamer]):
         return self._call(lambda: self._async.driver)
 
     def close(self) -> None:
-        """Close consumers, then producers, then the connection."""
+        """Close consumers, then producers, then the connection; all of them, if one fails, too."""
         self._run(self._async.close())
 
     def consumer(self, *streams: str, options: ConsumerOptions | None = None) -> Consumer:
