@@ -22,6 +22,8 @@ from ottla.cli.output import print_list
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ottla.client.admin.types import ClusterDescription
+
 Verdict: TypeAlias = Literal["ok", "note", "broken"]
 
 PYTHON = (3, 11)
@@ -175,17 +177,45 @@ def _broker(bootstrap: str, within: float) -> Check:
     from ottla.client.admin.admin import Admin
     from ottla.client.errors import ClientError
 
-    async def ask() -> str:
+    async def ask() -> tuple[ClusterDescription, int]:
         async with Admin(bootstrap, api_timeout=within, security=security()) as admin:
             await admin.connect()
             cluster = await admin.describe_cluster()
             topics = await admin.list_topics()
-        return (
-            f"cluster {cluster.cluster_id}: {len(cluster.brokers)} node(s), {len(topics)} topic(s)"
-        )
+        return cluster, len(topics)
 
+    name = f"broker {bootstrap}"
     try:
-        return Check(f"broker {bootstrap}", "ok", asyncio.run(ask()))
+        cluster, topics = asyncio.run(ask())
     except (ClientError, ValueError) as error:
         what, _, advice = str(error).partition("; ")
-        return Check(f"broker {bootstrap}", "broken", what, advice)
+        return Check(name, "broken", f"{_failing_step(error)}: {what}", advice)
+    found = f"cluster {cluster.cluster_id}: {len(cluster.brokers)} node(s), {topics} topic(s)"
+    if not topics and security().has_sasl:
+        return Check(name, "note", f"ACL: {found}", "the user may see no topic, or there is none")
+    return Check(name, "ok", found)
+
+
+def _failing_step(error: Exception) -> str:
+    """What did not work: name, TCP, TLS, certificate, SASL, ACL or the protocol above."""
+    import socket
+
+    from ottla.client import errors
+
+    match error:
+        case errors.TlsFailed():
+            return "certificate" if "certificate" in str(error) else "TLS"
+        case errors.WrongProtocol():
+            return "TLS" if "TLS" in str(error) else "protocol"
+        case errors.AuthenticationFailed() | errors.UnsupportedSecurity():
+            return "SASL"
+        case errors.AuthorizationFailed():
+            return "ACL"
+        case errors.ConnectionLost() if "login" in str(error):
+            return "SASL"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, socket.gaierror):
+            return "name"
+        cause = cause.__cause__
+    return "TCP" if str(error).startswith("cannot connect") else "protocol"
