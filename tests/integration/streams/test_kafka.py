@@ -644,3 +644,18 @@ async def test_a_seek_before_1970_goes_to_the_beginning(
         async with streamer.consumer() as consumer:
             await consumer.seek(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(0, 0, 0, milliseconds))
             assert [one.seq for one in await take(consumer, 2)] == [0, 1]
+
+
+@OTTLA
+async def test_a_call_that_is_cancelled_before_its_turn_harms_nothing(kafka: StreamBroker) -> None:
+    """Before, the consumer's thread ended when it had a result for a caller that was gone."""
+    topic = kafka.topic()
+    async with open_(kafka, topic) as streamer, streamer.consumer() as consumer:
+        asking = asyncio.create_task(consumer.lag())
+        await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await fill(streamer, topic, 1)
+        assert (await consumer.next(10)).seq == 0
+        assert await consumer.lag() == {ShardKey(topic, 0): 0}

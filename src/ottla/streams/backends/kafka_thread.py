@@ -117,6 +117,8 @@ class ConsumerThread:
         turn: Future[T] = Future()
 
         def take_turn() -> None:
+            if not turn.set_running_or_notify_cancel():
+                return
             try:
                 if self._has_ended:
                     raise ThreadEnded
