@@ -193,6 +193,7 @@ def _decode_number(key: str) -> int:
 def _fields_decoder(kind: type[Any]) -> Decoder:
     kinds, required = _schema(cast("Hashable", kind))
     decoders = {name: _decoder(each) for name, each in kinds.items()}
+    plain = {name: each for name, each in kinds.items() if each in {str, int, float, bool}}
     known = kinds.keys()
 
     def decode(value: object) -> object:
@@ -201,7 +202,12 @@ def _fields_decoder(kind: type[Any]) -> Decoder:
         if not (required <= names <= known):
             wrong = (names - known) | (required - names)
             raise UndecodableMetadata(f"{kind.__name__} with unknown or missing {sorted(wrong)}")
-        return kind(**{name: decoders[name](item) for name, item in given.items()})
+        return kind(
+            **{
+                name: item if type(item) is plain.get(name) else decoders[name](item)
+                for name, item in given.items()
+            }
+        )
 
     return decode
 

@@ -178,7 +178,9 @@ class _Patterns:
 class AclIndex:
     """ACLs by principal, resource type and name."""
 
-    def __init__(self, acls: Iterable[Acl] = ()) -> None:
+    def __init__(self, acls: Iterable[Acl] = (), *, everyone: bool = False) -> None:
+        """`everyone`: it is asked which resources no ACL names."""
+        self.everyone = everyone
         self._patterns: dict[tuple[str, int], _Patterns] = {}
         self._named: dict[tuple[int, Pattern, str], int] = {}
         """How many ACLs of anybody have a pattern; what `_patterns` says by principal."""
@@ -188,7 +190,8 @@ class AclIndex:
             self.add(acl)
 
     def add(self, acl: Acl) -> None:
-        self._count(acl, 1)
+        if self.everyone:
+            self._count(acl, 1)
         key = acl.principal, acl.resource
         patterns = self._patterns.get(key)
         if patterns is None:
@@ -196,7 +199,8 @@ class AclIndex:
         patterns.add(acl)
 
     def remove(self, acl: Acl) -> None:
-        self._count(acl, -1)
+        if self.everyone:
+            self._count(acl, -1)
         key = acl.principal, acl.resource
         patterns = self._patterns[key]
         patterns.remove(acl)
@@ -218,6 +222,7 @@ class AclIndex:
 
     def names_resource(self, resource: int, name: str) -> bool:
         """Whether an ACL of anybody matches the resource."""
+        assert self.everyone
         named = self._named
         return (
             (resource, Pattern.LITERAL, name) in named
@@ -284,8 +289,6 @@ def decide(
     operation: Operation,
     resource: Resource,
     name: str,
-    *,
-    everyone: bool = False,
 ) -> Decision:
     """What the ACLs say: rules 4 to 7. `host` is in canonical form."""
     matched = index.matching(principal, host, resource, name)
@@ -299,7 +302,7 @@ def decide(
         if found.masks.allow & allowing:
             bit = found.masks.allow & allowing
             return Decision(allowed=True, rule=_acl(found, resource, bit, Permission.ALLOW))
-    if everyone and not index.names_resource(resource, name):
+    if index.everyone and not index.names_resource(resource, name):
         return Decision(allowed=True, rule=EVERYONE)
     return Decision(allowed=False, rule=NO_ACL)
 
@@ -324,28 +327,28 @@ class Access:
         self._trusted = trusted
         self._authorizer = authorizer
         self._state: object = None
-        self._known: dict[tuple[int, int], dict[str, bool]] = {}
+        self._known: dict[int, dict[int, dict[str, bool]]] = {}
+        """Answers by operation, resource type and name."""
         self._count = 0
 
     def may(self, operation: Operation, resource: Resource, name: str) -> bool:
         if self._state is not self._authorizer.state:
             self._forget()
         try:
-            return self._known[operation, resource][name]
+            return self._known[operation][resource][name]
         except KeyError:
             decision = self.decide(operation, resource, name)
-            return self._remember((operation, resource), name, allowed=decision.allowed)
+            return self._remember(operation, resource, name, allowed=decision.allowed)
 
     def may_on_any(self, operation: Operation, resource: Resource) -> bool:
         """Whether there may be a name on which the operation is allowed."""
         if self._state is not self._authorizer.state:
             self._forget()
-        key = operation, resource
-        known = self._known.get(key, {}).get("")  # nothing has this name
-        if known is None:
+        try:
+            return self._known[operation][resource][""]  # nothing has this name
+        except KeyError:
             allowed = self._trusted or self._authorizer.allows_any(self, operation, resource)
-            known = self._remember(key, "", allowed=allowed)
-        return known
+            return self._remember(operation, resource, "", allowed=allowed)
 
     def decide(self, operation: Operation, resource: Resource, name: str) -> Decision:
         """The decision and its reason, asked anew."""
@@ -361,11 +364,13 @@ class Access:
         if report is not None:
             report(context, operation, resource, name)
 
-    def _remember(self, key: tuple[int, int], name: str, *, allowed: bool) -> bool:
+    def _remember(
+        self, operation: Operation, resource: Resource, name: str, *, allowed: bool
+    ) -> bool:
         if self._count >= MAX_ANSWERS:
             self._forget()
         self._count += 1
-        self._known.setdefault(key, {})[name] = allowed
+        self._known.setdefault(operation, {}).setdefault(resource, {})[name] = allowed
         return allowed
 
     def _forget(self) -> None:
@@ -381,9 +386,8 @@ class Authorizer:
         self, acls: Iterable[Acl], *, super_users: Iterable[str] = (), everyone: bool = False
     ) -> None:
         self._acls = frozenset(acls)
-        self._index = AclIndex(self._acls)
+        self._index = AclIndex(self._acls, everyone=everyone)
         self._super_users = frozenset(super_users)
-        self._everyone = everyone
         self._accesses: dict[tuple[str, str, bool], Access] = {}
         self.state = object()
         """Another object after each change of the ACLs."""
@@ -420,9 +424,7 @@ class Authorizer:
         """Rules 3 to 7."""
         if resource is Resource.TOPIC and name in OWN_TOPICS and operation in CLOSED_OPERATIONS:
             return Decision(allowed=False, rule=OWN_TOPIC)
-        return decide(
-            self._index, principal, host, operation, resource, name, everyone=self._everyone
-        )
+        return decide(self._index, principal, host, operation, resource, name)
 
     def allows_any(self, access: Access, operation: Operation, resource: Resource) -> bool:
         return self.decide(

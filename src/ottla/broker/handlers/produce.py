@@ -283,7 +283,22 @@ def foresee(context: RequestContext, request: ProduceRequest, partitions: Partit
 
 
 def _authorized(serving: Serving) -> Serving:
-    """Leave those topics in the request that the client may write to."""
+    """Leave those topics in the request that the client may write to; mostly all of them."""
+    context, partitions = serving.context, serving.partitions
+    may = context.peer.access.may
+    try:
+        for topic in serving.request.topic_data:
+            name = topic.name
+            if context.version >= FIRST_VERSION_WITH_IDS:
+                name = partitions.name_of(topic.topic_id)
+            if not may(WRITE, TOPIC, name):
+                return _without_refused(serving)
+    except ApiError:
+        return _without_refused(serving)
+    return serving
+
+
+def _without_refused(serving: Serving) -> Serving:
     context, request, partitions = serving.context, serving.request, serving.partitions
     allowed: list[TopicProduceData] = []
     refused: list[TopicProduceResponse] = []
@@ -296,8 +311,6 @@ def _authorized(serving: Serving) -> Serving:
             refused.append(_refused_topic(topic, error))
         else:
             allowed.append(topic)
-    if not refused:
-        return serving
     return serving._replace(request=request._replace(topic_data=allowed), refused=refused)
 
 
