@@ -16,7 +16,7 @@ from ottla.wire.schema.metadata import MetadataRequest
 from tests.support.door_clients import Way, aiokafka_settings, confluent_settings
 from tests.support.doors import USERS, bootstrap, guarded_broker, run_in, set_user
 from tests.support.names import fresh
-from tests.support.raw_client import RawClient
+from tests.support.raw_client import RawClient, fetch_request
 from tests.support.sasl_client import authenticate, handshake, log_in, plain_token
 
 if TYPE_CHECKING:
@@ -103,6 +103,25 @@ def test_case_36_an_expired_session_is_closed_or_renewed(
     raw.send("metadata", 12, MetadataRequest(()))
     assert raw.closed()
     assert expired(broker) == before + 1
+
+
+def test_case_36_a_request_that_came_in_time_is_served(
+    broker: ottla.EmbeddedBroker, raw: RawClient
+) -> None:
+    """Fault: what waited behind a long poll until the session had ended was refused."""
+    topic = fresh("topic")
+    raw.topic(topic, create=True)
+    wait_ms = int(LIFETIME * 1200)
+    fetch = fetch_request({(topic, 0): 0}, max_wait_ms=wait_ms, min_bytes=1)
+    frames = [raw.frame("fetch", 12, fetch)]
+    frames += [raw.frame("metadata", 12, MetadataRequest(())) for _ in range(2)]
+    raw.send_bytes(b"".join(frames))
+    time.sleep(LIFETIME * 1.1)
+    raw.send("metadata", 12, MetadataRequest(()))  # this one is late
+    raw.receive("fetch", 12)
+    for _ in range(2):
+        assert len(raw.receive("metadata", 12)[1].brokers) == 1
+    assert raw.closed()
 
 
 def test_case_36_librdkafka_authenticates_again_and_loses_nothing(

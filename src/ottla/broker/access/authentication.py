@@ -18,7 +18,7 @@
   It must use the same mechanism (that is told at its first token, as in Kafka) and come out as the
   same principal.
 - A session ends after `connections.max.reauth.ms` or with the credential, whichever is first. Its
-  end is looked at when a request comes.
+  end is looked at when a request comes; one that had to wait for its turn is not late.
 - `token` may return `Work`: the caller runs it in a thread, and passes the result to `worked`.
   Meanwhile it must not call anything else here.
 - What the client is told of a failure is one of three sentences. The reason is for the audit log.
@@ -129,7 +129,7 @@ class SaslSession:
         return self._expires_at is not None and now >= self._expires_at
 
     def admit(self, api_key: int, version: int, now: float) -> Admission:
-        """Whether a request may be looked at."""
+        """Whether a request may be looked at; `now` is when it came."""
         state = self.state
         if state is State.DONE:
             if not self.has_expired(now) or (api_key == SASL_HANDSHAKE and version == 1):

@@ -46,6 +46,11 @@ class GuardedConnection(Connection):
             self._guard.door.arrived(self)
             self._update_reading()
 
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.peer.session is not None:
+            self.peer.session.received(len(self._waiting))
+        super().buffer_updated(nbytes)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._guard.door.left(self)
         super().connection_lost(exc)

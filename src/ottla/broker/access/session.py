@@ -7,7 +7,7 @@ answer to a failure is held back, and the connection closes after it.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.broker.access.authentication import Admission, SaslSession, State
 from ottla.broker.serving.apis import SERVED
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _HEADER = struct.Struct(">hhi")
 
 
+LONG_AGO: Final = float("-inf")
+
+
 class NotWelcome(MessageError):
     """A request that an unauthenticated client must not send; the connection is closed."""
 
@@ -38,12 +41,14 @@ class NotWelcome(MessageError):
 class Session:
     """Of one connection; it lives as long."""
 
-    __slots__ = ("_connection", "_guard", "_machine")
+    __slots__ = ("_connection", "_guard", "_in_time", "_machine")
 
     def __init__(self, connection: GuardedConnection, guard: Guard) -> None:
         self._connection = connection
         self._guard = guard
         self._machine = SaslSession(guard.mechanisms, guard.begin, guard.lifetime_of)
+        # Of the requests that wait since the session has ended, so many had come before its end.
+        self._in_time: int | None = None
 
     @property
     def is_open(self) -> bool:
@@ -60,7 +65,10 @@ class Session:
     def admit(self, frame: memoryview) -> Awaitable[Parts] | None:
         """None if the request is served; an answer in its place, or `NotWelcome`."""
         api_key, version, correlation_id = _HEADER.unpack_from(frame)
-        admission = self._machine.admit(api_key, version, self._guard.now())
+        now = self._guard.now()
+        if self._machine.has_expired(now) and self._came_in_time():
+            now = LONG_AGO
+        admission = self._machine.admit(api_key, version, now)
         if admission is Admission.SERVE:
             return None
         if admission is Admission.ILLEGAL:
@@ -68,6 +76,18 @@ class Session:
         if admission is Admission.EXPIRED:
             self._guard.expired(self._connection.peer)
         raise NotWelcome("an authenticated client", self._machine.reason, "session")
+
+    def received(self, waiting: int) -> None:
+        """More bytes have come, behind `waiting` requests that are not served yet."""
+        if self._in_time is None and self._machine.has_expired(self._guard.now()):
+            self._in_time = waiting
+
+    def _came_in_time(self) -> bool:
+        """Whether the next request had come before the session ended; it may have waited since."""
+        if self._in_time is None:
+            return True  # nothing has come since then
+        self._in_time -= 1
+        return self._in_time >= 0
 
     def handshake(self, mechanism: str) -> SaslHandshakeResponse | Awaitable[SaslHandshakeResponse]:
         greeting = self._machine.handshake(mechanism, self._guard.now())
@@ -87,6 +107,7 @@ class Session:
         if machine.state is State.FAILED:
             await self._punish()
         elif machine.state is State.DONE and machine.principal is not None:
+            self._in_time = None
             self._connection.welcome(machine.principal)
         return SaslAuthenticateResponse(*reply)
 

@@ -69,7 +69,7 @@ class _Plain:
 
     def buffer_updated(self, nbytes: int, /) -> None:
         if not self._connection.leaves:
-            Connection.buffer_updated(self._connection, nbytes)
+            GuardedConnection.buffer_updated(self._connection, nbytes)
 
 
 class TlsConnection(GuardedConnection):
