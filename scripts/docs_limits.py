@@ -106,6 +106,12 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "when it is full each log is synced by itself until a part of it is free again",
         ),
         Limit(
+            "room on a disk that the journal leaves to the logs",
+            "ottla.log.journal.files:SPARE_BYTES",
+            "bytes",
+            "logs can do without a journal, not without room",
+        ),
+        Limit(
             "new batches of a partition in one write to the journal",
             "ottla.journal.extent.max.bytes",
             "bytes",

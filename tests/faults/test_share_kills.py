@@ -2,7 +2,8 @@
 
 Three members of librdkafka accept records while the broker is killed and started again. What a
 member was told is accepted must never be delivered again, to nobody. What nobody accepted must be
-delivered after the restart. Between the two is what was accepted without an answer.
+delivered after the restart. Between the two is what was accepted without an answer. The logs lose
+what was not synced, too, and get it back from the journal (case 9 of the journal).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess, soak
+from tests.support.power import lose_power
 from tests.support.raw_client import RawClient
 from tests.support.seeds import run_seed
 from tests.support.share_member import SHARE_CONFIG, described_offsets
@@ -62,6 +64,7 @@ def test_46_67_kill_9_keeps_what_was_accepted_and_returns_the_rest(tmp_path: Pat
             wait_for(lambda n=before: len(ledger.accepted) > n, members, "no progress")  # type: ignore[misc]
             time.sleep(chance.uniform(0, MAX_LIFE_SECONDS))
             broker.kill()
+            lose_power(tmp_path / "data", chance)
             broker.start()
         wait_for(
             lambda: len(ledger.accepted.keys() | ledger.in_doubt) == sent, members, "records lost"

@@ -4,6 +4,9 @@ A worker reads numbers and writes each of them to two partitions, offsets and al
 Judged from outside, by readers of committed records: every number is there once, in both partitions
 or (while it was not committed) in none, and the group is where the numbers are.
 
+The logs lose what was not synced, too, and get it back from the journal: batches, markers and the
+coordinators' records (case 9 of the journal).
+
 The clients of Python speak the first version of the protocol. For the second there is a producer
 here that sends whatever was not answered again, until it is.
 """
@@ -26,6 +29,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.end_txn import EndTxnRequest
 from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess, soak
+from tests.support.power import lose_power
 from tests.support.raw_client import LATEST, RawClient
 from tests.support.raw_transactions import RawProducer, producers_of
 from tests.support.seeds import run_seed
@@ -168,6 +172,7 @@ def test_read_process_write_survives_kill_9(tmp_path: Path) -> None:
                 kill = chance.choice(["broker", "broker", "worker", "both"])
                 if kill != "worker":
                     broker.kill()
+                    lose_power(tmp_path / "data", chance)
                 if kill != "broker":
                     worker.kill()
                 if kill != "worker":
@@ -262,6 +267,7 @@ def test_t54_the_second_version_survives_kill_9(tmp_path: Path) -> None:
                         time.sleep(0.001)
                     time.sleep(pause.uniform(0, 0.1))
                     broker.kill()
+                    lose_power(tmp_path / "data", pause)
                     broker.start()
             finally:
                 ended.set()
