@@ -18,7 +18,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from ottla.broker.hosting.checkpoints import Checkpoints
 from ottla.broker.hosting.cleaner import Cleaner
-from ottla.log import storage
+from ottla.log import os_storage
 from ottla.log.checkpoints import Checkpoint, write_offsets
 from ottla.log.compaction import plan_compaction, run_compaction
 from ottla.log.errors import StorageFailure
@@ -138,7 +138,7 @@ def compactions_are_installed_whatever_became_of_their_logs(patch: pytest.Monkey
                 log._usable = True
                 log.install(group, now_ms)
 
-    patch.setattr(storage, "_located", located)
+    patch.setattr(os_storage, "_located", located)
     patch.setattr(Cleaner, "_compact", compact)
 
 
