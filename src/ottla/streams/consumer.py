@@ -134,6 +134,8 @@ class Consumer:
 
     async def close(self, *, drain: bool = True) -> None:
         """Stop reading, wait for acknowledgements, save positions (not with DISABLED), close."""
+        if not self._life.closed:
+            self._life.home.check()
         if self._closer is None:
             if not self._life.opened or self._life.closed:
                 self._life.closed = True
@@ -239,6 +241,7 @@ class Consumer:
 
     async def _wait(self, limit: int, wait: float | None) -> None:
         """Until a message can be taken without waiting. Takes none, so cancelling loses none."""
+        self._life.home.check()
         self._pump.waiting += 1
         try:
             async with asyncio.timeout(wait):
@@ -290,6 +293,7 @@ class Consumer:
 
         With NEXT, messages that were delivered to the calling task count as done.
         """
+        self._life.home.check()
         self._life.check_open(draining=True)
         self.check_committing()
         if self._by_next and not self._hands.with_another(current_caller()):
@@ -406,12 +410,14 @@ class Consumer:
 
     async def lag(self) -> dict[ShardKey, int | None]:
         """How many messages each shard is behind its end; None if the store cannot tell."""
+        self._life.home.check()
         self._life.check_open()
         refuse(self.backend, self._unsupported, Operation.LAG)
         await self._life.moved()
         return await self._source.lag(self._tracker.positions())
 
     def _check_moving(self, operation: Operation) -> None:
+        self._life.home.check()
         self._life.check_moving()
         refuse(self.backend, self._unsupported, operation)
 

@@ -17,6 +17,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ottla.streams.errors import ConsumerBusy, ConsumerClosed, StreamEnded
+from ottla.streams.home import Home
 
 if TYPE_CHECKING:
     import weakref
@@ -51,6 +52,7 @@ class Life:
 
     def __init__(self, pump: Pump, again: Redelivery):
         self.entered = self.opened = self.closing = self.closed = False
+        self.home = Home("consumer")
         self.moving: asyncio.Task[None] | None = None
         self.iterator: weakref.ref[object] | None = None
         self.late_error: Exception | None = None
@@ -89,6 +91,7 @@ class Life:
         if self.entered:
             raise ConsumerBusy("the consumer is open already; make another one")
         self.entered = True
+        self.home.enter()
 
     def check_open(self, *, draining: bool = False) -> None:
         """Raise if the consumer is closed or failed; a draining one is still open."""

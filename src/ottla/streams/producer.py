@@ -26,6 +26,7 @@ from ottla.streams.errors import (
     ProducerEnded,
     StreamError,
 )
+from ottla.streams.home import Home
 from ottla.streams.modes import refuse
 from ottla.streams.types import AutoCommit, Outgoing, ProducerOptions, to_ns
 from ottla.streams.url import validate_key
@@ -69,18 +70,22 @@ class Pipe:
         self._empty.set()
         self._task: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
+        self.home = Home("producer")
         self.closed = False
 
     async def open(self) -> None:
         """The first user opens the sink."""
+        self.home.check()
         async with self._opening:
             if self._task is None:
+                self.home.enter()
                 await self.sink.open()
                 self._task = asyncio.get_running_loop().create_task(self._write())
         self.users += 1
 
     async def room(self) -> None:
         """Wait until the queue takes another message."""
+        self.home.check()
         while self.full:
             self._room.clear()
             await self._room.wait()
@@ -96,6 +101,7 @@ class Pipe:
         """Queue one message; `whole` if it has more than this."""
         batch = self._batch
         if batch is None:
+            self.home.check()
             batch = self._batch = Batch(self, stream, shard, timestamp_ns)
             self._wake.set()
             self._empty.clear()
@@ -129,6 +135,7 @@ class Pipe:
 
     async def flush(self) -> None:
         """Wait for every delivery, then raise the first failure not raised before."""
+        self.home.check()
         while self._outstanding:
             self._empty.clear()
             await self._empty.wait()
@@ -304,6 +311,8 @@ class Producer:
     async def end(self) -> None:
         """Flush and close; the last producer writes an end mark if the store has one."""
         if not self._ended:
+            if self._pipe_ is not None:
+                self._pipe_.home.check()
             self._ended = True
             if self._pipe_ is not None:
                 await asyncio.shield(self._pipe_.close(end=True))

@@ -17,6 +17,7 @@ from ottla.streams.errors import (
     InvalidType,
     UrlError,
 )
+from ottla.streams.home import Home
 from ottla.streams.life import ConsumerState
 from ottla.streams.modes import consumer_name, validate
 from ottla.streams.producer import Producer, make_pipe
@@ -79,6 +80,7 @@ class Streamer:
         self.url = url
         self._with_query(ConsumerOptions())  # a wrong value is refused for producers too
         self._driver = driver_class(url.scheme)(url, options)
+        self._home = Home("streamer")
         self._consumers: list[Consumer] = []
         self._producers: list[Producer] = []
 
@@ -93,6 +95,8 @@ class Streamer:
         return self._driver
 
     async def __aenter__(self) -> Self:
+        self._home.check()
+        self._home.enter()
         try:
             async with asyncio.timeout(self._driver.options.timeout):
                 await self._driver.open()
@@ -113,7 +117,9 @@ class Streamer:
 
     async def close(self) -> None:
         """Close consumers, then producers, then the connection; all of them, if one fails, too."""
+        self._home.check()
         async with AsyncExitStack() as stack:
+            stack.callback(self._home.leave)
             stack.push_async_callback(self._driver.close)
             for producer in self._producers:
                 stack.push_async_callback(producer.close)

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.streams import ConsumerOptions, FileOptions, connect
+from ottla.client.errors import WrongPlace
+from ottla.streams import BEGINNING, ConsumerOptions, FileOptions, connect
 from ottla.streams.backends.file import FileSink
 from ottla.streams.errors import ConnectError, ConsumerClosed, ProducerEnded, StreamError
 from ottla.streams.life import ConsumerState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-    from ottla.streams import Streamer
+    from ottla.streams import Consumer, Producer, Streamer
 
 MADE = FileOptions(create="if_missing")  # type: ignore[arg-type]  # words do
 EARLIEST = ConsumerOptions(reset="earliest")  # type: ignore[arg-type]  # words do
@@ -102,3 +104,40 @@ async def test_clones_that_open_at_once_share_one_sink(
         assert pipe.users == 0
         async with streamer.consumer(options=EARLIEST) as consumer:
             assert [(await consumer.next(5)).text() for _ in clones] == ["0", "1", "2"]
+
+
+def test_a_streamer_that_was_closed_works_in_another_event_loop(streamer: Streamer) -> None:
+    async def run(text: str) -> list[str]:
+        async with streamer:
+            async with streamer.producer() as producer:
+                await producer.send(text)
+            async with streamer.consumer(options=EARLIEST) as consumer:
+                return [one.text() for one in await consumer.batch(10, 5)]
+
+    assert asyncio.run(run("1")) == ["1"]
+    assert asyncio.run(run("2"))[0] == "1"
+
+
+def test_another_event_loop_is_told(streamer: Streamer) -> None:
+    """A second `asyncio.run`: calls hung, or raised errors of asyncio."""
+
+    async def first() -> tuple[Producer, Consumer]:
+        await streamer.__aenter__()
+        return await streamer.producer().__aenter__(), await streamer.consumer().__aenter__()
+
+    producer, consumer = asyncio.run(first())
+    calls: list[Callable[[], Coroutine[object, object, object]]] = [
+        lambda: producer.send("x"),
+        producer.flush,
+        producer.close,
+        lambda: consumer.next(1),
+        lambda: consumer.batch(1, 1),
+        consumer.lag,
+        lambda: consumer.rewind(BEGINNING),
+        consumer.close,
+        streamer.close,
+        streamer.__aenter__,
+    ]
+    for call in calls:
+        with pytest.raises(WrongPlace, match=r"ottla\.sync\.connect"):
+            asyncio.run(call())
