@@ -190,6 +190,20 @@ def test_67_a_share_fetch_over_its_quota_acquires_nothing(
         assert {count for _, _, count in later.ranges} == {1}
 
 
+async def test_65_and_66_our_own_clients_wait_and_lose_nothing() -> None:
+    topic = fresh("topic")
+    with ottla.EmbeddedBroker(config={"quota.window.num": "2"}) as broker:
+        broker.create_topic(topic)
+        set_quotas(broker, ANYBODY, producer_byte_rate=150_000, consumer_byte_rate=150_000)
+        # More than is there at once: what two windows have.
+        values = [number.to_bytes(4, "big") + bytes(10_000) for number in range(30)]
+        async with ottla.Producer(broker.bootstrap, linger_ms=0) as producer:
+            for value in values:
+                await producer.send(topic, value)
+        async with ottla.Reader(broker.bootstrap, topic, stop="latest") as reader:
+            assert [record.value async for record in reader.records()] == values
+
+
 def test_68_time_in_handlers_costs_at_most_a_window(
     broker: ottla.EmbeddedBroker, client: RawClient, client_id: str
 ) -> None:

@@ -30,7 +30,7 @@ from ottla.wire.schema.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from ottla.wire.schema.sasl_handshake import SaslHandshakeResponse
+from ottla.wire.schema.write_txn_markers import WriteTxnMarkersResponse
 from tests.support.clocks import ManualClock
 from tests.unit.broker.test_quotas import image
 
@@ -99,9 +99,16 @@ async def test_large_answers_carry_the_time_and_others_need_not() -> None:
 
     told = await bench.ask(METADATA, None, handler)
     assert told.response.throttle_time_ms == 1000  # a window at most
-    plain = SaslHandshakeResponse()
-    assert bench.ask(17, None, lambda *_: plain) is plain
+    plain = WriteTxnMarkersResponse()
+    assert bench.ask(27, None, lambda *_: plain) is plain
     assert bench.mutes == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("api_key", [17, 18, 36])
+def test_logging_in_has_no_quota(api_key: int) -> None:
+    bench = Bench(**{REQUEST_PERCENTAGE: 1e-9})
+    bench.ask(api_key, None, lambda *_: MetadataResponse())
+    assert bench.mutes == []
 
 
 def test_a_fetch_over_its_quota_is_empty_and_counts_nothing() -> None:

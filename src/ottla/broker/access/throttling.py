@@ -7,7 +7,7 @@
 - Over a quota the answer leaves as usual and tells the time. Then its connection is muted for that
   time: nothing of it is read or served. The greatest of a request's times holds.
 - When quotas change, muted connections go on at once; what they ask next is measured again.
-- Nodes among themselves have no quotas.
+- Nodes among themselves have no quotas. Nor has logging in, which has limits of its own (`lobby`).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 PRODUCE: Final = 0
 FETCH: Final = 1
 SHARE_FETCH: Final = 78
+LOGIN: Final = frozenset({17, 18, 36})  # SaslHandshake, ApiVersions, SaslAuthenticate
 NODE_USER: Final = "__node"
 USER_AT: Final = len("User:")  # in a principal
 SOON: Final = (tuple, Ack)  # what a handler returns when it does not have to wait
@@ -77,6 +78,8 @@ class Throttling:
         self, context: RequestContext, request: Any, handler: Handler, services: tuple[Any, ...]
     ) -> Any:
         """What the handler returns, with the time that the client must wait."""
+        if context.api_key in LOGIN:
+            return handler(context, request, *services)
         peer = context.peer
         client_id = context.client_id or ""
         client = peer.metered

@@ -191,6 +191,12 @@ class Pump(Generic[K]):
         newest = NEWEST if len(ids) == len(topics) else NEWEST_FETCH_BY_NAME
         async with self._client.within_api_timeout("fetch records", self._max_wait):
             answer = await self._send_fetch(question.node, request, newest)
+        if answer.throttle_time_ms > 0 and not answer.responses and not answer.error_code:
+            # Over its quota: the answer is empty, and the broker reads nothing more for this time.
+            await asyncio.sleep(answer.throttle_time_ms / 1000)
+            nothing = dict.fromkeys(question.asked, Fetched(ErrorCode.NONE, None))
+            planner.fetched(question, nothing, self._now())
+            return
         found = {planner.key(name): one for name, one in fetch_answer(ids, answer).items()}
         size = sum(len(one.records) for one in found.values())
         outcome = (
