@@ -351,7 +351,7 @@ class Leaders:
     def _check(self, answer: ShareFetchResponse | ShareAcknowledgeResponse, verb: str) -> None:
         if answer.error_code:
             what = f"{verb} in share group {self._group!r}"
-            raise KafkaError(answer.error_code, what, answer.error_message)
+            raise kafka_error(answer.error_code, what, answer.error_message)
         # Answers of older versions do not tell.
         self.lock_timeout = answer.acquisition_lock_timeout_ms / 1000 or self.lock_timeout
 

@@ -21,7 +21,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.cluster.retry import RETRY, forgets
-from ottla.client.errors import ClientError, GroupOfAnotherKind, KafkaError
+from ottla.client.errors import ClientError, GroupOfAnotherKind, KafkaError, kafka_error
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.share_group_heartbeat import ShareGroupHeartbeatRequest
 
@@ -123,7 +123,7 @@ class Membership:
         """Take an answer in; seconds until the next heartbeat."""
         if answer.error_code:
             what = f"be a member of share group {self.group!r}"
-            error = KafkaError(answer.error_code, what, answer.error_message)
+            error = kafka_error(answer.error_code, what, answer.error_message)
             return self.failed(GroupOfAnotherKind.of(error), random)
         self._failures = 0
         if answer.member_epoch == LEAVING_EPOCH:

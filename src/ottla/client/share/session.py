@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.client.errors import KafkaError
+from ottla.client.errors import KafkaError, failure
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema import share_acknowledge as acknowledge
 from ottla.wire.schema.share_fetch import (
@@ -160,7 +160,7 @@ def ack_codes(
 def ack_error(codes: Mapping[Key, int], key: Key) -> KafkaError | None:
     """The result of a partition's acknowledgements; a missing one counts as a failure."""
     code = codes.get(key, ErrorCode.INVALID_RECORD_STATE)
-    return KafkaError(code, f"acknowledge records of partition {key[1]}") if code else None
+    return failure(code, f"acknowledge records of partition {key[1]}")
 
 
 def _by_topic(keys: Iterable[Key]) -> list[tuple[bytes, list[int]]]:
