@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 
 help:
 	@echo "make test   set up if needed, then lint, type-check and run the tests that make a change safe"
-	@echo "make verify the rest of what CI runs: Apache Kafka, Spark, kill runs, long searches"
+	@echo "make verify the rest of what CI runs: Apache Kafka, Spark, kill runs, long searches, other Pythons"
 	@echo "make check  lint, types and layers only"
 	@echo "make format rewrite the sources in the house style"
 	@echo "make coverage  how much of each module the unit and integration tests reach"
@@ -58,6 +58,7 @@ test: check services
 verify: install
 	@scripts/install_services.sh --all
 	$(PYTEST) -n 2 -m "(jvm or long or hypothesis or sampled) and not soak"
+	$(BIN)/python scripts/run_on_interpreters.py
 
 # The unit and client tests on every other Python that is installed; says which it did not find.
 interpreters: install

