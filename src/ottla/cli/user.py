@@ -22,6 +22,7 @@ from ottla.cli.common import (
 )
 from ottla.cli.output import print_json, print_list
 from ottla.cli.passwords import Generate, PasswordFile, password_of
+from ottla.clock import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -262,7 +263,7 @@ def _report(name: str, *, admin: bool) -> None:
     from datetime import UTC, datetime
 
     line = {
-        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "time": datetime.fromtimestamp(SYSTEM.wall(), UTC).isoformat(timespec="milliseconds"),
         "event": "admin",
         "outcome": "success",
         "principal": f"local:{getpass.getuser()}",
