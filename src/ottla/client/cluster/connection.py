@@ -157,23 +157,24 @@ class Connection(asyncio.BufferedProtocol):
         await self._greet(min(request_timeout, connect_timeout))
 
     async def _greet(self, within: float) -> None:
-        """Agree on versions; tell apart what is no broker."""
-        host, port = self.address
+        """Agree on versions."""
         try:
             await self._negotiate(within)
         except ClientError as error:
             self.abort()
-            why = f"{self.address} does not answer as a Kafka broker: "
-            broken = self._exchange.error
-            if broken is not None:
-                raise WrongProtocol(why + named_by_answer(broken)) from error
-            other = await named_by_probe(host, port)
-            if other is not None:
-                raise WrongProtocol(why + other) from error
-            raise BrokerUnreachable(f"{why}{error}") from error
+            raise await self._no_broker(error) from error
         except BaseException:
             self.abort()
             raise
+
+    async def _no_broker(self, error: ClientError) -> BrokerUnreachable:
+        """What there is in place of a broker."""
+        why = f"{self.address} does not answer as a Kafka broker: "
+        broken = self._exchange.error
+        if broken is not None:
+            return WrongProtocol(why + named_by_answer(broken))
+        other = await named_by_probe(*self.address)
+        return BrokerUnreachable(f"{why}{error}") if other is None else WrongProtocol(why + other)
 
     async def send(self, request: Any, version: int, within: float = REQUEST_TIMEOUT) -> Any:
         """The answer to a request: the response type of the same schema module."""

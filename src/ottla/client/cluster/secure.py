@@ -122,12 +122,19 @@ class SecureConnection(Connection):
     async def _greet(self, within: float) -> None:
         if self._channel is not None:
             await self._shake_hands(self._channel, within)
-        try:
-            await super()._greet(within)
-        except BrokerUnreachable as error:
-            if isinstance(self._failure, TlsFailed):
-                raise afresh(self._failure) from error
-            raise
+        await super()._greet(within)
+
+    async def _no_broker(self, error: ClientError) -> BrokerUnreachable:
+        if isinstance(self._failure, TlsFailed):
+            return afresh(self._failure)
+        if self._channel is None or self._exchange.error is not None:
+            return await super()._no_broker(error)
+        # In TLS 1.3 a server refuses a certificate after the handshake, and its alert may be lost
+        # when it closes the connection. It may as well be stopping, so this is tried again.
+        return BrokerUnreachable(
+            f"{self.address} closed the connection after the TLS handshake: {error}; if it asks "
+            "for a certificate of the client, set ssl.keystore.location (ssl_certificate)"
+        )
 
     # TLS
 

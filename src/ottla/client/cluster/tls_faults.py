@@ -57,12 +57,13 @@ async def tls_failure(
         )
     if fault.verify_code or fault.reason in _NOT_TLS:
         return TlsFailed(why + _sentence(fault))
-    return TlsFailed(f"{why}{fault}")
+    return refused_certificate(address, fault) or TlsFailed(f"{why}{fault}")
 
 
 def refused_certificate(address: Address, fault: TlsFault) -> TlsFailed | None:
     """The error for an alert about the client's certificate, which TLS 1.3 sends late."""
-    if "CERTIFICATE" not in fault.reason and "UNKNOWN_CA" not in fault.reason:
+    about = "CERTIFICATE" in fault.reason or "UNKNOWN_CA" in fault.reason
+    if "_ALERT_" not in fault.reason or not about:
         return None
     return TlsFailed(
         f"no TLS connection to {address}: the broker refused the client's certificate "
