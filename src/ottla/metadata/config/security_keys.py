@@ -38,7 +38,7 @@ MAX_SECRET_BYTES: Final = 64 * 1024  # of a file with a secret: a key with its c
 _INT, _LONG, _BOOL = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN
 _TEXT, _LIST = ConfigType.STRING, ConfigType.LIST
 
-_LISTENER_KEY: Final = re.compile(r"listener\.name\.([^.]+)\.(.+)")
+LISTENER_PREFIX: Final = "listener.name."
 _STORE_TYPES: Final = Matching(r"(?i:PEM|PKCS12|JKS)", "PEM, PKCS12 or JKS")
 
 
@@ -185,12 +185,13 @@ PER_LISTENER: Final = frozenset(
 )
 PER_MECHANISM: Final = frozenset({"sasl.jaas.config", "connections.max.reauth.ms"})
 
-_CLASSES: Final = re.compile(
+# Not compiled: a broker with keys that are known does not need them.
+_CLASSES: Final = (
     r"principal\.builder\.class|.*\.callback\.handler\.class|security\.providers"
     r"|ssl\.engine\.factory\.class|ssl\.secure\.random\.implementation|config\.providers.*"
     r"|(alter\.config|create\.topic)\.policy\.class\.name|client\.quota\.callback\.class"
 )
-_NOT_SUPPORTED: Final = re.compile(r"sasl\.login\..*|delegation\.token\..*|sasl\.kerberos\..*")
+_NOT_SUPPORTED: Final = r"sasl\.login\..*|delegation\.token\..*|sasl\.kerberos\..*"
 
 
 class ListenerKey:
@@ -206,10 +207,9 @@ class ListenerKey:
     @classmethod
     def parse(cls, text: str) -> ListenerKey | None:
         """None for any other key, and for one that cannot be set for a listener."""
-        found = _LISTENER_KEY.fullmatch(text)
-        if found is None:
+        if not text.startswith(LISTENER_PREFIX):
             return None
-        listener, key = found[1], found[2]
+        listener, _, key = text.removeprefix(LISTENER_PREFIX).partition(".")
         if key in PER_LISTENER:
             return cls(listener, None, key)
         mechanism, _, rest = key.partition(".")
@@ -220,10 +220,11 @@ class ListenerKey:
 
 def refusal(key: str) -> str | None:
     """Why a security key of Kafka's is refused, or None."""
-    found = _LISTENER_KEY.fullmatch(key)
-    bare = key if found is None else found[2]
-    if _CLASSES.fullmatch(bare):
+    bare = key
+    if key.startswith(LISTENER_PREFIX):
+        bare = key.removeprefix(LISTENER_PREFIX).partition(".")[2]
+    if re.fullmatch(_CLASSES, bare):
         return "no such key, as no classes are loaded by name"
-    if _NOT_SUPPORTED.fullmatch(bare):
+    if re.fullmatch(_NOT_SUPPORTED, bare):
         return "no such key, as it is not supported"
     return None
