@@ -237,7 +237,7 @@ async def _offsets_of(
 async def record_sizes(
     client: Client, settings: ClientSettings, places: Iterable[TopicPartition]
 ) -> dict[TopicPartition, float]:
-    """The size of the leader's replica by the offsets in it; only where neither is nothing."""
+    """The size of the leader's replica divided by its offsets; left out where either is 0."""
     wanted = list(places)
     sizes = await client.retry(lambda: _replica_sizes(client, wanted))
     settings = replace(settings, isolation="read_uncommitted")

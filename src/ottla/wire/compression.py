@@ -34,7 +34,7 @@ DECOMPRESSION_RATIO: Final = 64
 DECOMPRESSION_FLOOR: Final = 16 * 1024 * 1024
 """Always allowed: a small block of very regular records may well exceed the ratio."""
 DECOMPRESSION_HARD_LIMIT: Final = 128 * 1024 * 1024
-"""Never exceeded, whatever the ratio: one hostile batch must not push out everything else."""
+"""Never exceeded, whatever the ratio: one hostile batch must not take all memory."""
 
 FIRST_GUESS_RATIO: Final = 4
 SMALLEST_GUESS: Final = 1024
@@ -224,8 +224,8 @@ _DECOMPRESS_INTO: Final[dict[Codec, Callable[[memoryview, bytearray], int]]] = {
 def _announced_size(codec: Codec, view: memoryview) -> int | None:
     """The content size that a frame gives, if it does.
 
-    That of lz4 and zstd is a promise of the first frame, so one over the limit ends the matter.
-    That of gzip stands at the end, modulo 2**32, and speaks for the last member: only a hint.
+    lz4 and zstd give it in the first frame: if it is over the limit, the block is refused. gzip
+    gives it at the end, modulo 2**32 and for the last member only, so there it is just a hint.
     """
     if codec is Codec.LZ4:
         return _lz4_content_size(view)

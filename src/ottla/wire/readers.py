@@ -164,7 +164,7 @@ class _Source:
             self.emit(depth + 1, "if q > e: _too_long(n, e - p, p)")
             self.emit(depth + 1, f"{name} = _unpack(f'>{{n}}{code}', b, p)", "p = q")
             return
-        # Every element takes at least one byte, so a lying count costs nothing.
+        # Every element takes at least one byte, so a false count is refused before it costs memory.
         self.emit(depth, "elif n > e - p: _too_long(n, e - p, p)", "else:")
         items, item = f"l_{field.name}", Field(f"{field.name}_item", field.type)
         self.emit(depth + 1, f"{items} = []", "for _ in range(n):")

@@ -8,8 +8,7 @@ from typing import ClassVar, Final
 class UvarintTable(dict[int, bytes]):
     """The encoding of any non-negative integer; the small ones are remembered.
 
-    Lengths of names, arrays and small batches repeat endlessly, lengths of large batches hardly
-    ever.
+    Lengths of names, arrays and small batches repeat often, lengths of large batches hardly ever.
     """
 
     REMEMBERED: ClassVar[int] = 4096

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_IDS: Final = 13
 FIRST_VERSION_THAT_ADDS: Final = 12
 FIRST_VERSION_WITH_ABORTABLE: Final = 11
-MAX_QUESTIONS: Final = 3  # one marker may come between; more are not to be expected
-MAX_VERIFICATIONS: Final = 10_000  # of a partition: ids can be invented; the oldest then asks again
+MAX_QUESTIONS: Final = 3  # one marker may come in between, hardly ever more
+# Of a partition, because clients can invent ids; the oldest one is dropped and has to ask again.
+MAX_VERIFICATIONS: Final = 10_000
 
 # Errors that a retry may fix. Clients treat some of these as fatal, or look for
 # another coordinator; they get a code that they retry.
@@ -53,7 +54,7 @@ _TRY_AGAIN: Final = frozenset(
 
 
 class Verification:
-    """That the coordinator is, or was, asked about a producer in one partition."""
+    """A question to the coordinator about a producer in one partition, open or answered."""
 
     __slots__ = ("epoch", "lowest_sequence")
 

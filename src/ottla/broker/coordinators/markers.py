@@ -149,7 +149,7 @@ class MarkerWriter:
 
 
 def append_marker(hosted: HostedPartition, marker: Marker, now_ms: int) -> None:
-    """To a partition that is led here; `LogError` if the log refuses it."""
+    """Append the marker to a partition that this node leads; `LogError` if the log refuses it."""
     hosted.verifications.pop(marker.producer_id, None)
     hosted.log.append(
         marker_batch(marker, now_ms),

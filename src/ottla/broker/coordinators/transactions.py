@@ -103,7 +103,7 @@ class TransactionService:
         return await self._service.ask(transactional_id, request, expect)
 
     async def list_transactions(self, request: m.ListTransactions) -> list[m.ListedTransaction]:
-        """Those of all coordinators here."""
+        """The transactions of all coordinators on this node."""
         answers = await self._service.ask_all(request, m.ListTransactionsResponse)
         return [transaction for answer in answers for transaction in answer.transactions]
 
@@ -150,7 +150,7 @@ class TransactionService:
         return outcome(request, answer)
 
     async def add_partitions(self, request: m.AddPartitions) -> m.AddPartitionsResponse:
-        """The same of a coordinator here."""
+        """The same for a coordinator on this node."""
         name = request.transactional_id
         answer = await self.ask(name, request, m.AddPartitionsResponse)
         if answer.error == ErrorCode.CONCURRENT_TRANSACTIONS and not request.verify_only:
@@ -220,7 +220,7 @@ class TransactionService:
     async def _try_to_mark(
         self, effect: m.WriteMarkers, partitions: Collection[m.Partition]
     ) -> Collection[m.Partition]:
-        """Those that are left; `ApiError` if it is not for this node any more."""
+        """The partitions without a marker; `ApiError` if another node coordinates it now."""
         marker = self._marker(effect)
         try:
             codes = await self.markers.write(marker, partitions)
@@ -258,7 +258,7 @@ _SETTLED: Final = frozenset({ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH})
 def outcome(
     request: m.AddPartitions, answer: m.AddPartitionsResponse
 ) -> dict[m.Partition, ErrorCode]:
-    """An answer told partition by partition."""
+    """An error code for each partition."""
     return {
         partition: ErrorCode.TRANSACTION_ABORTABLE if partition in answer.missing else answer.error
         for partition in request.partitions

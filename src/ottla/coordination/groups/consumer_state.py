@@ -95,7 +95,7 @@ class ConsumerGroup:
         self.static: dict[str, str] = {}
         self.subscriptions: Counter[Subscription] = Counter()
         self.owners: dict[TopicPartition, str] = {}
-        # From here on: what a restart forgets.
+        # From here on: lost in a restart.
         self.timers: Timers[TimerKey] = Timers()
         self.matched_ms: dict[str, int] = {}
         """When each expression was matched; one that is not here may be matched at once."""

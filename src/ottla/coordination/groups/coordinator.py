@@ -77,7 +77,7 @@ NEXT_SWEEP_MS = 10
 
 
 def is_idle(group: Group | None) -> bool:
-    """No members, and none on the way."""
+    """No members, and none joining."""
     return group is not None and group.timers.next_deadline() is None
 
 

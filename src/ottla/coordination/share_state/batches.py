@@ -19,7 +19,7 @@ NO_OFFSET = -1
 
 
 class DeliveryState(IntEnum):
-    """The states that are written down; a record that is acquired is not."""
+    """The stored states; `acquired` is not stored."""
 
     AVAILABLE = 0
     ACKNOWLEDGED = 2
@@ -78,7 +78,7 @@ def _from(batch: StateBatch, start: int) -> StateBatch:
 
 
 def _put(result: list[StateBatch], new: StateBatch) -> None:
-    """Lays one range into the list."""
+    """Merges one range into the list."""
     if not result or result[-1].last + 1 < new.first:
         result.append(new)
         return

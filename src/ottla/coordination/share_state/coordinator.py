@@ -273,7 +273,7 @@ class ShareStateMachine:
         self._emit(key, snapshot, decision)
 
     def _write_cold(self, wall_ms: int, decision: _Decision) -> None:
-        """Old snapshots again, unless all of them are such repetitions and nothing is won."""
+        """Write old snapshots again, unless all are repeats: then nothing could be pruned."""
         snapshots = {key: state.snapshot for key, state in self.states.items()}
         if all(snapshot.create_ms != snapshot.write_ms for snapshot in snapshots.values()):
             return

@@ -34,7 +34,7 @@ class InitializeState:
 
 @dataclass(frozen=True, slots=True)
 class ReadState:
-    """A leader takes over: its epoch is written down, which fences the leader before it."""
+    """A leader takes over: its epoch is stored, which fences the leader before it."""
 
     key: ShareKey
     topics: TopicsImage
@@ -69,7 +69,7 @@ class ReadStateSummary:
 
 @dataclass(frozen=True, slots=True)
 class DropTopics:
-    """The topics were deleted; nothing of them is kept."""
+    """The topics were deleted: drop all of their state."""
 
     topic_ids: frozenset[UUID]
 

@@ -215,7 +215,7 @@ class TransactionCoordinator:
         self._mark(transactional_id, decision, now)
 
     def _mark(self, transactional_id: str, decision: _Decision, now: Now) -> None:
-        """The end is decided; have it written wherever the transaction was."""
+        """The end is decided: ask for its markers in all partitions of the transaction."""
         txn = self.transactions[transactional_id]
         if not txn.partitions:
             self._complete(transactional_id, decision, now)
@@ -328,7 +328,7 @@ class TransactionCoordinator:
             self._complete(transactional_id, decision, now)
         return Noted()
 
-    # What is asked from outside of transactions
+    # ListTransactions and DescribeTransactions
 
     def _describe(self, request: DescribeTransaction, _now: Now, _decision: _Decision) -> Response:
         if not request.transactional_id:
@@ -359,7 +359,7 @@ class TransactionCoordinator:
 
 
 def _goes_on(old: Transaction | None, new: Transaction | None) -> bool:
-    """Whether the transaction that was open is so still: its deadline stays."""
+    """Whether the open transaction is still open, so that its deadline stays."""
     ongoing = TransactionState.ONGOING
     return old is not None and new is not None and old.state is new.state is ongoing
 

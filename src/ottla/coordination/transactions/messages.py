@@ -110,7 +110,7 @@ class MarkersWritten:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A report was taken in."""
+    """The report was processed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class ListTransactions:
-    """Empty filters let everything through; a negative duration too."""
+    """Empty filters and a negative duration match everything."""
 
     states: frozenset[TransactionState] = frozenset()
     producer_ids: frozenset[int] = frozenset()

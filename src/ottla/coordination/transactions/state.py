@@ -1,4 +1,4 @@
-"""What may become of a transactional id: pure steps from one `Transaction` to the next.
+"""The legal steps of a transactional id: pure functions from one `Transaction` to the next.
 
 The coordinator decides who may take which step; these functions keep the identity correct:
 
@@ -41,7 +41,7 @@ class Identity(NamedTuple):
 
 
 def stored(txn: Transaction) -> Identity:
-    """With which the markers are written."""
+    """The identity in the record, with which the markers are written."""
     return Identity(txn.producer_id, txn.producer_epoch)
 
 
@@ -106,7 +106,7 @@ def joined(
 
 
 def prepared(txn: Transaction, commit: bool, wall_ms: int) -> Transaction:
-    """As a producer of the first version ends it: under the epoch it has."""
+    """End as a producer of the first version does: with its current epoch."""
     state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
     return replace(
         txn,

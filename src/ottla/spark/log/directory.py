@@ -155,9 +155,9 @@ class _Segment:
         size = path.stat().st_size
         try:
             self.index = OffsetIndex.decode(path.with_suffix(INDEX).read_bytes(), size)
-        except (CorruptIndex, FileNotFoundError):  # that of a running broker may have empty room
+        except (CorruptIndex, FileNotFoundError):  # of a running broker: not cut yet
             self.index = OffsetIndex()
-        # Entries of batches that a crash has torn lead nowhere.
+        # Entries of batches that a crash has cut point past the end.
         while self.index.positions and not any(self._headers(self.index.positions[-1])):
             self.index.positions.pop()
             self.index.offsets.pop()
@@ -209,7 +209,7 @@ class _Segment:
 
 
 def _pieces(one: Range, segment: _Segment, first: int, last: int) -> list[Piece]:
-    # Compaction leaves gaps at either end, so that neither is checked.
+    # Compaction leaves gaps at both ends, so neither end is checked.
     whole = Split(
         *(one.topic, one.partition, f"{segment.path.parent.name}/{segment.path.name}", None),
         *(0, segment.size, first, last),

@@ -28,14 +28,14 @@ class HookFailed(Exception):
 
 
 def hook_name(text: str | None) -> str | None:
-    """The option, if it can be a name."""
+    """The option, if it has the form of a name."""
     if text is not None and _NAME.fullmatch(text) is None:
         raise BadOption(f"{ON_SETTLED} is module:function, not {text!r}")
     return text
 
 
 def settled_hook(name: str) -> Callable[[Offsets], None]:
-    """The function, made one that takes offsets; it gets them by topic and partition."""
+    """The function, wrapped: it is called with offsets by topic and partition."""
     module, _, function = name.partition(":")
     try:
         hook = getattr(import_module(module), function)

@@ -29,7 +29,7 @@ FLUSH_SECONDS: Final = 10.0
 
 
 class Mirror:
-    """Saves to one place, never twice the same; `name` is the place's in warnings."""
+    """Saves to one place, the same offsets only once; warnings call the place `name`."""
 
     def __init__(
         self, save: Callable[[Offsets], None], name: str, *, required: bool = False
@@ -47,7 +47,7 @@ class Mirror:
         self._thread.start()
 
     def save(self, offsets: Offsets) -> None:
-        """Have these saved soon."""
+        """Save these soon, in the background."""
         with self._changed:
             self._raise_failure()
             if offsets != self._asked:

@@ -1,6 +1,6 @@
 """A query's offsets in an offset store: one key per partition, under the name of the query.
 
-The store follows Spark's checkpoint, so it is set back where a query is.
+The store follows Spark's checkpoint: if a query is set back, so are its stored offsets.
 """
 
 from __future__ import annotations

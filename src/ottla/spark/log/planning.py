@@ -29,7 +29,7 @@ class Range(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets; not all of them need to hold a record."""
+        """How many offsets; some may have no record."""
         return self.end - self.first
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ottla.wire.schema.fetch import FetchResponse
 
 FEW_ROWS: Final = 4096
-LULL: Final = 1.0  # twice what a broker may take over an answer that has nothing
+LULL: Final = 1.0  # twice as long as a broker may hold a fetch that finds nothing
 
 
 def read_ranges(
