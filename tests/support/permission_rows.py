@@ -212,6 +212,14 @@ def _commit(_: Env) -> Any:
     return offset_commit.OffsetCommitRequest(GROUP, topics=topics)
 
 
+def _delete_offsets(env: Env) -> Any:
+    """Of a group that has some: it goes with the last one."""
+    env.place.ask("root", "offset_commit", 8, _commit(env))
+    partitions = [offset_delete.OffsetDeleteRequestPartition(0)]
+    topics = [offset_delete.OffsetDeleteRequestTopic(TOPIC, partitions)]
+    return offset_delete.OffsetDeleteRequest(GROUP, topics)
+
+
 def _fetch_offsets(_: Env) -> Any:
     topics = [offset_fetch.OffsetFetchRequestTopics(TOPIC, partition_indexes=[0])]
     return offset_fetch.OffsetFetchRequest(
@@ -835,14 +843,7 @@ ROWS: list[Row] = [
     Row(
         "offset_delete",
         0,
-        lambda _: offset_delete.OffsetDeleteRequest(
-            GROUP,
-            [
-                offset_delete.OffsetDeleteRequestTopic(
-                    TOPIC, [offset_delete.OffsetDeleteRequestPartition(0)]
-                )
-            ],
-        ),
+        _delete_offsets,
         [["delete group", "read topic"]],
         [
             ([], one("error_code", 30)),

@@ -36,9 +36,11 @@ from tests.support.permission_rows import (
     codes,
     grants,
 )
-from tests.support.rights import KINDS
+from tests.support.rights import KINDS, rights_broker
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ottla.metadata.security.acls import Resource
     from tests.support.rights import RightsBroker
 
@@ -104,6 +106,34 @@ def _right(text: str) -> tuple[str, Resource]:
     operation, _, what = text.partition(" ")
     kind = what.partition(":")[0]
     return operation.upper(), KINDS["topic" if kind == "fresh" else kind]
+
+
+@pytest.fixture(scope="module")
+def unguarded() -> Iterator[Env]:
+    """A broker without an authorizer, on which no check refuses."""
+    with rights_broker({"authorizer.class.name": "", "super.users": ""}) as made:
+        yield Env(made, permission_rows.stage(made))
+
+
+DELETES = [row for row in ROWS if row.api == "delete_topics" and row.case in ("", "by-id")]
+"""They would delete the topic that the others are about."""
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        row
+        for row in ROWS
+        if row.refused and row.case != "transactional-without-id" and row not in DELETES
+    ],
+    ids=str,
+)
+def test_64_a_handler_that_forgot_its_check_would_be_found(unguarded: Env, row: Row) -> None:
+    """The refusals of 55 come from the checks, and from nothing else in the handlers."""
+    env = Env(unguarded.place, unguarded.topic_id)
+    answer = env.place.ask("alice", row.api, row.version, row.body(env))
+    given = {code for found in codes(answer).values() for code in found}
+    assert not given & REFUSALS, answer
 
 
 @pytest.mark.parametrize("key", sorted(SERVED), ids=lambda key: API_NAMES[key])
