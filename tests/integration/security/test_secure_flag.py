@@ -117,6 +117,8 @@ def test_another_host_is_added_to_the_certificate(tmp_path: Path) -> None:
     options = ("--listen", "127.0.0.1:0", "--host", "localhost", "--host", "broker.example")
     with secured(data, *options) as (where, _):
         assert works(where, data)
+    with secured(data, "--listen", "127.0.0.1:0", "--host", "other.example"):
+        pass
     assert (data / "tls/ca.pem").read_bytes() == ca
     assert (data / "tls/server.pem").read_bytes() != server
     shown = subprocess.run(
@@ -125,7 +127,8 @@ def test_another_host_is_added_to_the_certificate(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert "broker.example" in shown.stdout
+    assert "broker.example" in shown.stdout  # a name that clients know stays
+    assert "other.example" in shown.stdout
 
 
 def test_what_is_configured_wins(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+
 ADMIN: Final = "admin"
 CLIENT_FILE: Final = "admin.properties"
 RENEWED_DAYS: Final = 30
@@ -59,9 +60,8 @@ def secured(directory: Path, listener: str | None, hosts: Sequence[str]) -> dict
         write_authority(tls, Authority.make())
     bound = "127.0.0.1" if listener is None else listener.rpartition(":")[0].strip("[]")
     names = [*hosts, socket.gethostname(), "localhost", "127.0.0.1"]
-    if bound not in WILDCARDS:
-        names.append(bound)
-    _write_server(tls, list(dict.fromkeys(names)))
+    needed = list(hosts) if bound in WILDCARDS else [*hosts, bound]
+    _write_server(tls, needed, [*names, *needed])
     _write_admin(directory, tls)
     found = {
         "listeners": DEFAULT_LISTENER if listener is None else f"SASL_SSL://{listener}",
