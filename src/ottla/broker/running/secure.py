@@ -60,7 +60,7 @@ def secured(directory: Path, listener: str | None, hosts: Sequence[str]) -> dict
         write_authority(tls, Authority.make())
     bound = "127.0.0.1" if listener is None else listener.rpartition(":")[0].strip("[]")
     names = [*hosts, socket.gethostname(), "localhost", "127.0.0.1"]
-    needed = list(hosts) if bound in WILDCARDS else [*hosts, bound]
+    needed = [*hosts, names[0] if bound in WILDCARDS else bound]
     _write_server(tls, needed, [*names, *needed])
     _write_admin(directory, tls)
     found = {
@@ -78,22 +78,26 @@ def secured(directory: Path, listener: str | None, hosts: Sequence[str]) -> dict
     return found
 
 
-def _write_server(tls: Path, names: list[str]) -> None:
-    store = tls / "server.keystore.pem"
-    if store.exists() and _lasts(store, names):
-        return
-    issued = read_authority(tls).server(names)
+def _write_server(tls: Path, needed: list[str], names: list[str]) -> None:
+    """A new certificate has the names of the old one, too: clients may know it by them."""
+    old = _certificate(tls / "server.keystore.pem")
+    if old is not None:
+        left = old.not_after - SYSTEM.wall()
+        if left > RENEWED_DAYS * DAY_SECONDS and all(map(old.covers, needed)):
+            return
+        names = [*names, *sorted(name for _, name in old.names)]
+    issued = read_authority(tls).server(list(dict.fromkeys(names)))
     write_issued(tls, "server", issued, force=True)
 
 
-def _lasts(store: Path, names: list[str]) -> bool:
-    """Whether the certificate can be used for some time, and for these names."""
+def _certificate(store: Path) -> Certificate | None:
+    """None if there is none that can be used."""
+    if not store.exists():
+        return None
     try:
-        certificate = server_context(TlsSettings(keystore_location=str(store))).certificate
+        return server_context(TlsSettings(keystore_location=str(store))).certificate
     except (BadSecuritySetting, ssl.SSLError):
-        return False
-    left = certificate.not_after - SYSTEM.wall()
-    return left > RENEWED_DAYS * DAY_SECONDS and all(map(certificate.covers, names))
+        return None
 
 
 def _write_admin(directory: Path, tls: Path) -> None:
