@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from ottla.security.contexts import Certificate
+
 
 ADMIN: Final = "admin"
 CLIENT_FILE: Final = "admin.properties"
