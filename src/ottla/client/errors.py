@@ -90,6 +90,9 @@ class AuthenticationFailed(ClientError):
     """The broker refused the login, or did not prove itself. A retry does not help."""
 
 
+REFUSED: Final = (AuthenticationFailed, UnsupportedSecurity, TlsFailed)
+"""There will be no connection, however often one is tried."""
+
 _HINTS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
         "check the name with a list of the topics, or create it"

@@ -26,6 +26,7 @@ from ottla.client.cluster.connection import SOFTWARE_VERSION
 from ottla.client.cluster.retry import MISSING_TOPIC_ATTEMPTS, RETRY, Stale, forgets
 from ottla.client.cluster.view import NO_LEADER, TopicPartition
 from ottla.client.errors import (
+    REFUSED,
     ClientClosed,
     ClientError,
     ClientFault,
@@ -379,6 +380,9 @@ class Sender:
     ) -> None:
         try:
             node.connection = await self._client.connection_to(number)
+        except REFUSED as error:
+            # The broker will not let us in, however often we come.
+            self._tell(self.records.abandon(error, lambda one: one in partitions))
         except ClientError as error:
             self.records.blame(partitions, error)
             self._look_up()
@@ -406,6 +410,8 @@ class Sender:
         names = {batch.partition.topic for batch in self.records}
         try:
             await self._client.retry(lambda: self._client.topics(names))
+        except REFUSED as error:
+            self._blame_or_abandon(error, names)
         except ClientError as error:
             self._blame_or_abandon(error, self._without(names, error))
         finally:
