@@ -332,6 +332,24 @@ def test_the_expression_goes_with_its_last_member() -> None:
     assert group_of(driver).regexes == {}
 
 
+def test_an_expression_that_matches_less_for_one_member_moves_its_partitions() -> None:
+    """Also when another member's expression matches the topic as before."""
+    driver = Driver()
+    seen = {"alice": {"t1"}, "bob": {"t1", "t2"}}
+    driver.machine._resolve = lambda regex, _: frozenset(seen[regex])
+    a, b = Client(driver, "a", regex="alice"), Client(driver, "b", regex="bob")
+    for client in (a, b):
+        client.image = topics_image(t1=1, t2=1)
+        client.join()
+    settle_all(a, b)
+    assert (a.owned, b.owned) == (of("t1", 0), of("t2", 0))
+    seen["alice"] = set()
+    driver.advance(10_000)
+    a.image = b.image = topics_image(version=2, t1=1, t2=1)
+    settle_all(a, b)
+    assert (a.owned, b.owned) == (frozenset(), of("t1", 0) | of("t2", 0))
+
+
 # Refusals
 
 JOIN = ConsumerHeartbeat(
