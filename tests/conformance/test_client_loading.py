@@ -113,3 +113,18 @@ def seen_in_the_loop(watch: str, what: str, bootstrap: str, topic: str, **settin
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
+
+
+def test_clients_of_a_plain_listener_load_nothing_of_security() -> None:
+    program = """
+import sys
+import ottla
+clients = (ottla.Admin, ottla.Producer, ottla.Consumer, ottla.Reader, ottla.ShareConsumer)
+ottla.Admin("127.0.0.1:9092", security=ottla.Security())
+names = ("hmac", "cryptography", "jwt", "urllib.request")
+print(*[name for name in sys.modules if name.startswith("ottla.security") or name in names])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []

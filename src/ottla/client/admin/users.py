@@ -6,7 +6,6 @@ The password does not leave this process: the broker gets a salted hash of it, a
 from __future__ import annotations
 
 import asyncio
-import secrets
 from typing import TYPE_CHECKING, Final
 
 from ottla.client import arguments
@@ -130,6 +129,8 @@ def _upsertion(
     name: str, password: str, mechanism: ScramName, iterations: int
 ) -> ScramCredentialUpsertion:
     """Milliseconds of hashing, so not in the event loop."""
+    import secrets
+
     from ottla.security.scram import MECHANISMS, SALT_BYTES, salted_password
 
     salt = secrets.token_bytes(SALT_BYTES)
