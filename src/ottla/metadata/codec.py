@@ -19,6 +19,7 @@ from enum import IntEnum
 from functools import cache, partial
 from types import NoneType, UnionType
 from typing import (
+    TYPE_CHECKING,
     Any,
     Final,
     NamedTuple,
@@ -33,27 +34,46 @@ from typing import (
 from uuid import UUID
 
 from ottla.metadata import image
-from ottla.metadata.changes import configs, nodes, security, topics
-from ottla.metadata.changes.apply import Change
+from ottla.metadata.changes import configs, nodes, topics
+from ottla.metadata.changes.apply import PlainChange
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.security import acls, quotas, users
 
-_CHANGE_TYPES: Final[Mapping[str, type[Change]]] = {
-    kind.__name__: kind for kind in get_args(Change)
-}
-# What the annotations of the dataclasses may name: the modules import some for type checkers only.
-_NAMES: Final = {
+if TYPE_CHECKING:
+    from ottla.metadata.changes.apply import Change
+
+_PLAIN_TYPES: Final = {kind.__name__: kind for kind in get_args(PlainChange)}
+
+
+@cache
+def _security_types() -> Mapping[str, type[Change]]:
+    """Loaded where a store has users, ACLs or quotas."""
+    from ottla.metadata.changes.security import SecurityChange
+
+    return {kind.__name__: kind for kind in get_args(SecurityChange)}
+
+
+@cache
+def _names() -> dict[str, Any]:
+    """What annotations may name: the modules import some for type checkers only."""
+    from ottla.metadata.changes import security
+    from ottla.metadata.security import acls, quotas, users
+
+    return {
+        **_PLAIN_NAMES,
+        **vars(security),
+        **vars(acls),
+        **vars(quotas),
+        **vars(users),
+    }
+
+
+_PLAIN_NAMES: Final = {
     "Mapping": Mapping,
     **vars(image),
     **vars(topics),
     **vars(nodes),
     **vars(configs),
-    **vars(security),
-    **vars(acls),
-    **vars(quotas),
-    **vars(users),
 }
-
 
 _T = TypeVar("_T")
 Decoder: TypeAlias = Callable[[Any], Any]
@@ -69,7 +89,8 @@ def encode_change(change: Change) -> str:
 
 def decode_change(text: str) -> Change:
     value = _load(text)
-    kind = _CHANGE_TYPES.get(cast("str", value.pop("change", None)))
+    name = cast("str", value.pop("change", None))
+    kind = _PLAIN_TYPES.get(name) or _security_types().get(name)
     if kind is None:
         raise UndecodableMetadata(f"not a known change: {text[:80]!r}")
     return cast("Change", _decoder(cast("Hashable", kind))(value))
@@ -128,7 +149,10 @@ class _Schema(NamedTuple):
 
 @cache
 def _schema(kind: Any) -> _Schema:
-    hints = get_type_hints(kind, _NAMES)
+    try:
+        hints = get_type_hints(kind, _PLAIN_NAMES)
+    except NameError:  # of a type of users, ACLs or quotas
+        hints = get_type_hints(kind, _names())
     if is_dataclass(kind):
         names = [each.name for each in fields(kind)]
         required = frozenset(

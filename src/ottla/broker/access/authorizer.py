@@ -432,22 +432,6 @@ class Authorizer:
         ).allowed or self._index.allows_any(access.principal, access.host, operation, resource)
 
 
-class _Everything(Access):
-    """The rights of everybody where no authorizer is configured."""
-
-    def __init__(self) -> None:
-        super().__init__(Authorizer(()), "", "", trusted=True)
-
-    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
-        return True
-
-    def may_on_any(self, operation: Operation, resource: Resource) -> bool:
-        return True
-
-
-EVERYTHING: Final[Access] = _Everything()
-
-
 def parsed_super_users(text: str) -> frozenset[str]:
     """The principals of `super.users`, which has `;` between them."""
     return frozenset(user for one in text.split(";") if (user := one.strip()))

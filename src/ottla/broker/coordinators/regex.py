@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ottla.broker.access.authorizer import EVERYTHING
+from ottla.broker.access.everything import EVERYTHING
 from ottla.coordination.groups.consumer import InvalidRegularExpression
 from ottla.metadata.names import is_internal
 from ottla.metadata.security.acls import Operation, Resource

@@ -30,7 +30,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.broker.access.authorizer import EVERYTHING
+from ottla.broker.access.everything import EVERYTHING
 from ottla.broker.errors import ApiError
 from ottla.broker.hosting.partitions import NotOpen
 from ottla.broker.hosting.waiting import woken

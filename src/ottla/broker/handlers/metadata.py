@@ -25,7 +25,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
-from ottla.broker.access.authorizer import EVERYTHING
+from ottla.broker.access.everything import EVERYTHING
 from ottla.broker.errors import ApiError
 from ottla.broker.serving.context import NOT_ASKED, Large
 from ottla.broker.topics import ensure_topic

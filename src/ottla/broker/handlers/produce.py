@@ -28,7 +28,7 @@ from functools import partial
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from ottla.broker.access.authorizer import EVERYTHING
+from ottla.broker.access.everything import EVERYTHING
 from ottla.broker.errors import ApiError
 from ottla.broker.serving.context import Ack, refusal
 from ottla.log.errors import InvalidRecordError, LogError

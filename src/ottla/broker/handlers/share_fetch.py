@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
 
-from ottla.broker.access.authorizer import EVERYTHING
+from ottla.broker.access.everything import EVERYTHING
 from ottla.broker.errors import ApiError
 from ottla.broker.hosting.waiting import woken
 from ottla.log.errors import LogError

@@ -19,7 +19,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.access.authorizer import Authorizer, parsed_super_users
 from ottla.broker.access.listeners import PLAINTEXT, WILDCARDS, check_exposure, has_authorizer
 from ottla.broker.cluster import Cluster
 from ottla.broker.errors import CannotListen
@@ -47,12 +46,12 @@ from ottla.metadata.errors import ChangeRefused, InvalidConfig, StoreError
 from ottla.metadata.image import Endpoint
 from ottla.metadata.metadata import CHANGE_WAIT_SECONDS, Metadata
 from ottla.metadata.security.acls import CLUSTER_NAME, Operation, Resource
-from ottla.metadata.security.quotas import IP
 from ottla.metadata.stores.sqlite import MEMORY, SqliteMetadataStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ottla.broker.access.authorizer import Authorizer
     from ottla.broker.access.certificates import Certificates
     from ottla.broker.access.door import Door, Guard
     from ottla.broker.access.listeners import Listener
@@ -396,15 +395,14 @@ class Node:
     def _limits_connections(self) -> bool:
         """Whether there is a limit of new connections in a second, for anybody."""
         settings = self.settings
-        return (
-            settings.connection_rate < INT_MAX
-            or bool(settings.listener_rates)
-            or any(
-                part.kind == IP
-                for quota in self.image.client_quotas.values()
-                for part in quota.entity
-            )
-        )
+        quotas = self.image.client_quotas
+        if settings.connection_rate < INT_MAX or settings.listener_rates:
+            return True
+        if not quotas:
+            return False
+        from ottla.metadata.security.quotas import IP
+
+        return any(part.kind == IP for quota in quotas.values() for part in quota.entity)
 
     def _follow_limits(self, before: MetadataImage, after: MetadataImage) -> None:
         """Guard listeners from now on if a limit was set while the broker runs."""
@@ -538,6 +536,8 @@ class Node:
 def _authorizer(config: BrokerConfig, image: MetadataImage) -> Authorizer | None:
     if not has_authorizer(config):
         return None
+    from ottla.broker.access.authorizer import Authorizer, parsed_super_users
+
     return Authorizer(
         image.acls,
         super_users=parsed_super_users(config.get_str("super.users")),

@@ -52,6 +52,5 @@ def keep(directory: Path) -> None:
 
 
 def _free_bytes(directory: Path) -> int:
-    import shutil  # most starts do not come here
-
-    return shutil.disk_usage(directory).free
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize

@@ -30,7 +30,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
 from ottla.broker.serving.context import Ack
-from ottla.redaction import printable
 from ottla.wire.errors import WireError
 from ottla.wire.frames import CHUNK_BYTES, FrameParser
 
@@ -283,6 +282,8 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
         elif (self._error is not None or self.leaves) and not self.busy:
             if self._error is not None:
+                from ottla.redaction import printable
+
                 error = printable(self._error)
                 logger.info("closing the connection of %s: %s", self.peer.host, error)
                 self._dispatcher.connections.hint(self.peer, self._error)

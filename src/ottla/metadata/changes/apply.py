@@ -11,9 +11,8 @@ and `applied_to` is the rule. It is given the old image with the version counted
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ottla.metadata.changes.configs import SetConfigs, SetFeature
 from ottla.metadata.changes.nodes import (
@@ -23,20 +22,15 @@ from ottla.metadata.changes.nodes import (
     SetClusterId,
     UnregisterBroker,
 )
-from ottla.metadata.changes.security import (
-    AddAcls,
-    RemoveAcls,
-    RemoveScramCredential,
-    SetClientQuotas,
-    SetScramCredential,
-)
 from ottla.metadata.changes.topics import AddPartitions, CreateTopic, DeleteTopic, SetLeader
-from ottla.metadata.image import MetadataImage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
-Change = (
+    from ottla.metadata.changes.security import SecurityChange
+    from ottla.metadata.image import MetadataImage
+
+PlainChange = (
     SetClusterId
     | RegisterBroker
     | SetBrokerFenced
@@ -48,14 +42,11 @@ Change = (
     | SetConfigs
     | SetFeature
     | AllocateProducerIds
-    | AddAcls
-    | RemoveAcls
-    | SetScramCredential
-    | RemoveScramCredential
-    | SetClientQuotas
 )
+"""All but those of users, ACLs and quotas, which are not loaded where there are none."""
+Change: TypeAlias = "PlainChange | SecurityChange"
 
-Decision = Callable[[MetadataImage], Sequence[Change]]
+Decision: TypeAlias = "Callable[[MetadataImage], Sequence[Change]]"
 """Decides from the newest image of all nodes which changes to make; it may be none.
 
 It runs in the metadata thread, inside the store's transaction: no other change can come between the

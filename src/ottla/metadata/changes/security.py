@@ -87,3 +87,6 @@ class SetClientQuotas:
             else without_entry(quotas, key)
         )
         return replace(image, client_quotas=updated)
+
+
+SecurityChange = AddAcls | RemoveAcls | SetScramCredential | RemoveScramCredential | SetClientQuotas
