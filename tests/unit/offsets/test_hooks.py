@@ -146,13 +146,13 @@ async def test_t73_a_slow_hook_is_left_behind() -> None:
     for slow in (stuck, StuckCoroutine()):
         hook = CollectingCommitHook()
         store = HookedOffsetStore(
-            MemoryOffsetStore(), slow, hook, on_error=OnHookError.RAISE, timeout=0.02
+            MemoryOffsetStore(), slow, hook, on_error=OnHookError.RAISE, timeout=0.5
         )
         with pytest.raises(PostCommitHookError) as raised:
             await store.save(KEY, 1)
         assert [type(error) for error in raised.value.exceptions] == [TimeoutError]
         sync = SyncHookedOffsetStore(
-            MemoryOffsetStore().sync, slow, hook, on_error=OnHookError.RAISE, timeout=0.02
+            MemoryOffsetStore().sync, slow, hook, on_error=OnHookError.RAISE, timeout=0.5
         )
         with pytest.raises(PostCommitHookError):
             await asyncio.to_thread(sync.save, KEY, 2)
