@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import ottla
 from ottla import Admin, Consumer, Producer, Reader, ShareConsumer, sync
+from ottla.client import extras
 from ottla.client.transactions.transaction import Transaction
 from ottla.errors import BadArgument, KafkaError, OttlaError
 from tests.support.junk import NEEDS, Spot, spots, values
@@ -128,6 +129,13 @@ class Clients:
         for one in record:
             self.share_consumer.acknowledge(one)
         await self.share_consumer.commit()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def loaded() -> None:
+    """pytest would compile it in a thread, while Hypothesis changes how deep calls may go: Python
+    3.11 then refuses the syntax tree."""
+    extras._load("reader.decode")
 
 
 def test_every_method_is_tried() -> None:

@@ -213,6 +213,7 @@ def test_only_a_login_ends_the_delays(tls_files: TlsFiles) -> None:
         assert run_in(broker, lambda node: len(node.door._failures)) == 0
 
 
+@pytest.mark.long
 def test_case_33_a_client_in_a_failure_loop_is_slowed_down() -> None:
     """librdkafka comes back at once after a failure, unless its answer is held back."""
     with guarded_broker(CONFIG) as broker:

@@ -18,7 +18,6 @@ from ottla.broker.access.authorizer import (
     EVERYONE,
     NO_ACL,
     OWN_TOPIC,
-    OWN_TOPICS,
     SUPER_USER,
     AclIndex,
     Authorizer,
@@ -28,6 +27,7 @@ from ottla.broker.access.authorizer import (
 from ottla.broker.access.everything import EVERYTHING
 from ottla.broker.serving.context import Peer, RequestContext
 from ottla.metadata.image import MetadataImage
+from ottla.metadata.names import OWN_TOPICS
 from ottla.metadata.security.acls import Acl, Operation, Pattern, Permission, Resource
 
 if TYPE_CHECKING:

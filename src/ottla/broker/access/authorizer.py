@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from ottla.metadata.names import INTERNAL_TOPICS, REMOTE_LOG_METADATA_TOPIC
+from ottla.metadata.names import OWN_TOPICS
 from ottla.metadata.security.acls import (
     EVERYBODY,
     WILDCARD,
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 _K = TypeVar("_K")
 
 NODE_PRINCIPAL: Final = "User:__node"
-OWN_TOPICS: Final = INTERNAL_TOPICS | {REMOTE_LOG_METADATA_TOPIC}
 CLOSED_OPERATIONS: Final = frozenset(
     {
         Operation.WRITE,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 from ottla.broker.access.everything import EVERYTHING
 from ottla.broker.errors import ApiError
 from ottla.log.scrutiny import Scrutiny
+from ottla.metadata.names import OWN_TOPICS
 from ottla.metadata.security.acls import CLUSTER_NAME, Operation, Resource
 from ottla.wire.error_codes import ErrorCode
 
@@ -178,8 +179,6 @@ class RequestContext:
 
     def may_create(self, name: str) -> bool:
         """Whether the client may create a topic: by a right on the cluster, or on its name."""
-        from ottla.broker.access.authorizer import OWN_TOPICS
-
         access = self.peer.access
         if name not in OWN_TOPICS and access.may(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
             return True

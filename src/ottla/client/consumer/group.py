@@ -81,13 +81,16 @@ class Group:
             ) from unheard
 
     async def leave(self) -> None:
-        """Stop, and tell the coordinator if it should know."""
+        """Stop, and tell the coordinator if it should know; it would miss the member later."""
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
         request = self.member.farewell()
         if request is not None:
-            await self._client.send(request, to=self.coordinator)
+            try:
+                await self._client.send(request, to=self.coordinator)
+            except ClientError as error:
+                logger.info("group %r could not be left: %s", self.member.group, error)
 
     async def _run(self) -> None:
         while True:
