@@ -114,8 +114,11 @@ def client(
     as_json: Json = False,
 ) -> None:
     """Make the certificate of a client: client-NAME.pem, .key, and .keystore.pem with both."""
+    from ottla.metadata.security.users import RESERVED_PREFIX
     from ottla.security.certificates import read_authority
 
+    if name.startswith(RESERVED_PREFIX):
+        fail(f"names that begin with {RESERVED_PREFIX} are the broker's own; choose another one")
     with _sentences():
         issued = read_authority(directory).client(name, subject=subject, days=days)
         _write(

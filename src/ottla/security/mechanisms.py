@@ -105,7 +105,7 @@ def password_step(
 
     def then(fits: bool) -> Step:
         if not fits:
-            return Failure("wrong password" if credential.is_known else "unknown user")
+            return Failure("wrong password" if credential.is_known else "unknown user", name)
         remembered.keep(name, credential, password)
         return Success(name)
 
@@ -133,7 +133,7 @@ def _parsed(token: bytes) -> tuple[str, str] | Failure:
     if fault is not None:
         return Failure(fault)
     if who not in ("", name):
-        return Failure("authorization id differs from the user")
+        return Failure("authorization id differs from the user", name)
     return name, password
 
 

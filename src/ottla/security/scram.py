@@ -248,7 +248,7 @@ class ScramServer:
             return self._final(_text(token), self._credential)
         except _Broken as broken:
             self._ended = True
-            return Failure(str(broken))
+            return Failure(str(broken), self._name)
 
     def _first(self, text: str) -> Challenge:
         header = _GS2.match(text)

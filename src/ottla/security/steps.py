@@ -42,9 +42,10 @@ class Success:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why the exchange failed, in words for the operator."""
+    """Why the exchange failed, in words for the operator, and who the peer said it was."""
 
     reason: str
+    user: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,7 @@ def test_wrong_use_is_one_sentence(tmp_path: Path, tls: Path) -> None:
     assert "neither a host name" in refused("server", tls, "a b", "--force")
     assert "at least one host" in refused("server", tls, ",", "--force")
     assert "file name" in refused("client", tls, "../x")
+    assert "the broker's own" in refused("client", tls, "__node")
     assert run("server", tls, "a", "--password-file", "x").exit_code == 2
     empty = tmp_path / "empty"
     empty.touch()

@@ -127,6 +127,21 @@ def test_strangers_cannot_fill_the_disk_with_failures(place: Place) -> None:
     assert "principal" not in found[0]  # nobody knows who it was
 
 
+def test_failures_are_told_and_counted_by_the_user_that_was_tried(place: Place) -> None:
+    for user in ("alice", "bob", "alice", "x" * 1000, "x" * 1000):
+        place.audit.not_authenticated(ALICE, "wrong password", user)
+    place.clock.advance(61_000)
+    place.audit.sweep()
+    long = "x" * MAX_VALUE
+    assert [(line["user"], line.get("repeats")) for line in place.lines()] == [
+        ("alice", None),
+        ("bob", None),
+        (long, None),
+        ("alice", 1),
+        (long, 1),
+    ]
+
+
 def test_case_79_a_disk_that_fails_costs_lines_and_nothing_else(tmp_path: Path) -> None:
     missing = Place(tmp_path / "missing" / "audit.log")
     for _ in range(3):

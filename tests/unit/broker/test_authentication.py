@@ -63,6 +63,33 @@ def logged_in(lifetime: float | None = None, token: bytes = b"ok:alice") -> Sasl
     return session
 
 
+@pytest.mark.parametrize("token", [b"ok:__node", b"work:ok:__other"])
+def test_a_reserved_name_is_refused_unless_it_is_the_nodes_own(token: bytes) -> None:
+    session = session_of()
+    session.handshake("A", 0.0)
+    reply = session.token(token, 0.0, WALL)
+    if isinstance(reply, Work):
+        reply = session.worked(reply.finish(), 0.0, WALL)
+    assert reply == Reply(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED_TEXT)
+    assert (session.reason, session.principal, session.is_node) == ("reserved name", None, False)
+    assert session.tried.startswith("__")
+
+
+def test_the_node_is_known_by_the_mechanism_that_checked_it() -> None:
+    def is_own(mechanism: str, name: str) -> bool:
+        return (mechanism, name) == ("A", "__node")
+
+    for mechanism, name, comes_in in (
+        ("A", "__node", True),
+        ("B", "__node", False),
+        ("A", "__other", False),
+    ):
+        session = SaslSession(("A", "B"), lambda _: Scripted(), lambda _: None, is_own)
+        session.handshake(mechanism, 0.0)
+        session.token(f"ok:{name}".encode(), 0.0, WALL)
+        assert (session.is_open, session.is_node) == (comes_in, comes_in)
+
+
 def test_an_exchange() -> None:
     session = session_of()
     assert session.admit(API_VERSIONS, 3, 0.0) is Admission.SERVE

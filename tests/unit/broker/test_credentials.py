@@ -70,6 +70,16 @@ def test_case_45_the_users_of_nodes_are_known_among_nodes_alone() -> None:
     assert not credentials.plain("__other", among_nodes=True, configured={}).is_known
 
 
+def test_a_configured_password_is_not_the_nodes() -> None:
+    """Fault: the listener's own users were looked at first, whatever their names."""
+    configured = {"__node": made_credentials({"__node": "x"})["__node"]["SCRAM-SHA-512"]}
+    for among_nodes in (True, False):
+        found = credentials_of(IMAGE).plain(
+            NODE_USER, among_nodes=among_nodes, configured=configured
+        )
+        assert not is_password(found, "x")
+
+
 def test_users_of_a_listener_come_first() -> None:
     configured = {"alice": made_credentials({"alice": "from-jaas"})["alice"]["SCRAM-SHA-512"]}
     found = credentials_of(IMAGE).plain("alice", among_nodes=False, configured=configured)

@@ -3,8 +3,8 @@
 - Lines are ASCII, and no value is longer than `MAX_VALUE`: a client's own words can neither forge a
   line nor fill the disk. Values of settings, passwords and tokens are never part of a line.
 - A refusal that repeats (the same user, operation and resource) is told at once the first time; the
-  others are told as a count, once a minute. So are failed logins and connections that were turned
-  away, by address.
+  others are told as a count, once a minute. So are failed logins, by address and the user that was
+  tried, and connections that were turned away, by address.
 - One thread writes. Its queue holds `MAX_WAITING` lines; further ones are dropped and counted, and
   nobody waits for the audit disk.
 - Without `ottla.audit.file` lines go where the broker's log goes, by the logger `ottla.audit`.
@@ -51,6 +51,8 @@ class Line(NamedTuple):
     event: str
     outcome: str
     principal: str = ""
+    user: str = ""
+    """Who a client said it was that failed to log in."""
     host: str = ""
     port: int | None = None
     listener: str = ""
@@ -144,10 +146,12 @@ class Audit:
         """A client logged in, or outlived its login."""
         self._tell(_of(peer, Line("authenticate", outcome)))
 
-    def not_authenticated(self, peer: Peer, reason: str) -> None:
+    def not_authenticated(self, peer: Peer, reason: str, user: str = "") -> None:
         """A client failed to log in; one that does so all the time is counted."""
-        line = _of(peer, Line("authenticate", "failed", reason=reason))._replace(principal="")
-        key = peer.host, peer.listener, reason
+        user = user[:MAX_VALUE]
+        line = Line("authenticate", "failed", reason=reason, user=user)
+        line = _of(peer, line)._replace(principal="")
+        key = peer.host, peer.listener, reason, user
         if self._turned_away.is_first(key, line, self._clock.monotonic()):
             self._tell(line)
 

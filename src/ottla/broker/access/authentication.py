@@ -21,6 +21,8 @@
   end is looked at when a request comes; one that had to wait for its turn is not late.
 - `token` may return `Work`: the caller runs it in a thread, and passes the result to `worked`.
   Meanwhile it must not call anything else here.
+- A name that begins with `__` is the broker's own. It is refused, unless the mechanism has checked
+  it against the node's own credential (`is_own`); a token or a configured password has not.
 - What the client is told of a failure is one of three sentences. The reason is for the audit log.
 """
 
@@ -29,6 +31,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.broker.access.credentials import RESERVED_PREFIX
 from ottla.security.steps import Challenge, Failure, Success, Work
 from ottla.wire.error_codes import ErrorCode
 
@@ -42,6 +45,7 @@ MAX_API_VERSIONS: Final = 3  # clients ask once, or again in an older version
 MAX_FRAMES: Final = 16  # before success; the longest exchange has six
 MIN_REAUTH_SECONDS: Final = 1.0  # as in Kafka: nobody needs it more often
 
+RESERVED_NAME: Final = "reserved name"
 FAILED_TEXT: Final = "Authentication failed"
 MECHANISM_TEXT: Final = "Mechanism changed"
 PRINCIPAL_TEXT: Final = "Principal changed"
@@ -90,13 +94,16 @@ class SaslSession:
         "_changed",
         "_expires_at",
         "_frames",
+        "_is_own",
         "_lifetime_of",
         "_mechanism",
         "_mechanisms",
+        "is_node",
         "mechanism_name",
         "principal",
         "reason",
         "state",
+        "tried",
     )
 
     def __init__(
@@ -104,11 +111,16 @@ class SaslSession:
         mechanisms: Sequence[str],
         begin: Callable[[str], Mechanism],
         lifetime_of: Callable[[str], float | None],
+        is_own: Callable[[str, str], bool] = lambda _mechanism, _name: False,
     ) -> None:
-        """`begin` makes the mechanism of this name, `lifetime_of` has its limit in seconds."""
+        """`begin` makes the mechanism of this name, `lifetime_of` has its limit in seconds.
+
+        `is_own` says whether a mechanism checks a name against a credential of the broker's own.
+        """
         self._mechanisms = mechanisms
         self._begin = begin
         self._lifetime_of = lifetime_of
+        self._is_own = is_own
         self._frames = 0
         self._api_versions = 0
         self._mechanism: Mechanism | None = None
@@ -117,7 +129,9 @@ class SaslSession:
         self._expires_at: float | None = None
         self.mechanism_name = ""
         self.principal: str | None = None  # of the last success
+        self.is_node = False  # it has proven that by the node's own credential
         self.reason = ""  # of a failure, for the audit log
+        self.tried = ""  # the user that failed, as far as it was told
         self.state = State.NEW
 
     @property
@@ -199,14 +213,20 @@ class SaslSession:
                 return Reply(ErrorCode.NONE, None, data)
             case Work():
                 return step
-            case Failure(reason):
+            case Failure(reason, user):
+                self.tried = user
                 return self._refuse(FAILED_TEXT, reason)
             case Success(name, data, expires_at):
-                return self._succeed(f"User:{name}", data, expires_at, now, wall)
+                return self._succeed(name, data, expires_at, now, wall)
 
     def _succeed(
-        self, principal: str, data: bytes, expires_at: float | None, now: float, wall: float
+        self, name: str, data: bytes, expires_at: float | None, now: float, wall: float
     ) -> Reply:
+        self.tried = name
+        is_node = name.startswith(RESERVED_PREFIX)
+        if is_node and not self._is_own(self.mechanism_name, name):
+            return self._refuse(FAILED_TEXT, RESERVED_NAME)
+        principal = f"User:{name}"
         if self.state is State.REAUTH and principal != self.principal:
             return self._refuse(PRINCIPAL_TEXT, f"principal changed to {principal}")
         limits = [] if expires_at is None else [expires_at - wall]
@@ -220,8 +240,13 @@ class SaslSession:
         self._authenticated_at = now
         self._mechanism = None
         self.principal = principal
+        self.is_node = is_node
         self.state = State.DONE
         return Reply(ErrorCode.NONE, None, data, lifetime_ms)
+
+    def end(self, reason: str) -> None:
+        """Nothing more is served."""
+        self._fail(reason)
 
     def _refuse(self, text: str, reason: str) -> Reply:
         self._fail(reason)

@@ -3,7 +3,7 @@
 | order | condition | decision |
 |---|---|---|
 | 1 | no authorizer is configured | allow: a peer's access is `EVERYTHING` |
-| 2 | the principal is in super.users, or is `User:__node` on the listener of nodes | allow |
+| 2 | the principal is in super.users, or a node by its own credential | allow |
 | 3 | write, create, delete, alter or alter configs of one of the broker's own topics | deny |
 | 4 | a matching ACL denies this very operation, or all | deny |
 | 5 | a matching ACL allows it, or all, or an operation that implies it | allow |
@@ -406,7 +406,7 @@ class Authorizer:
         self.state = object()
 
     def access(self, principal: str, host: str, *, from_node: bool = False) -> Access:
-        """The rights of a principal; `from_node` on the listener that nodes use."""
+        """The rights of a principal; `from_node` if it has proven to be a node of the cluster."""
         key = principal, canonical_host(host), from_node
         access = self._accesses.pop(key, None)
         if access is None:

@@ -81,11 +81,11 @@ class Credentials:
         self, name: str, *, among_nodes: bool, configured: Mapping[str, ScramCredential]
     ) -> ScramCredential:
         """The credential that a password is checked against; `configured` are a listener's own."""
+        if name in self._own:
+            return self.scram(SHA_512, name, among_nodes=among_nodes)
         known = configured.get(name)
         if known is not None:
             return known
-        if name in self._own:
-            return self.scram(SHA_512, name, among_nodes=among_nodes)
         of_user = self._image().scram.get(name)
         if of_user:
             mechanism = _for_plain(of_user)
@@ -94,6 +94,10 @@ class Credentials:
             self._sample()
             mechanism = self._usual_for_plain
         return self.scram(mechanism, name, among_nodes=among_nodes)
+
+    def is_own(self, name: str) -> bool:
+        """Whether it is one of the broker's own users."""
+        return name in self._own
 
     def _made_up(self, mechanism: ScramMechanism, name: str) -> ScramCredential:
         self._sample()

@@ -8,7 +8,8 @@ listeners are all PLAINTEXT.
   delays other logins, and nobody else.
 - A connection whose answer is held back after a failure has left its slot. Above `MAX_HELD_BACK` of
   them further ones are closed without an answer.
-- Connections of a user whose credential was changed or deleted are closed.
+- Connections of a user whose credential was changed or deleted are closed; the one that asked for
+  the change gets its answer first.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.broker.access.credentials import NODE_USER, Credentials, made_credentials
+from ottla.broker.access.credentials import (
+    NODE_USER,
+    RESERVED_PREFIX,
+    Credentials,
+    made_credentials,
+)
 from ottla.broker.access.guarded_connection import GuardedConnection
 from ottla.broker.access.lobby import Failures, Lobby
 from ottla.broker.access.node_login import jaas_of, node_security
@@ -28,6 +34,7 @@ from ottla.broker.access.quotas import Index as QuotaIndex
 from ottla.broker.access.session import NotWelcome
 from ottla.broker.access.tls_connection import Handshakes, TlsConnection
 from ottla.metadata.config.types import INT_MAX
+from ottla.metadata.errors import InvalidConfig
 from ottla.metadata.security.acls import canonical_host
 from ottla.security.mechanisms import OAUTHBEARER, PLAIN, PlainServer, RememberedPasswords
 from ottla.security.oauthbearer import OAuthBearerServer
@@ -103,6 +110,7 @@ class Door:
         self._held_back = 0
         self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, thread_name_prefix="ottla-password")
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0  # uvloop does not tell when a timer ends that is due already
         self._step_comes = False
         self.audit = audit
         self._closes_on_change = config.get_bool("ottla.disconnect.on.credential.change")
@@ -221,9 +229,10 @@ class Door:
         for connection in moves.enter:
             connection.enter()
         due = self._lobby.next_time(now)
-        if due is not None and (self._timer is None or due < self._timer.when()):
+        if due is not None and (self._timer is None or due < self._timer_at):
             if self._timer is not None:
                 self._timer.cancel()
+            self._timer_at = due
             self._timer = self._loop.call_at(due, self._time_is_up)
 
     def _time_is_up(self) -> None:
@@ -237,11 +246,13 @@ class Door:
 
     # -- failures ---------------------------------------------------------------------------------
 
-    async def hold_back(self, connection: GuardedConnection, delay: float, reason: str) -> None:
+    async def hold_back(
+        self, connection: GuardedConnection, delay: float, reason: str, user: str
+    ) -> None:
         """Wait before the answer to a failed authentication may leave."""
         host = connection.peer.host
         self.failed_authentications += 1
-        self.audit.not_authenticated(connection.peer, reason)
+        self.audit.not_authenticated(connection.peer, reason, user)
         self.left(connection)
         wait = self._failures.failed(host, delay, self._loop.time())
         if self._held_back >= MAX_HELD_BACK:
@@ -276,7 +287,8 @@ class Door:
                 and old is not None
                 and _used(old, session.mechanism) != _used(new or {}, session.mechanism)
             ):
-                connection.close()
+                assert isinstance(connection, GuardedConnection), "it has a session"
+                connection.credential_changed()
 
     def expired(self, peer: Peer) -> None:
         self.expired_sessions += 1
@@ -364,6 +376,13 @@ class Guard:
         jaas = jaas_of(own)
         if jaas.module != "plain":
             return {}
+        for name in jaas.users:
+            if name.startswith(RESERVED_PREFIX):
+                raise InvalidConfig(
+                    f"users without {RESERVED_PREFIX} before their names, as the broker's own have",
+                    f"user_{name}",
+                    own.where("sasl.jaas.config"),
+                )
         return {
             name: credentials["SCRAM-SHA-512"]
             for name, credentials in made_credentials(jaas.users).items()
@@ -410,6 +429,10 @@ class Guard:
     def lifetime_of(self, mechanism: str) -> float | None:
         return self._lifetimes[mechanism]
 
+    def is_own(self, mechanism: str, name: str) -> bool:
+        """Whether the mechanism checks this name against the node's own credential here."""
+        return self._among_nodes and mechanism != OAUTHBEARER and self.door.credentials.is_own(name)
+
     def begin(self, name: str) -> Mechanism:
         """One exchange of a mechanism."""
         credentials = self.door.credentials
@@ -428,8 +451,8 @@ class Guard:
     async def work(self, call: Callable[[], Any]) -> Any:
         return await self.door.work(call)
 
-    async def hold_back(self, connection: GuardedConnection, reason: str) -> None:
-        await self.door.hold_back(connection, self._delay, reason)
+    async def hold_back(self, connection: GuardedConnection, reason: str, user: str) -> None:
+        await self.door.hold_back(connection, self._delay, reason, user)
 
     def expired(self, peer: Peer) -> None:
         self.door.expired(peer)

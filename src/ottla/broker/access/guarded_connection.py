@@ -17,12 +17,13 @@ from ottla.broker.serving.connection import Connection
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Awaitable
 
     from ottla.broker.access.door import Guard
-    from ottla.broker.serving.context import Peer
+    from ottla.broker.serving.context import Parked, Peer
     from ottla.broker.serving.dispatch import Dispatcher
 
-
+ALTER_USERS: Final = 51
 # kafka-python takes an end that comes with the answer for a lost connection.
 LAST_WORDS_SECONDS: Final = 0.25
 
@@ -36,6 +37,8 @@ class GuardedConnection(Connection):
         self._has_slot = False
         self._is_known = False
         self._is_failed = False
+        self._changes_users = False  # the request that is waited for
+        self._is_outdated = False
         if guard.listener.has_sasl:
             # From the very beginning: without one a client is not asked who it is.
             peer.session = Session(self, guard)
@@ -87,6 +90,27 @@ class GuardedConnection(Connection):
         self._is_failed = True
         self._loop.call_later(LAST_WORDS_SECONDS, self.close)
 
+    def credential_changed(self) -> None:
+        """Close; but a client that changed itself gets its answer first."""
+        if self.peer.session is not None:
+            self.peer.session.end("credential changed")
+        if self._gate is None or not self._changes_users:
+            self.close()
+            return
+        self._is_outdated = True
+        self._waiting.clear()
+        self._waiting_bytes = self._foreseen = 0
+        self._update_reading()
+
+    def _park(self, answer: Awaitable[Parked], frame: memoryview) -> None:
+        self._changes_users = int.from_bytes(frame[:2], "big") == ALTER_USERS
+        super()._park(answer, frame)
+
+    def _unpark(self, parked: asyncio.Future[Parked]) -> None:
+        super()._unpark(parked)
+        if self._is_outdated and self._gate is None:
+            self.close_soon()
+
     def _serve(self) -> None:
         if self._has_slot:
             super()._serve()
@@ -94,7 +118,7 @@ class GuardedConnection(Connection):
             self._update_reading()
 
     def _wants_to_read(self) -> bool:
-        if self._is_failed:
+        if self._is_failed or self._is_outdated:
             return False
         if not self._is_known and (not self._has_slot or self._gate is not None or self._waiting):
             return False

@@ -46,7 +46,7 @@ class Session:
     def __init__(self, connection: GuardedConnection, guard: Guard) -> None:
         self._connection = connection
         self._guard = guard
-        self._machine = SaslSession(guard.mechanisms, guard.begin, guard.lifetime_of)
+        self._machine = SaslSession(guard.mechanisms, guard.begin, guard.lifetime_of, guard.is_own)
         # Of the requests that wait since the session has ended, so many had come before its end.
         self._in_time: int | None = None
 
@@ -54,6 +54,15 @@ class Session:
     def is_open(self) -> bool:
         """Whether all APIs are served."""
         return self._machine.is_open
+
+    @property
+    def is_node(self) -> bool:
+        """Whether the client has logged in with the node's own credential."""
+        return self._machine.is_node
+
+    def end(self, reason: str) -> None:
+        """Serve nothing more of this client."""
+        self._machine.end(reason)
 
     @property
     def mechanism(self) -> str:
@@ -121,5 +130,6 @@ class Session:
 
     async def _punish(self) -> None:
         """Hold the answer back; the connection closes after it."""
-        await self._guard.hold_back(self._connection, self._machine.reason)
+        machine = self._machine
+        await self._guard.hold_back(self._connection, machine.reason, machine.tried)
         self._connection.close_soon()

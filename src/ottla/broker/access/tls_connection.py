@@ -18,6 +18,8 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.access.authentication import RESERVED_NAME
+from ottla.broker.access.credentials import RESERVED_PREFIX
 from ottla.broker.access.guarded_connection import GuardedConnection
 from ottla.broker.serving.connection import MAX_ANSWER_BYTES, Connection
 from ottla.security.principal import UnreadableCertificate, subject_of
@@ -167,12 +169,18 @@ class TlsConnection(GuardedConnection):
         if channel.peer.der is not None and not self._guard.listener.has_sasl:
             name = self._name_of(channel.peer.der)
             if name is None:
-                self._guard.tls_failed(self, "no mapping rule")
-                self.leaves = True  # nothing that it has sent is looked at
-                self._loop.call_soon(self.close)
+                self._turn_away("no mapping rule")
+                return
+            if name.startswith(RESERVED_PREFIX):
+                self._turn_away(RESERVED_NAME)
                 return
             self.peer.principal = f"User:{name}"
         self._identify()
+
+    def _turn_away(self, reason: str) -> None:
+        self._guard.tls_failed(self, reason)
+        self.leaves = True  # nothing that it has sent is looked at
+        self._loop.call_soon(self.close)
 
     def _name_of(self, der: bytes) -> str | None:
         try:

@@ -84,7 +84,7 @@ class Dispatcher:
         peer.principal = principal
         services = self._services
         if services.authorizer is not None:
-            from_node = peer.listener == services.settings.inter_broker_listener
+            from_node = peer.session is not None and peer.session.is_node
             peer.access = services.authorizer.access(principal, peer.host, from_node=from_node)
 
     def dispatch(
