@@ -114,7 +114,11 @@ def grant(
     if dry_run:
         _print(acls, as_json=as_json)
     else:
-        _make(acls, bootstrap, timeout, as_json=as_json)
+        if not as_json:
+            _echo(acls)
+        with_admin(bootstrap, timeout, lambda admin: admin.create_acls(acls))
+        if as_json:
+            print_json([_value(acl) for acl in acls])
 
 
 @app.command("list")
@@ -202,9 +206,12 @@ def revoke(
 @app.command("test")
 def tried(
     principal: Principal,
-    operation: Annotated[str, typer.Argument(metavar="OPERATION", help="Such as read.")],
-    resource: Annotated[
-        str, typer.Argument(metavar="RESOURCE", help="topic:NAME, group:NAME, txn:NAME, cluster.")
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="OPERATION [on] RESOURCE",
+            help="An operation such as read; then topic:NAME, group:NAME, txn:NAME or cluster.",
+        ),
     ],
     host: Annotated[
         str, typer.Option("--host", metavar="ADDRESS", help="As if from this address.")
@@ -217,10 +224,14 @@ def tried(
 
     \b
     Examples:
-        ottla acl test alice read topic:orders
+        ottla acl test alice read on topic:orders
         ottla acl test alice write topic:orders --host 10.0.0.7 --json
     """
-    [asked] = _parsed("allow", principal, [operation, "on", resource], "*")
+    match words:
+        case [operation, resource] | [operation, "on", resource]:
+            [asked] = _parsed("allow", principal, [operation, "on", resource], "*")
+        case _:
+            raise typer.BadParameter("write OPERATION on RESOURCE, such as read on topic:orders")
     decision = with_admin(bootstrap, timeout, lambda admin: _decide(admin, asked, host))
     rule = decision.rule if isinstance(decision.rule, str) else str(worded(decision.rule))
     if as_json:
@@ -283,12 +294,17 @@ def worded(acl: StoredAcl) -> Acl:
 
 
 def _make(acls: Sequence[Acl], bootstrap: str, timeout: float, *, as_json: bool) -> None:
-    if not as_json:
-        for acl in acls:
-            typer.echo(str(acl))
+    """Make ACLs, and print them when the broker has them."""
     with_admin(bootstrap, timeout, lambda admin: admin.create_acls(acls))
     if as_json:
         print_json([_value(acl) for acl in acls])
+    else:
+        _echo(acls)
+
+
+def _echo(acls: Sequence[Acl]) -> None:
+    for acl in acls:
+        typer.echo(str(acl))
 
 
 def _parsed(

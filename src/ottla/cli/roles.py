@@ -39,7 +39,8 @@ _OPERATIONS: Final = {
     ("consumer", "topic"): "read",
     ("consumer", "group"): "read",
     ("share-consumer", "topic"): "read",
-    ("share-consumer", "group"): "read",
+    # `ShareConsumer(auto_offset_reset=...)` writes where a group starts, if that is not said yet.
+    ("share-consumer", "group"): "read,alter_configs",
     ("transactional", "topic"): "write",
     ("transactional", "transactional_id"): "write",
     ("transactional", "group"): "read",

@@ -25,12 +25,13 @@ from ottla.cli.passwords import Generate, PasswordFile, password_of
 from ottla.clock import SYSTEM
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ottla.cli.output import Cell, Value
     from ottla.client.admin.types import ScramName, UserDescription
-    from ottla.metadata.changes.apply import Change
+    from ottla.metadata.changes.apply import Change, Decision
     from ottla.metadata.changes.security import SetScramCredential
+    from ottla.metadata.image import MetadataImage
 
 app = typer.Typer(help="Create, list and delete users.", no_args_is_help=True)
 
@@ -52,6 +53,8 @@ Iterations: TypeAlias = Annotated[
     typer.Option("--iterations", min=4096, max=16384, metavar="N", help="Rounds of hashing."),
 ]
 
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+
 
 @app.command()
 def create(
@@ -69,7 +72,9 @@ def create(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Create a user, or give it another password.
+    """Create a user, or give it another password; then only this password works.
+
+    A new password is set for the mechanism and for every other one that the user has.
 
     \b
     Examples:
@@ -83,9 +88,10 @@ def create(
         )
     password = password_of(password_file, generate=generate)
     if data_dir is not None:
-        _write(data_dir, name, _credential(name, password, mechanism, iterations), admin=admin)
+        credentials = {one: _credential(name, password, one, iterations) for one in SCRAM}
+        new = _write(data_dir, name, credentials, mechanism, admin=admin)
     else:
-        with_admin(
+        new = with_admin(
             bootstrap,
             timeout,
             lambda client: client.create_user(
@@ -97,12 +103,16 @@ def create(
             "name": name,
             "mechanism": mechanism,
             "iterations": iterations,
+            "new": new,
         }
         if generate:
             made["password"] = password
         print_json(made)
         return
-    typer.echo(f"created user {name}")
+    if new:
+        typer.echo(f"created user {name}")
+    else:
+        typer.echo(f"changed the password of {name}; connections of {name} are closed")
     if generate:
         typer.echo(f"password: {password}")
 
@@ -230,8 +240,19 @@ def _credential(name: str, password: str, mechanism: str, iterations: int) -> Se
     return SetScramCredential(name, mechanism, kept)
 
 
-def _write(directory: Path, name: str, change: SetScramCredential, *, admin: bool) -> None:
-    """Change the store of a node, which may be running or not have started yet."""
+def _write(
+    directory: Path,
+    name: str,
+    credentials: Mapping[str, SetScramCredential],
+    mechanism: str,
+    *,
+    admin: bool,
+) -> bool:
+    """Change the store of a node, which may be running or not have started yet.
+
+    Sets the credential of the mechanism and of those that the user has; answers whether the user is
+    new.
+    """
     from ottla.broker.hosting.data import METADATA_FILE
     from ottla.cli.acl import numbered
     from ottla.cli.roles import role_acls
@@ -241,7 +262,15 @@ def _write(directory: Path, name: str, change: SetScramCredential, *, admin: boo
 
     if not directory.is_dir():
         fail(f"{directory} is no directory; give the data directory of a broker")
-    steps: list[Change] = [change]
+    new = False
+
+    def decide(image: MetadataImage) -> list[Change]:
+        nonlocal new
+        before = image.scram.get(name, {})
+        new = not before
+        return [credentials[one] for one in sorted({mechanism, *before})]
+
+    steps: list[Change | Decision] = [decide]
     if admin:
         acls = role_acls("admin", f"User:{name}", [])
         steps.append(AddAcls(tuple(numbered(acl) for acl in acls)))
@@ -254,6 +283,7 @@ def _write(directory: Path, name: str, change: SetScramCredential, *, admin: boo
     except StoreError as error:
         fail(error)
     _report(name, admin=admin)
+    return new
 
 
 def _report(name: str, *, admin: bool) -> None:

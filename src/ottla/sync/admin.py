@@ -353,9 +353,13 @@ class Admin(Twin[AsyncAdmin]):
         *,
         mechanism: ScramName = "SCRAM-SHA-512",
         iterations: int = DEFAULT_ITERATIONS,
-    ) -> None:
-        """Create a user, or give it another password for this mechanism."""
-        self._run(
+    ) -> bool:
+        """Create a user, or give it another password; answers whether the user is new.
+
+        After it only this password works: it is set for `mechanism` and for every other one that
+        the user has.
+        """
+        return self._run(
             self._async.create_user(name, password, mechanism=mechanism, iterations=iterations)
         )
 

@@ -64,6 +64,12 @@ class Secured:
             raise BadArgument(
                 f"mechanisms: expected some of {', '.join(SCRAM)}, PLAIN, got {self.mechanisms!r}"
             )
+        for name, password in self.users.items():
+            if not password:
+                # Without the value.
+                raise BadArgument(
+                    f"users: expected a password for {name!r}, a text with something in it"
+                )
         self.parsed_acls()
 
     @property

@@ -157,7 +157,13 @@ def test_what_a_broker_without_security_says() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"protocol": "PLAINTEXT"}, {"mechanisms": ["GSSAPI"]}, {"mechanisms": []}, {"acls": ["x"]}],
+    [
+        {"protocol": "PLAINTEXT"},
+        {"mechanisms": ["GSSAPI"]},
+        {"mechanisms": []},
+        {"acls": ["x"]},
+        {"users": {"a": ""}},
+    ],
 )
 def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(BadArgument):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -156,12 +156,18 @@ def test_blocking_twins_case_100(cluster: Cluster) -> None:
 async def test_users_case_43(cluster: Cluster) -> None:
     name = fresh("user")
     async with cluster.admin() as admin:
-        await admin.create_user(name, PASSWORD, mechanism="SCRAM-SHA-256", iterations=4096)
+        assert await admin.create_user(
+            name, "the old one", mechanism="SCRAM-SHA-256", iterations=4096
+        )
         [found] = await admin.describe_users([name])
         assert found == ottla.UserDescription(name, {"SCRAM-SHA-256": 4096})
-        await admin.create_user(name, PASSWORD, iterations=4097)
+        assert not await admin.create_user(name, PASSWORD, iterations=4097)
         [found] = await admin.describe_users([name])
-        assert found.mechanisms == {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4097}
+        assert found.mechanisms == {"SCRAM-SHA-256": 4097, "SCRAM-SHA-512": 4097}
+        # Once more, with both.
+        assert not await admin.create_user(name, PASSWORD, iterations=4096)
+        [found] = await admin.describe_users([name])
+        assert found.mechanisms == {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}
         assert name in {one.name for one in await admin.describe_users()}
         async with cluster.admin(name) as other:
             await other.connect()
@@ -173,6 +179,29 @@ async def test_users_case_43(cluster: Cluster) -> None:
     async with cluster.admin(name) as other:
         with pytest.raises(ottla.errors.AuthenticationFailed, match=f"cannot log in as '{name}'"):
             await other.connect()
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+async def test_after_a_change_the_old_password_works_with_no_mechanism(
+    cluster: Cluster, mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
+) -> None:
+    """Also if the user changes its own, which closes its connections."""
+    name = fresh("user")
+    both: list[Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]] = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+    async with cluster.admin() as admin:
+        for one in both:
+            await admin.create_user(name, PASSWORD, mechanism=one, iterations=4096)
+        await admin.create_acls(Acl.parse(f"allow {name} alter cluster"))
+    async with cluster.admin(name) as own:
+        await own.create_user(name, "the new one", mechanism=mechanism, iterations=4096)
+    for one in both:
+        old = replace(cluster.security(name), sasl_mechanism=one)
+        async with ottla.Admin(cluster.bootstrap, security=old) as client:
+            with pytest.raises(ottla.errors.AuthenticationFailed):
+                await client.connect()
+        new = replace(old, sasl_password="the new one")
+        async with ottla.Admin(cluster.bootstrap, security=new) as client:
+            await client.connect()
 
 
 async def test_acls_and_quotas(cluster: Cluster) -> None:

@@ -105,7 +105,12 @@ async def test_users() -> None:
             results=[AlterUserScramCredentialsResult("alice", 0, None)]
         )
         broker.script(AlterUserScramCredentialsRequest, done)
-        await admin.create_user("alice", "canary", iterations=4096)
+        none = DescribeUserScramCredentialsResult("alice", ErrorCode.RESOURCE_NOT_FOUND, "none")
+        broker.script(
+            DescribeUserScramCredentialsRequest,
+            DescribeUserScramCredentialsResponse(results=[none]),
+        )
+        assert await admin.create_user("alice", "canary", iterations=4096)
         [asked] = broker.asked(AlterUserScramCredentialsRequest)
         [one] = asked.upsertions
         assert (one.name, one.mechanism, one.iterations) == ("alice", 2, 4096)
@@ -126,6 +131,18 @@ async def test_users() -> None:
         assert await admin.describe_users() == [described]
         assert broker.requests[-1].users is None
         assert await admin.describe_users([]) == []
+
+        # Apache Kafka takes one change of a user in a request.
+        twice = AlterUserScramCredentialsResult("alice", ErrorCode.DUPLICATE_RESOURCE, "twice")
+        broker.script(AlterUserScramCredentialsRequest, done._replace(results=[twice]), done, done)
+        assert not await admin.create_user("alice", "canary", iterations=4096)
+        sent = broker.asked(AlterUserScramCredentialsRequest)[-3:]
+        assert [[one.mechanism for one in request.upsertions] for request in sent] == [
+            [1, 2],
+            [1],
+            [2],
+        ]
+        broker.script(AlterUserScramCredentialsRequest, done)
         await admin.delete_user("alice")
         assert [list(one.deletions) for one in broker.requests[-2:]] == [
             [ScramCredentialDeletion("alice", 1)],

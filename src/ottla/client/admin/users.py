@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.client import arguments
 from ottla.client.admin.base import AdminBase, check_parts
 from ottla.client.admin.types import UserDescription
-from ottla.client.errors import BadArgument, WrongType, check, failure
+from ottla.client.errors import BadArgument, KafkaError, WrongType, check, failure
+from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -46,8 +47,12 @@ class UserCalls(AdminBase):
         *,
         mechanism: ScramName = "SCRAM-SHA-512",
         iterations: int = DEFAULT_ITERATIONS,
-    ) -> None:
-        """Create a user, or give it another password for this mechanism."""
+    ) -> bool:
+        """Create a user, or give it another password; answers whether the user is new.
+
+        After it only this password works: it is set for `mechanism` and for every other one that
+        the user has.
+        """
         arguments.text("name", name)
         arguments.choice("mechanism", mechanism, SCRAM)
         arguments.whole("iterations", iterations, LEAST_ITERATIONS, MOST_ITERATIONS)
@@ -56,8 +61,31 @@ class UserCalls(AdminBase):
             raise WrongType(f"password: expected a text, got {type(password).__name__}")
         if not password:
             raise BadArgument("password: expected a text with something in it")
-        change = await asyncio.to_thread(_upsertion, name, password, mechanism, iterations)
-        await self._change_users([], [change], f"create user {name!r}")
+        before = await self._mechanisms(name)
+        changes = [
+            await asyncio.to_thread(_upsertion, name, password, one, iterations)
+            for one in sorted({mechanism, *before})
+        ]
+        what = f"create user {name!r}"
+        try:
+            await self._change_users([], changes, what)
+        except KafkaError as error:
+            if error.code != ErrorCode.DUPLICATE_RESOURCE:
+                raise
+            # Apache Kafka takes one change of a user in a request.
+            for change in changes:
+                await self._change_users([], [change], what)
+        return not before
+
+    async def _mechanisms(self, name: str) -> list[ScramName]:
+        """Those that a user has credentials for; none if there is no such user."""
+        try:
+            [found] = await self.describe_users([name])
+        except KafkaError as error:
+            if error.code != ErrorCode.RESOURCE_NOT_FOUND:
+                raise
+            return []
+        return list(found.mechanisms)
 
     async def describe_users(self, names: Iterable[str] | None = None) -> list[UserDescription]:
         """These users, or all of them, by name; passwords cannot be read."""
