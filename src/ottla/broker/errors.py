@@ -27,11 +27,12 @@ class CannotListen(OttlaError, OSError):
     """An address that cannot be resolved, is not one of this machine, or is in use."""
 
     @classmethod
-    def because(cls, error: OSError, where: str) -> Self:
+    def because(cls, error: OSError, where: str, option: str = "--listen HOST:0") -> Self:
+        """`option` is what picks a free port on the command line."""
         if error.errno == errno.EADDRINUSE:
             return cls(
                 f"{where}: the address is in use; choose another, port 0 picks one "
-                "(on the command line: --listen HOST:0)"
+                f"(on the command line: {option})"
             )
         return cls(f"{where}: {error.strerror or error}")
 

@@ -40,7 +40,10 @@ Examples:
 
 def broker(
     listen: Annotated[
-        str | None, typer.Option(help="HOST:PORT to serve on; port 0 picks a free one.")
+        str | None,
+        typer.Option(
+            help="HOST:PORT to serve on; port 0 picks a free one. Replaces listeners of --config."
+        ),
     ] = None,
     port: Annotated[
         int | None,
@@ -108,6 +111,9 @@ def broker(
         listen = f"127.0.0.1:{port}"
     _set_up_logging(log_format, log_level)
     sets = list(set_ or ())
+    if listen is not None and any(one.partition("=")[0].strip() == "listeners" for one in sets):
+        option = "--listen" if port is None else "--port"
+        _fail(f"{option} and --set listeners contradict each other; leave one of them out")
     if insecure:
         sets.append("ottla.allow.insecure.listeners=true")
     if metrics_port is not None:
@@ -169,7 +175,7 @@ def _secured(
     except ImportError as error:
         _fail(f"--secure needs {error.name}: pip install 'ottla[security]'")
     except OSError as error:
-        _fail(f"{error.strerror or error}: {error.filename or directory}")
+        _fail(_told(error, directory))
     except OttlaError as error:
         _fail(str(error))
     given = dict(config.static)
@@ -201,15 +207,26 @@ def _run(config: BrokerConfig, directory: Path | None, secured: Path | None) -> 
     except BrokenJournal as error:
         _fail(str(error), LOST)
     except OSError as error:
-        _fail(f"{error.strerror or error}: {error.filename or directory}")
+        _fail(_told(error, directory))
+
+
+def _told(error: OSError, directory: Path | None) -> str:
+    place = error.filename or directory
+    if isinstance(error, FileExistsError):
+        return f"{place} is not a directory; name one with --data-dir"
+    return f"{error.strerror or error}: {place}"
 
 
 def _announce(node: Node, secured: Path | None) -> None:
     addresses = " ".join(f"{host}:{port}" for host, port in node.addresses.values())
     print(f"ottla broker ready: {addresses}", flush=True)
     if secured is not None:
-        from ottla.broker.running.secure import CLIENT_FILE
+        from ottla.broker.running.secure import CLIENT_FILE, admin_problem
 
+        problem = admin_problem(secured, node.image)
+        if problem is not None:
+            print(f"ottla broker: {problem}", file=sys.stderr, flush=True)
+            return
         print(f"client settings of the user admin: {secured / CLIENT_FILE}", flush=True)
 
 

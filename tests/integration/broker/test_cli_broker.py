@@ -116,6 +116,8 @@ def test_a_taken_port_for_metrics_is_said_and_the_directory_is_given_back(tmp_pa
         said = refused(*options, "--metrics-port", str(port))
     assert f"metrics at 127.0.0.1:{port}" in said
     assert "address is in use" in said
+    assert "--metrics-port 0" in said
+    assert "--listen" not in said
     assert (tmp_path / CLEAN_SHUTDOWN).exists()
 
 
@@ -159,10 +161,25 @@ def test_a_locked_directory_is_said_in_one_line(tmp_path: Path) -> None:
         (("--ephemeral", "--data-dir", "x"), "--data-dir"),
         (("--log-format", "xml"), "text or json"),
         (("--data-dir", ""), "--data-dir is empty"),
+        (("--data-dir", __file__), f"{__file__} is not a directory"),
+        (("--data-dir", __file__, "--secure"), f"{__file__} is not a directory"),
+        (
+            ("--port", "0", "--set", "listeners=PLAINTEXT://127.0.0.1:0"),
+            "--port and --set listeners contradict each other",
+        ),
     ],
 )
 def test_a_bad_option_is_said_in_one_line(arguments: tuple[str, ...], said: str) -> None:
     assert said in refused(*arguments)
+
+
+def test_listen_wins_over_the_listeners_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=PLAINTEXT://no-such-host.invalid:9092\n")
+    process = start("--config", str(file), "--port", "0", "--data-dir", str(tmp_path / "data"))
+    assert ready_address(process).startswith("127.0.0.1:")
+    stop(process)
+    assert "Replaces listeners of" in CliRunner().invoke(app, ["broker", "--help"]).stdout
 
 
 @pytest.mark.parametrize("option", ["--port", "--metrics-port"])

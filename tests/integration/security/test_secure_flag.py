@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -12,8 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.broker.running.secure import RENEWED_DAYS
+from ottla.broker.running.secure import secured as settings
 from ottla.metadata.errors import ConfigError
 from ottla.metadata.security.first_users import parse_users, user_line
+from ottla.security.certificates import Authority, write_authority, write_issued
+from ottla.security.errors import CertificateProblem
 from tests.support.door_clients import Way, with_confluent
 from tests.support.doors import stored
 
@@ -138,6 +143,125 @@ def test_what_is_configured_wins(tmp_path: Path) -> None:
         assert not where.endswith(":9092")
 
 
+def refused(data: Path, *options: str) -> str:
+    run = subprocess.run(
+        [*COMMAND, "broker", "--data-dir", str(data), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (run.returncode, run.stdout) == (2, ""), run.stderr
+    assert run.stderr.count("\n") == 1, run.stderr
+    return run.stderr
+
+
+def log_of(data: Path) -> str:
+    return (data.parent / "log").read_text()
+
+
+def test_it_starts_without_the_key_of_its_authority(tmp_path: Path) -> None:
+    """Fault: "has ca.pem already; --force replaces them"."""
+    data = tmp_path / "data"
+    with secured(data):
+        (data / "tls/ca.key").unlink()
+    made = files(data)
+    with secured(data) as (where, _):
+        assert works(where, data)
+    assert "ca.key" not in log_of(data)
+    with secured(data, "--listen", "127.0.0.1:0", "--host", "new.example"):
+        pass
+    assert files(data) == made
+    assert "lacks the names new.example, and there is no ca.key to renew it; put ca.key" in log_of(
+        data
+    )
+
+
+def test_a_certificate_that_ends_soon_is_told_without_the_key(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = tmp_path / "tls"
+    ca = Authority.make()
+    write_authority(tls, ca)
+    (tls / "ca.key").unlink()
+    write_issued(tls, "server", ca.server(["127.0.0.1"], days=RENEWED_DAYS - 1))
+    settings(tmp_path, "127.0.0.1:0", [])
+    assert "expires on " in caplog.text
+    assert "no ca.key to renew it; put ca.key" in caplog.text
+    (tls / "server.keystore.pem").unlink()
+    with pytest.raises(CertificateProblem, match=r"no server certificate .* no ca\.key to make"):
+        settings(tmp_path, "127.0.0.1:0", [])
+
+
+@pytest.mark.parametrize("gone", [["ca.pem"], ["ca.pem", "ca.key"]])
+def test_a_lost_authority_is_not_replaced_in_silence(tmp_path: Path, gone: list[str]) -> None:
+    """Fault: a new one was made beside the certificate of the old, and every client failed."""
+    data = tmp_path / "data"
+    with secured(data):
+        for name in gone:
+            (data / "tls" / name).unlink()
+    made = files(data)
+    said = refused(data, "--secure", "--listen", "127.0.0.1:0")
+    assert "no ca.pem" in said
+    assert f"restore ca.pem, or delete {data}/tls" in said
+    assert files(data) == made
+    # As it was told: the user stays.
+    shutil.rmtree(data / "tls")
+    with secured(data) as (where, _):
+        assert works(where, data)
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_client_file_that_lets_nobody_in_is_not_announced(tmp_path: Path, missing: bool) -> None:
+    data = tmp_path / "data"
+    with secured(data):
+        pass
+    file = data / "admin.properties"
+    if missing:
+        file.unlink()
+    else:
+        file.write_text(file.read_text().replace(password_of(data), "another"))
+    program = [*COMMAND, "broker", "--secure", "--data-dir", str(data), "--port", "0"]
+    with subprocess.Popen(
+        program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        process.terminate()
+        output, errors = process.communicate(timeout=20)
+    assert str(file) in said
+    assert f"ottla user create admin --admin --data-dir {data}" in said
+    assert output.startswith("ottla broker ready: ")
+    assert (output.count("\n"), errors) == (1, "")
+    assert file.exists() is not missing
+
+
+def test_a_forgotten_secure_is_told(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with secured(data):
+        pass
+    program = [*COMMAND, "broker", "--data-dir", str(data), "--port", "0"]
+    with subprocess.Popen(
+        program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ottla broker ready: ")
+        process.terminate()
+        _, errors = process.communicate(timeout=20)
+    assert errors.count("\n") == 1, errors
+    assert "users and ACLs in this directory are not looked at" in errors
+    assert "use --secure, or set listeners=SASL_SSL" in errors
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["missing", "directory"])
+def test_an_audit_file_that_cannot_be_written_is_refused(tmp_path: Path, kind: str) -> None:
+    """Fault: it was found with the first line, which was lost."""
+    file = tmp_path / "nowhere" / "audit" if kind == "missing" else tmp_path
+    said = refused(tmp_path / "data", "--port", "0", "--set", f"ottla.audit.file={file}")
+    assert f"ottla.audit.file: expected a file that can be opened for appending, got {file}" in said
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -145,6 +269,10 @@ def test_what_is_configured_wins(tmp_path: Path) -> None:
         (["--secure", "--ephemeral"], "leave out --ephemeral"),
         (["--host", "x"], "add --secure"),
         (["--secure", "--listen", "9092"], "--listen takes HOST:PORT"),
+        (
+            ["--secure", "--listen", "127.0.0.1:0", "--set", "listeners=SASL_SSL://127.0.0.1:0"],
+            "--listen and --set listeners contradict each other",
+        ),
     ],
 )
 def test_options_that_do_not_go_together(options: list[str], message: str, tmp_path: Path) -> None:

@@ -212,6 +212,18 @@ async def test_a_certificate_that_ends_soon_is_told_once_a_day(
     assert made.seconds_left()["OUT"] < 0
 
 
+async def test_a_store_that_cannot_be_used_is_named(store: Path, workers: Workers) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        certificates(store, workers, "listener.name.out.ssl.keystore.location=/nowhere")
+    assert str(refused.value) == (
+        "invalid configuration value in listener.name.out.ssl.keystore.location: expected one that "
+        "TLS can use, got one that it cannot: cannot read /nowhere: No such file or directory"
+    )
+    replace(store, b"-----BEGIN NOTHING-----")
+    with pytest.raises(InvalidConfig, match=f"cannot: {store}: has no private key"):
+        certificates(store, workers)
+
+
 @pytest.mark.parametrize(
     ("setting", "where"),
     [

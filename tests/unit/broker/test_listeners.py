@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -14,10 +14,15 @@ from ottla.broker.access.listeners import (
     inter_broker_listener_of,
     is_loopback,
     listeners_of,
+    metrics_listener_of,
+    unused_security,
 )
 from ottla.broker.errors import ExposedListener
 from ottla.metadata.config.broker import BrokerConfig, load_broker_config
-from ottla.metadata.errors import ConfigError
+from ottla.metadata.errors import ConfigError, InvalidConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 STORE: Final = "ssl.keystore.location=server.pem"
 AUTHORIZER: Final = "authorizer.class.name=standard"
@@ -217,3 +222,46 @@ def test_case_93_advertised_loopback_does_not_make_a_wildcard_safe() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1.example.org", "1", "", "::", "1270.0.0.1"])
 def test_what_is_no_loopback(host: str) -> None:
     assert not is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    ("address", "token", "warned"),
+    [
+        ("http://127.0.0.1:0", "secret", None),
+        ("http://0.0.0.0:0", None, "anyone on the network can read"),
+        ("http://0.0.0.0:0", "secret", "the token travels unencrypted; use https://"),
+        ("https://0.0.0.0:0", "secret", None),
+    ],
+)
+def test_metrics_that_others_reach(address: str, token: str | None, warned: str | None) -> None:
+    sets = [f"ottla.metrics.listener={address}", STORE]
+    config = config_of(*sets, *([] if token is None else [f"ottla.metrics.token={token}"]))
+    found = check_exposure(config, listeners_of(config))
+    assert len(found) == (warned is not None)
+    assert (warned or "") in "".join(found)
+
+
+def test_an_empty_token_is_refused(tmp_path: Path) -> None:
+    """Fault: it was a token that nobody could send."""
+    file = tmp_path / "token"
+    file.write_text("\n")
+    config = config_of(
+        "ottla.metrics.listener=http://127.0.0.1:0", f"ottla.metrics.token.file={file}"
+    )
+    with pytest.raises(InvalidConfig, match=r"ottla\.metrics\.token\.file: expected a token"):
+        metrics_listener_of(config)
+
+
+@pytest.mark.parametrize(
+    ("sets", "told"),
+    [
+        (["listeners=PLAINTEXT://127.0.0.1:9092"], True),
+        (["listeners=SSL://127.0.0.1:9092", STORE], True),
+        (["listeners=SSL://127.0.0.1:9092", STORE, "ssl.client.auth=required"], False),
+        (["listeners=SASL_PLAINTEXT://127.0.0.1:9092"], False),
+        (["listeners=PLAINTEXT://127.0.0.1:9092", AUTHORIZER], False),
+    ],
+)
+def test_users_and_acls_that_nothing_looks_at(sets: list[str], told: bool) -> None:
+    config = config_of(*sets)
+    assert (unused_security(config, listeners_of(config)) is not None) is told

@@ -22,6 +22,7 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ottla.metadata.errors import InvalidConfig
 from ottla.wire.schema import API_NAMES
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.metadata.security.acls import Operation, Resource
 
+FILE_KEY: Final = "ottla.audit.file"
 MAX_VALUE: Final = 256
 """Characters of one value; names of topics and users have at most 255."""
 MAX_WAITING: Final = 10_000
@@ -256,6 +258,20 @@ class Audit:
             output.reopen()
 
 
+def check_file(path: Path) -> None:
+    """`InvalidConfig` if lines cannot be appended to it: nobody would see that they are lost."""
+    try:
+        os.close(_opened(path))
+    except OSError as error:
+        raise InvalidConfig(
+            "a file that can be opened for appending", f"{path}: {error.strerror}", FILE_KEY
+        ) from error
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
 class _File:
     """Opened when there is something to write, so that a disk that failed is tried again."""
 
@@ -268,8 +284,7 @@ class _File:
         """One write for a line: the nodes of a machine may share the file."""
         try:
             if self._descriptor is None:
-                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-                self._descriptor = os.open(self._path, flags, 0o600)
+                self._descriptor = _opened(self._path)
             os.write(self._descriptor, f"{text}\n".encode("ascii"))
         except OSError as error:
             if not self._failed:

@@ -130,7 +130,10 @@ class _Listener:
         first = self.attempt()
         if isinstance(first.result, str):
             key, _, problem = first.result.partition(": ")
-            raise InvalidConfig("key store and trust store that work", problem, key)
+            file = config.broker.static.get(key, "") if key.endswith(".location") else ""
+            if file not in problem:
+                problem = f"{file}: {problem}"
+            raise InvalidConfig("one that TLS can use", f"one that it cannot: {problem}", key)
         self.loaded = Loaded(first.result, first.files)
         self.fault: tuple[Fingerprint, str] | None = None  # the last one that was logged
         self.warned = float("-inf")

@@ -111,6 +111,11 @@ def metrics_listener_of(config: BrokerConfig) -> Listener | None:
     protocol = str(told).partition(":")[0]
     found = Listener.parse(str(told))._replace(name=METRICS, protocol=protocol.upper())
     _check_key_store(config, found)
+    key = "ottla.metrics.token"
+    token = config.parsed(key)
+    if token is not None and not str(token).strip():
+        file = key + FILE_SUFFIX
+        raise InvalidConfig("a token", "an empty one", file if file in config.static else key)
     return found
 
 
@@ -210,16 +215,18 @@ def dangers(config: BrokerConfig, listeners: Sequence[Listener]) -> Iterator[Dan
     """What is dangerous about each listener that other machines can reach."""
     authorizes = has_authorizer(config)
     metrics = metrics_listener_of(config)
-    if (
-        metrics is not None
-        and not is_loopback(metrics.host)
-        and config.parsed("ottla.metrics.token") is None
-    ):
-        yield Danger(
-            f"{metrics}: anyone on the network can read the names of topics and groups; "
-            "set ottla.metrics.token.file",
-            refused=False,
-        )
+    if metrics is not None and not is_loopback(metrics.host):
+        if config.parsed("ottla.metrics.token") is None:
+            yield Danger(
+                f"{metrics}: anyone on the network can read the names of topics and groups; "
+                "set ottla.metrics.token.file",
+                refused=False,
+            )
+        elif not metrics.has_tls:
+            yield Danger(
+                f"{metrics}: the token travels unencrypted; use https:// in ottla.metrics.listener",
+                refused=False,
+            )
     for listener in listeners:
         if is_loopback(listener.host):
             continue
@@ -235,6 +242,22 @@ def dangers(config: BrokerConfig, listeners: Sequence[Listener]) -> Iterator[Dan
         elif not authorizes:
             text = f"{listener}: every user may do everything; set authorizer.class.name=standard"
             yield Danger(text, refused=False)
+
+
+def unused_security(config: BrokerConfig, listeners: Sequence[Listener]) -> str | None:
+    """What to tell where users and ACLs are stored; None if this configuration looks at them."""
+    asks = has_authorizer(config) or any(
+        one.has_sasl
+        or (one.has_tls and config.listener(one.name).get_str("ssl.client.auth") != "none")
+        for one in listeners
+    )
+    if asks:
+        return None
+    return (
+        "users and ACLs in this directory are not looked at, anyone who connects may do "
+        "everything; use --secure, or set listeners=SASL_SSL://HOST:PORT and "
+        "authorizer.class.name=standard"
+    )
 
 
 def _open(listener: Listener, what: str) -> Danger:

@@ -19,7 +19,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.access.listeners import PLAINTEXT, WILDCARDS, check_exposure, has_authorizer
+from ottla.broker.access.listeners import (
+    PLAINTEXT,
+    WILDCARDS,
+    check_exposure,
+    has_authorizer,
+    unused_security,
+)
 from ottla.broker.cluster import Cluster
 from ottla.broker.errors import CannotListen
 from ottla.broker.hosting.data import METADATA_FILE, Data
@@ -205,6 +211,7 @@ class Node:
                 )
             adopted = await node.workers.run(node._adopt) if node.data.all_on_disk() else []
             first_users = await node.workers.run(node._first_users)
+            node._warn_of_unused_security()
             await node._open_door()
             await node._check_own_rights()
             await node._bind()
@@ -314,8 +321,8 @@ class Node:
             await self.monitoring.start(await bound(listener.host, listener.port))
         except OSError as error:
             await self.stop()
-            where = f"metrics at {listener.host}:{listener.port} (--metrics-port)"
-            raise CannotListen.because(error, where) from error
+            where = f"metrics at {listener.host}:{listener.port}"
+            raise CannotListen.because(error, where, "--metrics-port 0") from error
         except BaseException:
             await self.stop()
             raise
@@ -331,6 +338,12 @@ class Node:
                 for one in listening:
                     one.setsockopt(socket.SOL_SOCKET, option, size)
 
+    def _warn_of_unused_security(self) -> None:
+        if self.image.scram or self.image.acls:
+            warning = unused_security(self.config, self.settings.listeners)
+            if warning is not None:
+                logger.warning("%s: %s", self.data.path, warning)
+
     async def _open_door(self) -> None:
         """Guard the listeners that ask who comes in, and all if new connections are limited.
 
@@ -343,7 +356,7 @@ class Node:
             and (one.protocol != PLAINTEXT or self._limits_connections())
         ]
         if self.services.audit is None:
-            self._open_audit(guarded)
+            await self._open_audit(guarded)
         if self.services.certificates is None:
             metrics = self.settings.metrics_listener
             listeners = [*self.settings.listeners, *([] if metrics is None else [metrics])]
@@ -434,16 +447,19 @@ class Node:
         if self.services.audit is not None:
             self.services.audit.reopen()
 
-    def _open_audit(self, guarded: Sequence[Listener]) -> None:
+    async def _open_audit(self, guarded: Sequence[Listener]) -> None:
         file = self.config.parsed("ottla.audit.file")
         if not guarded and file is None and not has_authorizer(self.config):
             return
-        from ottla.broker.access.audit import Audit
+        from ottla.broker.access.audit import Audit, check_file
 
+        path = None if file is None else Path(str(file))
+        if path is not None:
+            await self.workers.run(partial(check_file, path))
         self.services.audit = Audit(
             self.clock,
             self.node_id,
-            file=None if file is None else Path(str(file)),
+            file=path,
             allowed=self.config.get_str("ottla.audit.allowed"),
         )
         if self.services.authorizer is not None:

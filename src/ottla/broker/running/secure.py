@@ -8,16 +8,20 @@ In the data directory:
     admin.properties               what an administrator's client needs, password included
 
 Later starts use what is there. A certificate in its last `RENEWED_DAYS`, or one that lacks a name
-that is asked for, is replaced by the same authority. Everything made here is a default: what is
+that is asked for, is replaced by the same authority. That alone needs ca.key: without it the broker
+starts with the certificate that is there, and warns. Everything made here is a default: what is
 configured wins.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import secrets
 import socket
 import ssl
+import time
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.access.listeners import WILDCARDS
@@ -32,13 +36,14 @@ from ottla.security.certificates import (
     write_issued,
 )
 from ottla.security.contexts import TlsSettings, server_context
-from ottla.security.errors import BadSecuritySetting
+from ottla.security.errors import BadSecuritySetting, CertificateProblem
 from ottla.security.scram import DEFAULT_ITERATIONS, MECHANISMS, SALT_BYTES, make_credential
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from ottla.metadata.image import MetadataImage
     from ottla.security.contexts import Certificate
 
 
@@ -49,6 +54,9 @@ DAY_SECONDS: Final = 86_400
 DEFAULT_LISTENER: Final = "SASL_SSL://127.0.0.1:9092"
 
 LOGIN: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+CLIENT_MECHANISM: Final = "SCRAM-SHA-512"
+
+logger = logging.getLogger(__name__)
 
 
 def secured(directory: Path, listener: str | None, hosts: Sequence[str]) -> dict[str, str]:
@@ -58,8 +66,7 @@ def secured(directory: Path, listener: str | None, hosts: Sequence[str]) -> dict
     """
     tls = directory / "tls"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not (tls / "ca.key").exists():
-        write_authority(tls, Authority.make())
+    _write_authority(tls)
     bound = "127.0.0.1" if listener is None else listener.rpartition(":")[0].strip("[]")
     names = [*hosts, socket.gethostname(), "localhost", "127.0.0.1"]
     needed = [*hosts, names[0] if bound in WILDCARDS else bound]
@@ -80,6 +87,44 @@ def secured(directory: Path, listener: str | None, hosts: Sequence[str]) -> dict
     return found
 
 
+def admin_problem(directory: Path, image: MetadataImage) -> str | None:
+    """Why the client file does not let anybody in, and how to get back in; None if it does."""
+    file = directory / CLIENT_FILE
+    stored = image.scram.get(ADMIN, {}).get(CLIENT_MECHANISM)
+    try:
+        found = re.search(r'password="([^"]*)"', file.read_text())
+    except OSError as error:
+        problem = f"{file}: {error.strerror}"
+    else:
+        if found is None or stored is None:
+            valid = False
+        else:
+            mechanism = MECHANISMS[CLIENT_MECHANISM]
+            made = make_credential(mechanism, found[1], stored.salt, stored.iterations)
+            valid = made.stored_key == stored.stored_key
+        if valid:
+            return None
+        problem = f"the password in {file} is not that of the user {ADMIN}"
+    return (
+        f"{problem}; for a new password of {ADMIN}: "
+        f"ottla user create {ADMIN} --admin --data-dir {directory}"
+    )
+
+
+def _write_authority(tls: Path) -> None:
+    """Made where there is nothing yet; beside a certificate of another it would only mislead."""
+    if (tls / "ca.pem").exists():
+        return
+    there = [name for name in ("ca.key", "server.keystore.pem") if (tls / name).exists()]
+    if there:
+        raise CertificateProblem(
+            f"{tls} has {' and '.join(there)}, but no ca.pem, by which clients know the broker; "
+            f"restore ca.pem, or delete {tls} to make everything anew and give the new ca.pem to "
+            "all clients"
+        )
+    write_authority(tls, Authority.make())
+
+
 def _write_server(tls: Path, needed: list[str], names: list[str]) -> None:
     """A new certificate has the names of the old one, too: clients may know it by them."""
     old = _certificate(tls / "server.keystore.pem")
@@ -88,8 +133,31 @@ def _write_server(tls: Path, needed: list[str], names: list[str]) -> None:
         if left > RENEWED_DAYS * DAY_SECONDS and all(map(old.covers, needed)):
             return
         names = [*names, *sorted(name for _, name in old.names)]
+    if not (tls / "ca.key").exists():
+        _go_on_without_key(tls, old, needed)
+        return
     issued = read_authority(tls).server(list(dict.fromkeys(names)))
     write_issued(tls, "server", issued, force=True)
+
+
+def _go_on_without_key(tls: Path, old: Certificate | None, needed: list[str]) -> None:
+    """Warn that a certificate should be replaced and cannot; refuse if none can be used."""
+    fix = (
+        f"put ca.key into {tls} for one start, or replace {tls}/server.keystore.pem "
+        "(ottla cert server, where ca.key is)"
+    )
+    if old is None:
+        raise CertificateProblem(
+            f"{tls} has no server certificate that can be used, and no ca.key to make one; {fix}"
+        )
+    missing = [name for name in needed if not old.covers(name)]
+    if missing:
+        problem = f"lacks the names {', '.join(missing)}"
+    else:
+        problem = f"expires on {time.strftime('%Y-%m-%d', time.gmtime(old.not_after))}"
+    logger.warning(
+        "the server certificate in %s %s, and there is no ca.key to renew it; %s", tls, problem, fix
+    )
 
 
 def _certificate(store: Path) -> Certificate | None:
@@ -105,7 +173,9 @@ def _certificate(store: Path) -> Certificate | None:
 def _write_admin(directory: Path, tls: Path) -> None:
     """The user's verifier first: a client file without it would be of no use."""
     user, client = tls / "admin.user", directory / CLIENT_FILE
-    if user.exists() and (client.exists() or (directory / "metadata.db").exists()):
+    if (directory / "metadata.db").exists() and (user.exists() or client.exists()):
+        return  # the user is known, or was deleted
+    if user.exists() and client.exists():
         return
     password = new_password()
     lines = []
@@ -120,7 +190,7 @@ def _write_admin(directory: Path, tls: Path) -> None:
         client,
         "# For Kafka's tools and for ottla ... --command-config; keep it secret.\n"
         "security.protocol=SASL_SSL\n"
-        "sasl.mechanism=SCRAM-SHA-512\n"
+        f"sasl.mechanism={CLIENT_MECHANISM}\n"
         f'sasl.jaas.config={LOGIN} required username="{ADMIN}" password="{password}";\n'
         "ssl.truststore.type=PEM\n"
         f"ssl.truststore.location={(tls / 'ca.pem').absolute()}\n",
