@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 # Calls end by their own timeout, API_TIMEOUT; a call that has not ended by then hangs.
-WATCH = 20.0
+WATCH = 60.0
 API_TIMEOUT = 5.0
 # A close ends the client, or does not; either way there is nothing to go on with.
 CLOSES = ("Consumer.close", "Producer.close", "ShareConsumer.close")
