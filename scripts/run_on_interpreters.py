@@ -1,6 +1,7 @@
 """Runs the unit and client tests on each other Python that is installed (`make interpreters`).
 
-A part of `make verify`, with as many examples of property tests as in `make test`.
+With as many examples of property tests as in `make test`. It is no part of `make verify` until each
+of these Pythons has passed as a whole.
 
 - A Python is looked for by name on PATH and among pyenv's versions. One that is not found is named
   at the end and is no failure.
