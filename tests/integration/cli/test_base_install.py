@@ -64,7 +64,7 @@ async def main():
         except MissingExtra as error:
             print(error)
         print(sum([1 async for _ in reader.records()]))
-    async with ottla.ShareConsumer(sys.argv[1], group="g", topics=[sys.argv[2]]) as consumer:
+    async with ottla.ShareConsumer(sys.argv[1], group="no-arrow", topics=[sys.argv[2]]) as consumer:
         try:
             await consumer.poll_arrow(0)
         except MissingExtra as error:
