@@ -110,6 +110,7 @@ def test_48_every_set_of_up_to_two_acls_decides_as_the_model_does() -> None:
     assert (len(EVERY_ACL), asked) == (144, 375_876)
 
 
+@pytest.mark.long
 def test_48_every_set_of_three_acls_decides_as_the_model_does() -> None:
     """One question: who asks, from where and for what is in every set of ACLs above."""
     asked = 0
