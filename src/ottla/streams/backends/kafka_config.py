@@ -21,6 +21,7 @@ Config: TypeAlias = "dict[str, str | int | float | bool]"
 
 LOGGER: Final = logging.getLogger(__name__)
 DEFAULT_PORT: Final = 9092
+FULL_PAUSE_MS: Final = 10
 LEAST_FETCH: Final = 1024 * 1024  # librdkafka takes no less than its message.max.bytes
 RESUMABLE_SESSION: Final = 6.0  # seconds; short, since there is no other member to disturb
 
@@ -49,6 +50,8 @@ def consumer_config(
         "fetch.max.bytes": max(
             consumer.prefetch_bytes, int(options.extra.get("message.max.bytes", LEAST_FETCH))
         ),
+        # How long it pauses when it holds so much; its own second would be a gap in every reading.
+        "fetch.queue.backoff.ms": FULL_PAUSE_MS,
         **FORCED,
     }
     if options.extra.get("group.protocol") == "consumer":  # the broker assigns and sets the times
