@@ -29,7 +29,7 @@ from benchmarks._peers import PERF_TOOL_JVM, RdkafkaMock, apache_kafka, run_tool
 from ottla import EmbeddedBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 QUICK = "--quick" in sys.argv
 ROUNDS = 2 if QUICK else 5
@@ -272,12 +272,18 @@ def _java_load(broker: Broker, rate: float, cpu: float, records: int) -> Load:
     return Load(rate, used / records * 1e6, broker.rss_bytes() / 1024**2, JAVA_BYTES)
 
 
-def produce(broker: Broker, topic: str, records: int) -> Load:
-    """Default batching, acks=all; done when the end offsets say so."""
+def produce(
+    broker: Broker, topic: str, records: int, client: Mapping[str, str] | None = None
+) -> Load:
+    """Default batching, acks=all; done when the end offsets say so.
+
+    `client` has settings that differ, such as another address and TLS.
+    """
     create_topic(broker.bootstrap, topic, PARTITIONS)
     producer = Producer(
         {
             "bootstrap.servers": broker.bootstrap,
+            **(client or {}),
             "acks": "all",
             "queue.buffering.max.messages": 2_000_000,
             "queue.buffering.max.kbytes": 2_000_000,
@@ -293,10 +299,13 @@ def produce(broker: Broker, topic: str, records: int) -> Load:
     return Load(records / seconds, used / records * 1e6, broker.rss_bytes() / 1024**2)
 
 
-def consume(broker: Broker, topic: str, records: int) -> Load:
+def consume(
+    broker: Broker, topic: str, records: int, client: Mapping[str, str] | None = None
+) -> Load:
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
+            **(client or {}),
             "group.id": "bench",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",

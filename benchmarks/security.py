@@ -21,12 +21,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-
 from benchmarks._harness import Row, part, report, skipped
 from benchmarks._ottla import OttlaProcess
 from benchmarks._peers import why_no_jvm
-from benchmarks.broker import AS_KAFKA, create_topic
+from benchmarks.broker import AS_KAFKA, Load, consume, create_topic, produce
 from ottla import Admin
 from ottla.security.certificates import Authority
 from tests.support.jvm import ApacheKafka, free_ports
@@ -38,14 +36,12 @@ if TYPE_CHECKING:
 QUICK: Final = "--quick" in sys.argv
 ROUNDS: Final = 3 if QUICK else 7
 RECORDS: Final = 50_000 if QUICK else 200_000
-VALUE: Final = b"v" * 1024
-PARTITIONS: Final = 6
 HANDSHAKES: Final = 300 if QUICK else 1_500
 ACLS: Final = 1_000
 REQUESTS: Final = 2_000 if QUICK else 10_000
 STRANGERS_PER_SECOND: Final = 10_000 / 60
 STRANGE_SECONDS: Final = 5 if QUICK else 15
-LISTENERS: Final = "TLS://127.0.0.1:0,PLAINTEXT://127.0.0.1:0"
+LISTENERS: Final = "PLAINTEXT://127.0.0.1:0,TLS://127.0.0.1:0"
 PROTOCOLS: Final = "TLS:SSL,PLAINTEXT:PLAINTEXT"
 TLS_CPU_LIMIT: Final = 2.2
 ACL_LIMIT: Final = 1.03
@@ -134,22 +130,20 @@ def our_config(certificates: Certificates) -> dict[str, str]:
 
 def load_rows() -> list[Row]:
     with places() as (certificates, ours, kafka):
-        tls, plain = ours.addresses
-        sides: dict[str, tuple[Any, str, dict[str, str]]] = {
-            "tls": (ours, plain, {"bootstrap.servers": tls, **certificates.client}),
-            "plain": (ours, plain, {"bootstrap.servers": plain}),
+        _, tls = ours.addresses
+        sides: dict[str, tuple[Any, dict[str, str]]] = {
+            "tls": (ours, {"bootstrap.servers": tls, **certificates.client}),
+            "plain": (ours, {}),
         }
         if kafka is not None:
-            theirs = {"bootstrap.servers": kafka.tls, **certificates.client}
-            sides["kafka"] = kafka, kafka.bootstrap, theirs
-        produced: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
-        consumed: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
+            sides["kafka"] = kafka, {"bootstrap.servers": kafka.tls, **certificates.client}
+        produced: dict[str, list[Load]] = {name: [] for name in sides}
+        consumed: dict[str, list[Load]] = {name: [] for name in sides}
         for turn in range(-1, ROUNDS):
-            for name, (broker, unlocked, settings) in sides.items():
+            for name, (broker, client) in sides.items():
                 topic = f"{name}-{turn}"
-                create_topic(unlocked, topic, PARTITIONS)
-                wrote = produce(broker, settings, topic)
-                read = consume(broker, settings, topic)
+                wrote = produce(broker, topic, RECORDS, client)
+                read = consume(broker, topic, RECORDS, client)
                 if turn >= 0:  # the first round warms up
                     produced[name].append(wrote)
                     consumed[name].append(read)
@@ -160,56 +154,13 @@ def load_rows() -> list[Row]:
         rows.append(
             _ratio(
                 f"TLS {what}, CPU of the broker for a record, against our plaintext",
-                [cpu for _, cpu in found["tls"]],
-                [cpu for _, cpu in found["plain"]],
+                [load.cpu_us_per_record for load in found["tls"]],
+                [load.cpu_us_per_record for load in found["plain"]],
                 TLS_CPU_LIMIT,
                 "us",
             )
         )
     return rows
-
-
-def produce(broker: Any, settings: Mapping[str, str], topic: str) -> tuple[float, float]:
-    """Records a second, and microseconds of the broker for each."""
-    producer = Producer(
-        {
-            **settings,
-            "acks": "all",
-            "queue.buffering.max.messages": 2_000_000,
-            "queue.buffering.max.kbytes": 2_000_000,
-        }
-    )
-    producer.list_topics(timeout=20)
-    cpu, began = broker.cpu_seconds(), time.perf_counter()
-    for _ in range(RECORDS):
-        producer.produce(topic, VALUE)
-    assert producer.flush(120) == 0
-    seconds = time.perf_counter() - began
-    return RECORDS / seconds, (broker.cpu_seconds() - cpu) / RECORDS * 1e6
-
-
-def consume(broker: Any, settings: Mapping[str, str], topic: str) -> tuple[float, float]:
-    consumer = Consumer(
-        {
-            **settings,
-            "group.id": "bench",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "queued.min.messages": 1_000_000,
-            "queued.max.messages.kbytes": 2_000_000,
-        }
-    )
-    consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
-    cpu, began = broker.cpu_seconds(), time.perf_counter()
-    seen = 0
-    while seen < RECORDS:
-        messages = consumer.consume(10_000, timeout=20)
-        assert messages, f"{seen} of {RECORDS} records arrived"
-        seen += len(messages)
-    seconds = time.perf_counter() - began
-    used = broker.cpu_seconds() - cpu
-    consumer.close()
-    return RECORDS / seconds, used / RECORDS * 1e6
 
 
 # -- handshakes -----------------------------------------------------------------------------------
@@ -218,7 +169,7 @@ def consume(broker: Any, settings: Mapping[str, str], topic: str) -> tuple[float
 def handshake_rows() -> list[Row]:
     """Whole handshakes, one after the other in four threads, without resumption."""
     with places() as (certificates, ours, kafka):
-        tls = ours.addresses[0]
+        tls = ours.addresses[1]
         found: dict[str, list[float]] = {"tls": [], "kafka": []}
         cpu = []
         for turn in range(-1, ROUNDS):
@@ -388,9 +339,9 @@ def strangers(address: str) -> Iterator[Any]:
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def _rates(what: str, found: Mapping[str, Sequence[tuple[float, float]]], peer: str) -> Row:
-    ours = [rate for rate, _ in found["tls"]]
-    theirs = [rate for rate, _ in found[peer]]
+def _rates(what: str, found: Mapping[str, Sequence[Load]], peer: str) -> Row:
+    ours = [load.records_per_second for load in found["tls"]]
+    theirs = [load.records_per_second for load in found[peer]]
     ratios = [own / other for own, other in zip(ours, theirs, strict=True)]
     own, other = statistics.median(ours), statistics.median(theirs)
     return Row(

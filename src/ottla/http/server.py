@@ -38,7 +38,6 @@ class HttpServer:
         self._tls = tls
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
-        self.refused_connections = 0
 
     async def start(self, sockets: Sequence[socket.socket]) -> None:
         loop = asyncio.get_running_loop()
@@ -64,7 +63,6 @@ class HttpServer:
     def opened(self, connection: Connection) -> bool:
         """Whether there is room for it."""
         if len(self._connections) >= self._limits.connections:
-            self.refused_connections += 1
             return False
         self._connections.add(connection)
         return True

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import ssl
+import threading
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING
@@ -41,6 +43,14 @@ def get(broker: EmbeddedBroker, path: str, **headers: str) -> tuple[int, str]:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+
+
+def key_store(directory: Path) -> tuple[Path, Authority]:
+    authority = Authority.make()
+    store = directory / "server.pem"
+    store.write_bytes(authority.server(["127.0.0.1"]).store)
+    store.chmod(0o600)
+    return store, authority
 
 
 def write(broker: EmbeddedBroker, topic: str, partition: int = 0) -> None:
@@ -118,10 +128,7 @@ def _number(name: str, text: str) -> float:
 
 
 def test_metrics_are_served_over_tls(tmp_path: Path) -> None:
-    authority = Authority.make()
-    store = tmp_path / "server.pem"
-    store.write_bytes(authority.server(["127.0.0.1"]).store)
-    store.chmod(0o600)
+    store, authority = key_store(tmp_path)
     config = {
         "ottla.metrics.listener": "https://127.0.0.1:0",
         "listener.name.metrics.ssl.keystore.location": str(store),
@@ -171,3 +178,36 @@ def test_13_its_certificate_is_replaced_and_measured(tmp_path: Path) -> None:
         store.write_text("broken")
         broker._call(reload)
         assert measured("ottla_tls_reload_failures_total") == {"": 2.0}
+
+
+def test_a_stop_does_not_leave_a_look_at_certificates_behind(tmp_path: Path) -> None:
+    """Fault: its threads ended before it."""
+    config = {
+        "ottla.metrics.listener": "https://127.0.0.1:0",
+        "listener.name.metrics.ssl.keystore.location": str(key_store(tmp_path)[0]),
+    }
+    with EmbeddedBroker(config=config) as broker:
+        node = broker._node
+        assert node is not None
+        assert node.services.certificates is not None
+        began = threading.Event()
+        ended: list[str] = []
+        end_threads = node.workers.ended
+
+        async def look() -> None:
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("look")
+
+        async def threads() -> None:
+            ended.append("threads")
+            await end_threads()
+
+        node.services.certificates.reload = look  # type: ignore[method-assign]
+        node.workers.ended = threads  # type: ignore[method-assign]
+        assert broker._loop is not None
+        broker._loop.call_soon_threadsafe(node.look_again)
+        assert began.wait(20)
+    assert ended == ["look", "threads"]

@@ -56,7 +56,6 @@ class Line(NamedTuple):
     user: str = ""
     """Who a client said it was that failed to log in."""
     host: str = ""
-    port: int | None = None
     listener: str = ""
     tls: str = ""
     client_id: str = ""
@@ -64,7 +63,6 @@ class Line(NamedTuple):
     api: str = ""
     operation: str = ""
     resource: str = ""
-    rule: str = ""
     reason: str = ""
     repeats: int | None = None
 
@@ -307,5 +305,9 @@ def _word(one: Operation | Resource) -> str:
 
 def _of(peer: Peer, line: Line) -> Line:
     return line._replace(
-        principal=peer.principal, host=peer.host, listener=peer.listener, software=peer.software
+        principal=peer.principal,
+        host=peer.host,
+        listener=peer.listener,
+        tls="" if peer.tls is None else peer.tls.version,
+        software=peer.software,
     )

@@ -240,6 +240,7 @@ class Node:
             server.close()
         if self.monitoring is not None:
             await self.monitoring.close()
+        await self._stop_looking()
         await self.jobs.stop()
         if self.services.tiering.made is not None:
             # It talks to this node as a client does.
@@ -541,9 +542,17 @@ class Node:
         await self.workers.ended()
         self.data.close()
 
+    async def _stop_looking(self) -> None:
+        """At files of certificates, and at limits that were set: their threads end soon."""
+        tasks = [task for task in (self._reloading, self._guarding) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _undo(self) -> None:
         for server in self.servers:
             server.close()
+        await self._stop_looking()
         await self.jobs.stop()
         await self.partitions.close(clean=False)
         await self._give_back()
