@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ottla import EmbeddedBroker
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.init_producer_id import InitProducerIdRequest
+from tests.support.held_broker import copy_as_killed
 from tests.support.raw_client import LATEST, RawClient, batch
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def test_duplicates_are_known_after_a_crash(tmp_path: Path) -> None:
         for sequence in range(3):
             assert producer.send(sequence).base_offset == sequence
         crashed = tmp_path.parent / f"{tmp_path.name}-crashed"
-        shutil.copytree(tmp_path, crashed)  # what kill -9 would leave
+        copy_as_killed(tmp_path, crashed)
     with EmbeddedBroker(crashed) as broker, RawClient(broker.bootstrap) as client:
         again = IdempotentProducer(client, "t", producer.producer_id)
         for sequence in range(3):

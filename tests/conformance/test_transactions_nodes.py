@@ -7,7 +7,6 @@ and a transaction's coordinator is on either: verification and markers go over t
 from __future__ import annotations
 
 import asyncio
-import shutil
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -30,6 +29,7 @@ from ottla.wire.schema.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from tests.support.held_broker import copy_as_killed
 from tests.support.raw_client import LATEST, RawClient
 from tests.support.raw_transactions import RawProducer, producers_of
 from tests.support.share_nodes import Nodes, wait_for
@@ -103,7 +103,7 @@ def test_t51_a_crash_before_the_markers(
         assert producer.describe().transaction_state.startswith("Prepare")
         assert producer.add(TOPIC, 0) == [ErrorCode.CONCURRENT_TRANSACTIONS]
         assert [stable(raw, partition) for partition in (0, 1)] == [0, 0]
-        shutil.copytree(tmp_path / "data", crashed)
+        copy_as_killed(tmp_path / "data", crashed)
     with ottla.EmbeddedBroker(crashed) as broker, RawClient(broker.bootstrap) as raw:
         producer.raw = raw
         producer.wait_until("CompleteCommit" if commit else "CompleteAbort")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import shutil
 import subprocess
 import sys
 from contextlib import AsyncExitStack
@@ -25,6 +24,7 @@ from ottla.client.share.types import Acknowledged
 from ottla.errors import ClientError
 from ottla.wire.schema import API_NAMES
 from tests.support.faults_broker import free_port, soak
+from tests.support.held_broker import copy_as_killed
 from tests.support.share_history import History
 from tests.support.share_member import LOCK_MS, SHARE_CONFIG
 from tests.support.share_nodes import Nodes, wait_for
@@ -237,7 +237,7 @@ async def test_the_leader_moves(nodes: Nodes, seed: int) -> None:
     # There is one replica: the other node gets the log, as a disk that is moved would bring it.
     await asyncio.to_thread(nodes.stop, 2)
     name = f"{run.topic}-0"
-    shutil.copytree(nodes.path / "1" / name, nodes.path / "2" / name)
+    copy_as_killed(nodes.path / "1" / name, nodes.path / "2" / name)
     await asyncio.to_thread(nodes.start, 2)
 
     async def move() -> None:
