@@ -122,7 +122,7 @@ def test_case_97_hostile_streams_change_nothing(
     assert served(bootstrap(broker, SASL))
     failures = [record for record in caplog.records if record.exc_info is not None]
     assert [record.getMessage() for record in failures] == []
-    door = node_of(broker).door
+    door = node_of(broker).services.door
     assert door is not None
     held = run_in(broker, lambda node: (node.dispatcher.memory.held, node.services.answers.held))
     assert held == (0, 0)

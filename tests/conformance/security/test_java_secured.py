@@ -99,11 +99,11 @@ def test_case_36_the_java_consumer_authenticates_again(
     config = settings("SASL_PLAINTEXT", "SCRAM-SHA-512", USERS["alice"], tls_files)
     topic = fresh("topic")
     client.produce(topic, values(5), config=config)
-    before = run_in(broker, lambda node: node.door.expired_sessions)
+    before = run_in(broker, lambda node: node.services.door.expired_sessions)
     began = time.monotonic()
     assert len(client.consume(topic, 6, idle=5.0, config=config)) == 5
     assert time.monotonic() - began > 5
-    assert run_in(broker, lambda node: node.door.expired_sessions) == before
+    assert run_in(broker, lambda node: node.services.door.expired_sessions) == before
 
 
 def test_case_94_kafkas_tools_take_the_file_that_secure_makes(

@@ -141,6 +141,6 @@ def test_case_12_the_sasl_user_counts_where_there_is_one(
 
 
 def test_strangers_are_forgotten(broker: ottla.EmbeddedBroker) -> None:
-    door = node_of(broker).door
+    door = node_of(broker).services.door
     assert door is not None
     assert run_in(broker, lambda _: (door._lobby.waiting, door._lobby.authenticating)) == (0, 0)

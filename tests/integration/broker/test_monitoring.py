@@ -208,6 +208,6 @@ def test_a_stop_does_not_leave_a_look_at_certificates_behind(tmp_path: Path) -> 
         node.services.certificates.reload = look  # type: ignore[method-assign]
         node.workers.ended = threads  # type: ignore[method-assign]
         assert broker._loop is not None
-        broker._loop.call_soon_threadsafe(node.look_again)
+        broker._loop.call_soon_threadsafe(node.entrance.look_again)
         assert began.wait(20)
     assert ended == ["look", "threads"]

@@ -43,8 +43,8 @@ def silent(where: str) -> socket.socket:
 
 def lobby_of(broker: ottla.EmbeddedBroker) -> tuple[int, int]:
     def look(node: Node) -> tuple[int, int]:
-        assert node.door is not None
-        return node.door._lobby.waiting, node.door._lobby.authenticating
+        assert node.services.door is not None
+        return node.services.door._lobby.waiting, node.services.door._lobby.authenticating
 
     found: tuple[int, int] = run_in(broker, look)
     return found
@@ -179,11 +179,11 @@ def test_case_71_new_connections_wait_for_the_rate(key: str) -> None:
 
 def test_case_71_a_rate_that_is_set_while_the_broker_runs() -> None:
     with ottla.EmbeddedBroker() as broker:
-        assert node_of(broker).door is None
+        assert node_of(broker).services.door is None
         change = SetConfigs(ResourceType.BROKER, "", {"max.connection.creation.rate": "10"})
         broker._call(lambda node: node.cluster.change(change))
         deadline = time.monotonic() + 20
-        while not run_in(broker, lambda node: len(node._guards)):
+        while not run_in(broker, lambda node: len(node.entrance.guards)):
             assert time.monotonic() < deadline
         assert connections_in(broker.bootstrap, 15) >= 0.4
 
@@ -207,10 +207,10 @@ def test_only_a_login_ends_the_delays(tls_files: TlsFiles) -> None:
             log_in(raw, "PLAIN", "alice", "wrong")
         with RawTlsClient(bootstrap(broker, "SSL"), tls_files.ca) as raw:
             raw.ask("api_versions", 3, NAMED)
-        assert run_in(broker, lambda node: len(node.door._failures)) == 1
+        assert run_in(broker, lambda node: len(node.services.door._failures)) == 1
         with RawClient(bootstrap(broker, SASL)) as raw:
             log_in(raw, "PLAIN", "alice", USERS["alice"])
-        assert run_in(broker, lambda node: len(node.door._failures)) == 0
+        assert run_in(broker, lambda node: len(node.services.door._failures)) == 0
 
 
 @pytest.mark.long
@@ -221,7 +221,7 @@ def test_case_33_a_client_in_a_failure_loop_is_slowed_down() -> None:
         way = Way(where, SASL, "PLAIN", "alice", "wrong")
         quick = {"reconnect.backoff.ms": 1, "reconnect.backoff.max.ms": 1}
         producer = confluent_kafka.Producer(confluent_settings(way) | quick)
-        failures = run_in(broker, lambda node: node.door._failures)
+        failures = run_in(broker, lambda node: node.services.door._failures)
         deadline = time.monotonic() + 40
         while True:
             producer.poll(0.1)

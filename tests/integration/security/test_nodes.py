@@ -95,9 +95,9 @@ async def test_a_mechanism_without_passwords_cannot_be_the_nodes(
     )
     node = await started(config, tmp_path / "1", tmp_path / "metadata.db")
     try:
-        assert node.door is not None
+        assert node.services.door is not None
         with pytest.raises(ConfigError, match=r"sasl\.mechanism\.inter\.broker\.protocol"):
-            await node.door.node_security()
+            await node.services.door.node_security()
     finally:
         await node.stop()
 

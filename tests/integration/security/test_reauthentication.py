@@ -56,8 +56,8 @@ def works(raw: RawClient) -> bool:
 
 def expired(broker: ottla.EmbeddedBroker) -> int:
     def look(node: Node) -> int:
-        assert node.door is not None
-        return node.door.expired_sessions
+        assert node.services.door is not None
+        return node.services.door.expired_sessions
 
     found: int = run_in(broker, look)
     return found
@@ -168,8 +168,8 @@ def test_silent_connections_are_closed_by_the_sweep(
     time.sleep(LIFETIME * 1.1)
 
     async def sweep(node: Node) -> None:
-        assert node.door is not None
-        await node.door.sweep()
+        assert node.services.door is not None
+        await node.services.door.sweep()
 
     broker._call(sweep)
     assert raw.closed()

@@ -104,7 +104,7 @@ def test_a_configured_password_of_a_reserved_name_is_an_error_at_start() -> None
 def test_the_node_itself_comes_in_with_its_own_credential(mechanism: str) -> None:
     config = AUTHORIZED | {"listeners": LISTENER, "sasl.enabled.mechanisms": mechanism}
     with guarded_broker(config, users={}) as broker, RawClient(bootstrap(broker, SASL)) as raw:
-        door = node_of(broker).door
+        door = node_of(broker).services.door
         assert door is not None
         assert log_in(raw, mechanism, "__node", door._node_password).error_code == 0
         (connection,) = node_of(broker).dispatcher.connections

@@ -245,7 +245,7 @@ def test_case_92_a_strangers_large_frame_is_closed_at_its_announcement(raw: RawC
 
 
 def test_case_45_the_users_of_nodes_cannot_come_in_elsewhere(broker: ottla.EmbeddedBroker) -> None:
-    door = node_of(broker).door
+    door = node_of(broker).services.door
     assert door is not None
     assert "__node" in door.credentials._own
     with RawClient(bootstrap(broker, SASL)) as raw:
@@ -313,7 +313,7 @@ def test_case_32_passwords_are_hashed_by_two_threads_and_not_by_the_loop(
     """Another client is served while more logins wait than threads hash."""
     where = bootstrap(broker, SASL)
     names: set[str] = set()
-    door = node_of(broker).door
+    door = node_of(broker).services.door
     assert door is not None
     work = door.work
 

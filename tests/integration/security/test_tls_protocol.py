@@ -235,7 +235,7 @@ def test_case_90_a_slow_hello_is_closed_at_the_deadline(broker: ottla.EmbeddedBr
     with socket.create_connection((host, int(port)), 20) as one:
         one.sendall(b"\x16\x03\x01")
         assert one.recv(1) == b""
-    door = node_of(broker).door
+    door = node_of(broker).services.door
     assert door is not None
     assert run_in(broker, lambda _: door._lobby.authenticating) == 0
 

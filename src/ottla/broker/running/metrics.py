@@ -77,7 +77,7 @@ class NodeCollector:
     def _door(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        door = self._node.door
+        door = self._node.services.door
         yield CounterMetricFamily(
             "ottla_refused_connections",
             "Connections that were closed at once, for max.connections and the like.",

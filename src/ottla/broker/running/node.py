@@ -15,17 +15,10 @@ import random
 import socket
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.access.listeners import (
-    PLAINTEXT,
-    WILDCARDS,
-    check_exposure,
-    has_authorizer,
-    unused_security,
-)
+from ottla.broker.access.listeners import WILDCARDS, check_exposure
 from ottla.broker.cluster import Cluster
 from ottla.broker.errors import CannotListen
 from ottla.broker.hosting.data import METADATA_FILE, Data
@@ -34,12 +27,11 @@ from ottla.broker.hosting.flusher import GroupFlusher
 from ottla.broker.hosting.partitions import Partitions
 from ottla.broker.running import reserve
 from ottla.broker.running.binding import bound
+from ottla.broker.running.entrance import Entrance, authorizer_of, first_users_of
 from ottla.broker.running.jobs import Jobs
 from ottla.broker.running.services import Services
 from ottla.broker.running.settings import Settings
 from ottla.broker.serving.answer_memory import AnswerMemory
-from ottla.broker.serving.connection import Connection
-from ottla.broker.serving.context import Peer
 from ottla.broker.serving.dispatch import Dispatcher
 from ottla.broker.serving.fetch_sessions import FetchSessions
 from ottla.broker.workers import BLOCKING_THREADS, Workers
@@ -47,20 +39,14 @@ from ottla.clock import SYSTEM
 from ottla.log.errors import LogError
 from ottla.metadata.changes.configs import SetFeature
 from ottla.metadata.changes.nodes import RegisterBroker, SetBrokerFenced
-from ottla.metadata.config.types import INT_MAX
-from ottla.metadata.errors import ChangeRefused, InvalidConfig, StoreError
+from ottla.metadata.errors import ChangeRefused, StoreError
 from ottla.metadata.image import Endpoint
 from ottla.metadata.metadata import CHANGE_WAIT_SECONDS, Metadata
-from ottla.metadata.security.acls import CLUSTER_NAME, Operation, Resource
 from ottla.metadata.stores.sqlite import MEMORY, SqliteMetadataStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ottla.broker.access.authorizer import Authorizer
-    from ottla.broker.access.certificates import Certificates
-    from ottla.broker.access.door import Door, Guard
-    from ottla.broker.access.listeners import Listener
     from ottla.broker.hosting.durability import Durability
     from ottla.broker.hosting.journal import JournalDurability
     from ottla.broker.running.monitoring import Monitoring
@@ -135,7 +121,7 @@ class Node:
             fetch_sessions=self.fetch_sessions,
             answers=AnswerMemory(self.settings.queued_max_response_bytes, clock.monotonic),
             addresses=self.addresses,
-            authorizer=_authorizer(config, metadata.image),
+            authorizer=authorizer_of(config, metadata.image),
             requests=requests,
         )
         self.dispatcher = Dispatcher(self.services, requests)
@@ -145,10 +131,7 @@ class Node:
             metadata.poll if shares_metadata or self._has_users() else None,
         )
         self._end_watch: Callable[[], None] = lambda: None
-        self.door: Door | None = None
-        self._reloading: asyncio.Future[None] | None = None
-        self._guards: dict[str, Guard] = {}
-        self._guarding: asyncio.Task[None] | None = None
+        self.entrance = Entrance(config, self.services, self.dispatcher, metadata)
 
     def _has_users(self) -> bool:
         """Whether `ottla user create --data-dir` may have added one meanwhile."""
@@ -210,10 +193,10 @@ class Node:
                     partial(node.data.look_for_journal, accept_loss=settings.accepts_lost_journal)
                 )
             adopted = await node.workers.run(node._adopt) if node.data.all_on_disk() else []
-            first_users = await node.workers.run(node._first_users)
-            node._warn_of_unused_security()
-            await node._open_door()
-            await node._check_own_rights()
+            first_users = await node.workers.run(partial(first_users_of, config, node.image))
+            node.entrance.warn_of_unused_security()
+            await node.entrance.open()
+            await node.entrance.check_own_rights(talks_to_nodes=node.shares_metadata)
             await node._bind()
             await node._register([*adopted, *first_users])
             await node.workers.run(partial(node.data.set_aside_strays, node.image))
@@ -240,7 +223,7 @@ class Node:
             server.close()
         if self.monitoring is not None:
             await self.monitoring.close()
-        await self._stop_looking()
+        await self.entrance.stop_looking()
         await self.jobs.stop()
         if self.services.tiering.made is not None:
             # It talks to this node as a client does.
@@ -259,7 +242,7 @@ class Node:
 
     def _image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
         self.services.image_changed(before, after)
-        self._follow_limits(before, after)
+        self.entrance.image_changed(before, after)
 
     @property
     def image(self) -> MetadataImage:
@@ -303,7 +286,7 @@ class Node:
             self.addresses[listener.name] = sockets[0].getsockname()[:2]
             for one in sockets:
                 server = await asyncio.get_running_loop().create_server(
-                    partial(self._accept, listener),
+                    partial(self.entrance.connection, listener),
                     sock=one,
                     start_serving=False,
                     backlog=self.config.get_int("socket.listen.backlog.size"),
@@ -339,149 +322,6 @@ class Node:
                 for one in listening:
                     one.setsockopt(socket.SOL_SOCKET, option, size)
 
-    def _warn_of_unused_security(self) -> None:
-        if self.image.scram or self.image.acls:
-            warning = unused_security(self.config, self.settings.listeners)
-            if warning is not None:
-                logger.warning("%s: %s", self.data.path, warning)
-
-    async def _open_door(self) -> None:
-        """Guard the listeners that ask who comes in, and all if new connections are limited.
-
-        Without one, nothing is loaded for it.
-        """
-        guarded = [
-            one
-            for one in self.settings.listeners
-            if one.name not in self._guards
-            and (one.protocol != PLAINTEXT or self._limits_connections())
-        ]
-        if self.services.audit is None:
-            await self._open_audit(guarded)
-        if self.services.certificates is None:
-            metrics = self.settings.metrics_listener
-            listeners = [*self.settings.listeners, *([] if metrics is None else [metrics])]
-            if guarded or any(one.has_tls for one in listeners):
-                self.services.certificates = await self.workers.run(
-                    partial(self._certificates, listeners)
-                )
-        if not guarded:
-            return
-        if self.door is None:
-            assert self.services.audit is not None
-            assert self.services.certificates is not None
-            await self.workers.run(partial(import_module, "ottla.broker.access.door"))
-            from ottla.broker.access.door import Door
-
-            self.door = self.services.door = await Door.open(
-                self.config,
-                self.settings,
-                self.dispatcher.connections,
-                self.metadata,
-                self.services,
-                self.services.certificates,
-                self.services.audit,
-            )
-        for listener in guarded:
-            self._guards[listener.name] = await self.door.guard(self.config, listener)
-
-    async def _check_own_rights(self) -> None:
-        """A node that other nodes would refuse, or whose tier would be, does not start."""
-        authorizer = self.services.authorizer
-        talks = self.shares_metadata or self.services.tiering.made is not None
-        if authorizer is None or not talks:
-            return
-        user = "ANONYMOUS"
-        if self.door is not None:
-            security = await self.door.node_security()
-            if security.has_tls and not security.has_sasl:
-                return  # its certificate says who it is, to the node that asks for it
-            user = security.sasl_username or user
-        access = authorizer.access(f"User:{user}", "127.0.0.1", from_node=True)
-        if not access.may(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
-            raise InvalidConfig(
-                f"User:{user}, as which this node logs in to others and its tier to itself, or an "
-                "inter.broker.listener.name with SASL",
-                self.config.get_str("super.users") or "nobody",
-                "super.users",
-            )
-
-    def _limits_connections(self) -> bool:
-        """Whether there is a limit of new connections in a second, for anybody."""
-        settings = self.settings
-        quotas = self.image.client_quotas
-        if settings.connection_rate < INT_MAX or settings.listener_rates:
-            return True
-        if not quotas:
-            return False
-        from ottla.metadata.security.quotas import IP
-
-        return any(part.kind == IP for quota in quotas.values() for part in quota.entity)
-
-    def _follow_limits(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Guard listeners from now on if a limit was set while the broker runs."""
-        changed = (
-            before.client_quotas is not after.client_quotas
-            or before.broker_configs is not after.broker_configs
-        )
-        unguarded = len(self._guards) < len(self.settings.listeners)
-        if changed and unguarded and self._limits_connections() and self._guarding is None:
-            self._guarding = asyncio.get_running_loop().create_task(self._guard_later())
-
-    async def _guard_later(self) -> None:
-        try:
-            await self._open_door()
-        except Exception:
-            logger.exception("new connections cannot be limited")
-        finally:
-            self._guarding = None
-
-    def _certificates(self, listeners: Sequence[Listener]) -> Certificates:
-        from ottla.broker.access.certificates import Certificates
-
-        return Certificates(self.config, listeners, self.workers, self.clock)
-
-    def look_again(self) -> None:
-        """SIGHUP: certificates may have been replaced, and the audit file renamed."""
-        if self.services.certificates is not None:
-            self._reloading = asyncio.ensure_future(self.services.certificates.reload())
-        if self.services.audit is not None:
-            self.services.audit.reopen()
-
-    async def _open_audit(self, guarded: Sequence[Listener]) -> None:
-        file = self.config.parsed("ottla.audit.file")
-        if not guarded and file is None and not has_authorizer(self.config):
-            return
-        from ottla.broker.access.audit import Audit, check_file
-
-        path = None if file is None else Path(str(file))
-        if path is not None:
-            await self.workers.run(partial(check_file, path))
-        self.services.audit = Audit(
-            self.clock,
-            self.node_id,
-            file=path,
-            allowed=self.config.get_str("ottla.audit.allowed"),
-        )
-        if self.services.authorizer is not None:
-            self.services.authorizer.report = self.services.audit.denied
-
-    def _accept(self, listener: Listener) -> Connection:
-        peer = Peer("", listener.name)
-        guard = self._guards.get(listener.name)
-        if guard is not None:
-            return guard.connection(self.dispatcher, peer)
-        return Connection(self.dispatcher, peer, self.settings.max_request_bytes)
-
-    def _first_users(self) -> list[Change]:
-        """Those of ottla.bootstrap.user.file, for a cluster without any user."""
-        path = self.config.parsed("ottla.bootstrap.user.file")
-        if path is None or self.image.scram:
-            return []
-        from ottla.metadata.security.first_users import read_users
-
-        return list(read_users(str(path)))
-
     def _adopt(self) -> list[Change]:
         """What makes the logs this cluster's that were here before it knew any broker."""
         found = self.data.all_on_disk()
@@ -501,8 +341,8 @@ class Node:
                 host = "127.0.0.1"
             _, bound_port = self.addresses[listener.name]
             endpoints[listener.name] = Endpoint(host, port or bound_port, listener.protocol)
-            if self.door is not None:
-                self.door.check_host(listener, host)
+            if self.services.door is not None:
+                self.services.door.check_host(listener, host)
         rack = self.config.parsed("broker.rack")
         await self.metadata.change(
             RegisterBroker(self.node_id, endpoints, None if rack is None else str(rack)),
@@ -534,40 +374,18 @@ class Node:
 
     async def _give_back(self) -> None:
         """Keep the directory locked while a thread of this process can still write to it."""
-        if self.door is not None:
-            self.door.close()
-        if self.services.audit is not None:
-            await self.workers.run(self.services.audit.close)
+        await self.entrance.close()
         await self.metadata.close()
         await self.workers.ended()
         self.data.close()
 
-    async def _stop_looking(self) -> None:
-        """At files of certificates, and at limits that were set: their threads end soon."""
-        tasks = [task for task in (self._reloading, self._guarding) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
     async def _undo(self) -> None:
         for server in self.servers:
             server.close()
-        await self._stop_looking()
+        await self.entrance.stop_looking()
         await self.jobs.stop()
         await self.partitions.close(clean=False)
         await self._give_back()
-
-
-def _authorizer(config: BrokerConfig, image: MetadataImage) -> Authorizer | None:
-    if not has_authorizer(config):
-        return None
-    from ottla.broker.access.authorizer import Authorizer, parsed_super_users
-
-    return Authorizer(
-        image.acls,
-        super_users=parsed_super_users(config.get_str("super.users")),
-        everyone=config.get_bool("allow.everyone.if.no.acl.found"),
-    )
 
 
 def _missing_features(image: MetadataImage) -> list[Change]:

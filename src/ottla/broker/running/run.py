@@ -90,7 +90,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, node.look_again)
+    loop.add_signal_handler(signal.SIGHUP, node.entrance.look_again)
     gc.callbacks.append(Freezer())
     on_ready(node)
     await stop.wait()
