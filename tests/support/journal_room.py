@@ -15,8 +15,8 @@ from uuid import UUID
 
 from ottla.broker.hosting.data import Data
 from ottla.broker.hosting.flusher import GroupFlusher
+from ottla.broker.hosting.hosted import HostedPartition
 from ottla.broker.hosting.journal import JournalDurability
-from ottla.broker.hosting.partitions import HostedPartition
 from ottla.clock import SYSTEM
 from ottla.log.checkpoints import TopicPartition
 from ottla.log.config import LogConfig
@@ -138,7 +138,7 @@ class Room:
             request = self.data.request(
                 TopicPartition(topic, 0), topic_id, LogConfig(), create=True
             )
-            (one,) = self.data.open_logs([request])
+            (one,) = self.data.work.open_logs([request])
             assert one.log is not None
             self.data.was_opened(request, one)
             described: Any = SimpleNamespace(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.hosted import HostedPartition
     from ottla.log.compaction import CompactionPlan, CompactionResult
 
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}

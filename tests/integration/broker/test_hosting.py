@@ -24,7 +24,7 @@ from ottla.broker.handlers.list_offsets import (
 from ottla.broker.handlers.log_dirs import describe_log_dirs
 from ottla.broker.handlers.produce import TURN_BYTES, produce
 from ottla.broker.handlers.producer_ids import describe_producers
-from ottla.broker.hosting.partitions import NotOpen
+from ottla.broker.hosting.hosted import NotOpen
 from ottla.broker.running.node import Node
 from ottla.broker.serving.context import Peer, RequestContext
 from ottla.broker.shares.settings import resolve_start
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.workers import Workers
     from ottla.log.partition import PartitionLog as Log
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ottla.broker.hosting.data import LogRequest, Shrunk
+    from ottla.broker.hosting.work import LogRequest, Shrunk
 
 HOUR: Final = 3_600_000
 PATIENCE: Final = 30.0
@@ -144,7 +144,7 @@ async def test_who_asks_for_a_log_that_is_shrinking_gets_it_afterwards(tmp_path:
     await fill(node, name, 3, NOW - 5 * HOUR)
     await node.stop()
     node = await started(tmp_path, clock)
-    shrink = node.data.shrink
+    shrink = node.data.work.shrink
     reached, go_on = threading.Event(), threading.Event()
 
     def paused(requests: Sequence[LogRequest], now_ms: int) -> list[Shrunk]:
@@ -152,7 +152,7 @@ async def test_who_asks_for_a_log_that_is_shrinking_gets_it_afterwards(tmp_path:
         assert go_on.wait(PATIENCE)
         return shrink(requests, now_ms)
 
-    node.data.shrink = paused  # type: ignore[method-assign]
+    node.data.work.shrink = paused  # type: ignore[method-assign]
     round_ = asyncio.create_task(node.jobs._retention().run())
     assert await asyncio.to_thread(reached.wait, PATIENCE)
     opening = asyncio.create_task(node.partitions.open(*name))

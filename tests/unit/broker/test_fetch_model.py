@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from ottla.broker.errors import ApiError
 from ottla.broker.handlers.fetch import fetch
-from ottla.broker.hosting.partitions import HostedPartition
+from ottla.broker.hosting.hosted import HostedPartition
 from ottla.broker.serving.answer_memory import AnswerMemory
 from ottla.broker.serving.context import Peer, RequestContext
 from ottla.broker.serving.fetch_sessions import RECHECK_MS, FetchSessions

@@ -19,7 +19,7 @@ from tests.support.log_batches import batch_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.shares.cold import ColdReads
     from ottla.log.partition import PartitionLog
     from ottla.wire.batch import RecordBatch

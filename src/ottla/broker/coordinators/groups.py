@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.access.authorizer import Authorizer
     from ottla.broker.coordinators.log import Hosting
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.running.services import Lazy
     from ottla.broker.shares.partitions import LedSharePartitions
     from ottla.broker.shares.persister import Persister

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster
     from ottla.broker.hosting.data import Data
     from ottla.broker.hosting.durability import Durability
-    from ottla.broker.hosting.partitions import HostedPartition, Partitions
+    from ottla.broker.hosting.hosted import HostedPartition
+    from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.workers import Workers
     from ottla.clock import Clock
     from ottla.coordination.machine import Transaction

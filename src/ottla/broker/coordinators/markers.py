@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.coordinators.groups import GroupService
     from ottla.broker.coordinators.log import Hosting
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.running.peers import Peers
     from ottla.broker.running.services import Lazy
     from ottla.coordination.machine import Marker

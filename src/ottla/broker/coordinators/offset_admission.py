@@ -19,7 +19,7 @@ from ottla.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from ottla.broker.coordinators.admission import Verification
     from ottla.broker.coordinators.transactions import TransactionService
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.running.services import Lazy
     from ottla.broker.running.settings import Settings
     from ottla.coordination.machine import Transactional

@@ -25,7 +25,8 @@ from ottla.wire.schema.delete_records import (
 if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster
     from ottla.broker.hosting.checkpoints import Checkpoints
-    from ottla.broker.hosting.partitions import HostedPartition, Partitions
+    from ottla.broker.hosting.hosted import HostedPartition
+    from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.serving.context import RequestContext
 
 HIGH_WATERMARK = -1

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.access.everything import EVERYTHING
 from ottla.broker.errors import ApiError
-from ottla.broker.hosting.partitions import NotOpen
+from ottla.broker.hosting.hosted import NotOpen
 from ottla.broker.hosting.waiting import woken
 from ottla.broker.serving.answer_memory import MAX_READ_BYTES
 from ottla.broker.serving.context import refusal
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
     from ottla.broker.cluster import Cluster
-    from ottla.broker.hosting.partitions import HostedPartition, Partitions
+    from ottla.broker.hosting.hosted import HostedPartition
+    from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.running.services import Lazy
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.answer_memory import AnswerMemory

@@ -40,7 +40,8 @@ from ottla.wire.schema.offset_for_leader_epoch import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
-    from ottla.broker.hosting.partitions import HostedPartition, Partitions
+    from ottla.broker.hosting.hosted import HostedPartition
+    from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.running.services import Lazy
     from ottla.broker.serving.context import RequestContext
     from ottla.broker.tiering.tiering import Tiering

@@ -62,7 +62,8 @@ if TYPE_CHECKING:
     from ottla.broker.coordinators.admission import Admission
     from ottla.broker.coordinators.transactions import TransactionService
     from ottla.broker.hosting.durability import Durability
-    from ottla.broker.hosting.partitions import HostedPartition, Partitions
+    from ottla.broker.hosting.hosted import HostedPartition
+    from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.running.services import Lazy
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.context import RequestContext

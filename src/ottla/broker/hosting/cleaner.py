@@ -24,7 +24,8 @@ from ottla.log.life import Life
 
 if TYPE_CHECKING:
     from ottla.broker.hosting.data import Data
-    from ottla.broker.hosting.partitions import HostedPartition, Partitions
+    from ottla.broker.hosting.hosted import HostedPartition
+    from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.workers import Workers
     from ottla.clock import Clock
     from ottla.log.compaction import CompactionPlan, CompactionResult

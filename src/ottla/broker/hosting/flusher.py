@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
     from ottla.broker.hosting.durability import Ack
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.hosted import HostedPartition
 
     Synced = list[tuple[HostedPartition, int | Exception]]
 

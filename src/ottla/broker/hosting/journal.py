@@ -23,9 +23,9 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ottla.broker.hosting.data import LOGS_TO_SHARE_A_SYNC
 from ottla.broker.hosting.durability import one_is_done
 from ottla.broker.hosting.journal_counts import JournalCounts
+from ottla.broker.hosting.work import LOGS_TO_SHARE_A_SYNC
 from ottla.log.errors import LogClosed
 from ottla.log.journal.files import STREAM_BYTES, JournalFiles
 from ottla.log.journal.slots import NewExtent
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ottla.broker.hosting.data import Data
     from ottla.broker.hosting.durability import Ack
     from ottla.broker.hosting.flusher import GroupFlusher
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.hosted import HostedPartition
     from ottla.clock import Clock
     from ottla.log.journal.writer import SlotWrite
     from ottla.log.partition import PartitionLog

@@ -23,11 +23,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
-from uuid import UUID
 
 from ottla.broker.errors import ApiError
+from ottla.broker.hosting.hosted import HostedPartition, NotOpen, topic_uuid
 from ottla.broker.workers import BLOCKING_THREADS
 from ottla.log.checkpoints import TopicPartition
 from ottla.log.config import LogConfig
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
         Sequence,
     )
     from typing import Any
+    from uuid import UUID
 
     from ottla.broker.cluster import Cluster
-    from ottla.broker.coordinators.admission import Verification
-    from ottla.broker.hosting.data import Data, LogRequest, Opened
-    from ottla.broker.serving.fetch_sessions import Watcher
+    from ottla.broker.hosting.data import Data
+    from ottla.broker.hosting.work import LogRequest, Opened
     from ottla.broker.workers import Workers
     from ottla.log.closed import ClosedLog
     from ottla.log.partition import PartitionLog
@@ -71,96 +71,6 @@ FILE_DELETE_DELAY: Final = "file.delete.delay.ms"
 RECOVERY_PAUSE: Final = 1.0  # pause, in times that a batch of repairs took, for requests
 
 logger = logging.getLogger(__name__)
-
-
-class NotOpen(ApiError):
-    """The log is on disk and closed; clients take the code for a leader that is not ready yet."""
-
-    def __init__(self, name: TopicPartition) -> None:
-        super().__init__(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name.topic}-{name.partition} is not open yet."
-        )
-        self.name = name
-
-
-@lru_cache(maxsize=4096)
-def topic_uuid(topic_id: bytes) -> UUID:
-    """A topic id of the protocol as UUID; cached."""
-    return UUID(bytes=topic_id)
-
-
-class HostedPartition:
-    """One partition led by this node."""
-
-    __slots__ = (
-        "__weakref__",
-        "dirty_since",
-        "gone",
-        "index",
-        "internal",
-        "is_visit",
-        "leader_epoch",
-        "log",
-        "topic",
-        "topic_id",
-        "verifications",
-        "waiters",
-        "watchers",
-    )
-
-    def __init__(self, topic: Topic, index: int, log: PartitionLog) -> None:
-        self.topic = topic.name
-        self.internal = topic.internal
-        self.topic_id = topic.topic_id.bytes
-        self.index = index
-        self.leader_epoch = topic.partitions[index].leader_epoch
-        self.log = log
-        self.is_visit = False  # opened for background work, and not looked up since
-        self.gone = False  # deleted, or led by another node now: the log is closed
-        self.waiters: set[Callable[[], None]] = set()
-        self.watchers: set[Watcher] = set()  # told of all news, until they leave
-        self.dirty_since: float | None = None
-        # Running verifications of transactions that have no records here yet, by producer id.
-        self.verifications: dict[int, Verification] = {}
-
-    def __repr__(self) -> str:
-        return f"<{self.topic}-{self.index}>"
-
-    @property
-    def name(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.index)
-
-    def check_epoch(self, current_leader_epoch: int) -> None:
-        """Raise if the client has another leader epoch; -1: not checked."""
-        if current_leader_epoch in (-1, self.leader_epoch):
-            return
-        if current_leader_epoch < self.leader_epoch:
-            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
-        raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-
-    def flush_due(self, now: float) -> bool:
-        """Whether flush.ms has passed since the first append that is not synced."""
-        if not self.log.unflushed:
-            self.dirty_since = None
-            return False
-        if self.dirty_since is None:
-            self.dirty_since = now
-        return now - self.dirty_since >= self.log.config.flush_ms / 1000
-
-    def advance(self, offset: int) -> None:
-        """Move the high watermark to `offset`, and wake waiting readers."""
-        before = self.log.high_watermark
-        if self.log.advance_high_watermark(offset) != before:
-            self.wake()
-
-    def wake(self) -> None:
-        """Wake all waiters; later ones go into a new set."""
-        waiters, self.waiters = self.waiters, set()
-        for waiter in waiters:
-            waiter()
-        if self.watchers:
-            for watcher in tuple(self.watchers):
-                watcher.news(self)
 
 
 @dataclass(slots=True)
@@ -403,7 +313,7 @@ class Partitions:
             if is_vacant and self._opening.get(one.name) is one
         ]
         requests = [self._request(one) for one in ready]
-        results = await self._workers.run(partial(self._data.open_logs, requests))
+        results = await self._workers.run(partial(self._data.work.open_logs, requests))
         strays = []
         for one, request, opened in zip(ready, requests, results, strict=True):
             if self._opening.get(one.name) is not one:
@@ -455,7 +365,7 @@ class Partitions:
 
     async def _drop(self, log: PartitionLog, *, clean: bool) -> bool:
         log.begin_close()
-        (closed,) = await self._workers.run(partial(self._data.close_logs, [log], clean=clean))
+        (closed,) = await self._workers.run(partial(self._data.work.close_logs, [log], clean=clean))
         return closed
 
     def _fail(self, one: _Opening, error: LogError) -> None:
@@ -495,7 +405,7 @@ class Partitions:
         async with self._finishing:
             if self._data.is_replayed:
                 await self._workers.run(self._data.drop_journal)
-                self._data.leftover = None
+                self._data.work.leftover = None
 
     def _is_idle(self, name: TopicPartition, *, trusted: bool) -> bool:
         """Whether the log is closed and unused, and whether it is trusted."""
@@ -520,7 +430,7 @@ class Partitions:
 
     async def _recover_batch(self, names: Sequence[TopicPartition]) -> None:
         requests = self._requests(names)
-        results = await self._workers.run(partial(self._data.recover, requests))
+        results = await self._workers.run(partial(self._data.work.recover, requests))
         for request, (opened, trusted) in zip(requests, results, strict=True):
             if not self._data.has(request.name):
                 continue  # deleted meanwhile
@@ -550,7 +460,7 @@ class Partitions:
         self, names: Sequence[TopicPartition], now_ms: int, left: dict[TopicPartition, ClosedLog]
     ) -> None:
         requests = self._requests(names)
-        results = await self._workers.run(partial(self._data.shrink, requests, now_ms))
+        results = await self._workers.run(partial(self._data.work.shrink, requests, now_ms))
         for request, shrunk in zip(requests, results, strict=True):
             name = request.name
             if not self._data.has(name):
@@ -607,7 +517,7 @@ class Partitions:
     async def _close(self, closing: list[HostedPartition], *, clean: bool = True) -> None:
         """Close the logs. Empties the list, so that not all of them are freed in one turn."""
         logs = [hosted.log for hosted in closing]
-        closed = await self._workers.run(partial(self._data.close_logs, logs, clean=clean))
+        closed = await self._workers.run(partial(self._data.work.close_logs, logs, clean=clean))
         del logs
         while closing:
             part, closing[-NOTED_AT_ONCE:] = closing[-NOTED_AT_ONCE:], ()
@@ -660,11 +570,11 @@ class Partitions:
         if openings:
             # When they are open they find that they are not needed any more, and close.
             await asyncio.wait([one.done for one in openings])
-        await self._workers.run(partial(self._data.close_logs, logs, clean=False))
+        await self._workers.run(partial(self._data.work.close_logs, logs, clean=False))
         while logs:  # thousands of them are not freed in one turn
             del logs[-NOTED_AT_ONCE:]
             await asyncio.sleep(0)
-        retired = await self._workers.run(partial(self._data.retire, names))
+        retired = await self._workers.run(partial(self._data.work.retire, names))
         now = asyncio.get_running_loop().time()
         for name, directory in retired.items():
             if directory is None:
@@ -677,7 +587,7 @@ class Partitions:
         async with self._purging:
             now = asyncio.get_running_loop().time()
             self._going = {name: at for name, at in self._going.items() if at > now}
-            await self._workers.run(partial(self._data.purge, frozenset(self._going)))
+            await self._workers.run(partial(self._data.work.purge, frozenset(self._going)))
 
     def purge_is_due(self) -> bool:
         """Whether file.delete.delay.ms of a deleted topic has passed since the last purge."""

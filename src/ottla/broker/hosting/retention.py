@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ottla.broker.hosting.data import Data
-    from ottla.broker.hosting.partitions import HostedPartition, Partitions
+    from ottla.broker.hosting.hosted import HostedPartition
+    from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.running.services import Lazy
     from ottla.broker.tiering.tiering import Tiering
     from ottla.broker.workers import Workers

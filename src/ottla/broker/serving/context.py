@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ottla.broker.access.authorizer import Access
     from ottla.broker.access.quotas import Client
     from ottla.broker.access.session import Session
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.serving.connection import Connection
     from ottla.log.partition import PartitionLog
     from ottla.security.tls_channel import PeerCertificate

@@ -18,7 +18,7 @@ from ottla.wire.batch import iter_batches
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.running.services import Lazy
     from ottla.broker.tiering.reads import RemoteRead
     from ottla.broker.tiering.tiering import Tiering

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
     from ottla.broker.cluster import Cluster
     from ottla.broker.hosting.durability import Durability
-    from ottla.broker.hosting.partitions import HostedPartition, Partitions
+    from ottla.broker.hosting.hosted import HostedPartition
+    from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.running.peers import Peers
     from ottla.broker.running.services import Lazy
     from ottla.broker.shares.settings import DeadLetterTopic

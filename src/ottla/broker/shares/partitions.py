@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.errors import ApiError
-from ottla.broker.hosting.partitions import NotOpen, topic_uuid
+from ottla.broker.hosting.hosted import NotOpen, topic_uuid
 from ottla.broker.hosting.waiting import Line
 from ottla.broker.shares.cold import ColdReads
 from ottla.broker.shares.reads import NOTHING, KeptReads, UnusedReads, deliver
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
 
     from ottla.broker.coordinators.groups import GroupService
-    from ottla.broker.hosting.partitions import HostedPartition, Partitions
+    from ottla.broker.hosting.hosted import HostedPartition
+    from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.running.services import Lazy
     from ottla.broker.shares.dead_letters import DeadLetters
     from ottla.broker.shares.persister import Persister

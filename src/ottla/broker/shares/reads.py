@@ -20,7 +20,7 @@ from ottla.wire.batch import iter_batches
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.shares.cold import ColdReads
     from ottla.log.index import AbortedTransaction
     from ottla.log.partition import PartitionLog

@@ -11,7 +11,7 @@ from ottla.sharing.values import DeliverySettings
 
 if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.running.services import Lazy
     from ottla.broker.tiering.tiering import Tiering
     from ottla.broker.workers import Workers

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.tiering.partition import TieredPartition
     from ottla.broker.tiering.tiering import Tiering
 

@@ -53,7 +53,7 @@ from ottla.tier.upkeep.expiring import (
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.tiering.tiering import Tiering
     from ottla.log.partition import PartitionLog
     from ottla.log.segment import Segment

@@ -36,7 +36,7 @@ from ottla.wire.errors import WireError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ottla.broker.hosting.partitions import HostedPartition
+    from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.tiering.tiering import Tiering
     from ottla.tier.catalogue.segments import RemoteLogSegmentMetadata
 

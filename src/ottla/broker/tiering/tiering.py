@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.errors import ApiError
-from ottla.broker.hosting.partitions import topic_uuid
+from ottla.broker.hosting.hosted import topic_uuid
 from ottla.broker.tiering.pace import Pacer
 from ottla.broker.tiering.partition import TieredPartition
 from ottla.broker.tiering.pool import Pool
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from ottla.broker.access.door import Door
     from ottla.broker.cluster import Cluster
     from ottla.broker.hosting.data import Data
-    from ottla.broker.hosting.partitions import HostedPartition, Partitions
+    from ottla.broker.hosting.hosted import HostedPartition
+    from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.workers import Workers
     from ottla.client.security import Security
     from ottla.clock import Clock
