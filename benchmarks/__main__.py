@@ -45,6 +45,7 @@ examples:
   python -m benchmarks                            all of them
   python -m benchmarks --quick broker client      two of them, with less data
   python -m benchmarks.spark --only=exactly       one script alone; writes no page
+  python -m benchmarks.compare /tmp/before .      two source trees, processor time per record
 """
 HEADING: Final = re.compile(r"^## \[(\w+)\]\(\w+\.py\)$", re.MULTILINE)
 MISSED_ROW: Final = re.compile(

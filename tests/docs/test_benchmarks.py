@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from benchmarks import _harness
 from benchmarks.__main__ import results_page
 from benchmarks._harness import Row, part, report, until_clear
+from benchmarks.compare import __main__ as compare
+from benchmarks.compare import loads
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
-
+ROOT = Path(__file__).parents[2]
 REACHED = Row("reading", "2 s", "3 s", 1.5, (1.4, 1.6), 1.0)
 MISSED = Row("writing", "3 s", "2 s", 0.5, (0.4, 0.6), 1.0)
 
@@ -85,3 +86,32 @@ def test_sections_of_scripts_that_were_not_run_stay(
         path.unlink()
     assert results_page(tmp_path, both) == both
     assert "- writing: 0.50x" not in results_page(tmp_path)
+
+
+def test_two_trees_are_compared_by_processor_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert compare.COUNTS.keys() == loads.LOADS.keys()
+    monkeypatch.setitem(compare.COUNTS, "file_write", 100)
+    found = compare._compare("file_write", str(tmp_path / "bench.ss"), ROOT, ROOT, 2)
+    assert [len(found.old), len(found.new)] == [2, 2]
+    assert min(found.old + found.new) > 0
+    same = compare.Compared([2.0, 4.0, 4.0], [1.0, 3.0, 4.0]).line("file_write")
+    assert same.split()[-3:] == ["0.50x", "0.75x", "0.50-1.00"]
+
+
+def test_a_tree_without_what_a_load_needs_is_named(tmp_path: Path) -> None:
+    package = tmp_path / "src" / "ottla"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    with pytest.raises(compare.Missing, match=r"does not have it: ImportError.*Consumer"):
+        compare._run("consumer_arrow", "127.0.0.1:1", tmp_path)
+
+
+def test_the_comparison_helps_with_an_example(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["compare", "--help"])
+    with pytest.raises(SystemExit):
+        compare.main()
+    assert "python -m benchmarks.compare /tmp/before . --only=file" in capsys.readouterr().out

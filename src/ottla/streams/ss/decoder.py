@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from ottla.streams.ss.format import Beacon
 
+_REST = tuple(Message._field_defaults.values())  # what a frame does not hold
+
 _COMPACT_AT = 1 << 20
 """Parsed bytes are dropped from the buffer when this many have gathered."""
 
@@ -123,11 +125,12 @@ class Decoder:
         starts: list[int] = []
         tails: list[int] = []
         frames, at, end = self._frames, self._at, len(self._frames)
-        keys, unpack, append, verify = (
+        keys, unpack, append, verify, new = (
             self._keys,
             FRAME_HEAD.unpack_from,
             taken.append,
             self._verify,
+            tuple.__new__,
         )
         with memoryview(frames) as view:
             while len(taken) < limit and end - at > FRAME_OVERHEAD:
@@ -144,7 +147,10 @@ class Decoder:
                 if stream is None:
                     stream = keys[key] = key.decode(errors="replace")
                 payload = bytes(view[body:tail]) if verify else b""
-                append(Message(stream, shard, seq, timestamp_ms * 1_000_000, payload))
+                # All fields by position: half the time of Message(...), which fills in defaults.
+                append(
+                    new(Message, (stream, shard, seq, timestamp_ms * 1_000_000, payload, *_REST))
+                )
                 starts.append(body)
                 tails.append(tail)
                 at = tail + 3
