@@ -58,6 +58,13 @@ class BrokerUnreachable(ConnectionLost):
     """There was no connection to begin with, so the request was certainly not served."""
 
 
+class HeldByQuota(BrokerUnreachable):
+    """A broker told the client to wait, for a quota, and the request's time was over before that.
+
+    It was not sent.
+    """
+
+
 class WrongProtocol(BrokerUnreachable):
     """The server at this address does not speak Kafka's protocol."""
 

@@ -80,6 +80,14 @@ class Admin(Twin[AsyncAdmin]):
             )
         )
 
+    @property
+    def throttled_seconds(self) -> float:
+        """How long brokers have told this client to wait because it was over a quota.
+
+        It sends such a broker nothing meanwhile; requests wait here.
+        """
+        return self._call(lambda: self._async.throttled_seconds)
+
     def connect(self) -> None:
         """Reach a broker now, in one attempt. Calls do this themselves, and are more patient."""
         self._run(self._async.connect())

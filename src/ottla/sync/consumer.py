@@ -195,6 +195,14 @@ class Consumer(Twin[AsyncConsumer]):
         """The next offset of each partition; one that is still being resolved is left out."""
         return self._call(lambda: self._async.positions)
 
+    @property
+    def throttled_seconds(self) -> float:
+        """How long brokers have told this client to wait because it was over a quota.
+
+        It sends such a broker nothing meanwhile; requests wait here.
+        """
+        return self._call(lambda: self._async.throttled_seconds)
+
     def seek(self, partition: TopicPartition, to: Position) -> None:
         """Continue at another position of a partition that this member owns."""
         self._run(self._async.seek(partition, to))

@@ -191,6 +191,14 @@ class Producer(Twin[AsyncProducer]):
         """
         return Transaction._of(self._call(self._async.transaction))
 
+    @property
+    def throttled_seconds(self) -> float:
+        """How long brokers have told this client to wait because it was over a quota.
+
+        It sends such a broker nothing meanwhile; requests wait here.
+        """
+        return self._call(lambda: self._async.throttled_seconds)
+
     def flush(self) -> None:
         """Wait until everything handed over so far is acknowledged or given up."""
         self._run(self._async.flush())

@@ -148,6 +148,14 @@ class Reader(Twin[AsyncReader]):
         """Bytes read ahead and held in memory."""
         return self._call(lambda: self._async.buffered_bytes)
 
+    @property
+    def throttled_seconds(self) -> float:
+        """How long brokers have told this client to wait because it was over a quota.
+
+        It sends such a broker nothing meanwhile; requests wait here.
+        """
+        return self._call(lambda: self._async.throttled_seconds)
+
     def seek(self, to: Positions) -> None:
         """Go on elsewhere, in all partitions or in those of a mapping; stops stay.
 

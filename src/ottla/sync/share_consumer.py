@@ -224,3 +224,11 @@ class ShareConsumer(Twin[AsyncShareConsumer]):
     def acquisition_lock_timeout(self) -> float:
         """Duration of locks in seconds, from the last answer; 0 before the first one."""
         return self._call(lambda: self._async.acquisition_lock_timeout)
+
+    @property
+    def throttled_seconds(self) -> float:
+        """How long brokers have told this client to wait because it was over a quota.
+
+        It sends such a broker nothing meanwhile; requests wait here.
+        """
+        return self._call(lambda: self._async.throttled_seconds)

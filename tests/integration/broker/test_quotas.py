@@ -190,18 +190,68 @@ def test_67_a_share_fetch_over_its_quota_acquires_nothing(
         assert {count for _, _, count in later.ranges} == {1}
 
 
-async def test_65_and_66_our_own_clients_wait_and_lose_nothing() -> None:
+SLOW = 150_000
+SLOW_VALUES = [number.to_bytes(4, "big") + bytes(10_000) for number in range(30)]
+"""More than two windows have at once."""
+
+
+@pytest.fixture(scope="module")
+def slow() -> Iterator[ottla.EmbeddedBroker]:
+    """Its clients may send and fetch at a rate, over two windows; topic "full" has all values."""
+    with ottla.EmbeddedBroker(config={**SHARE_CONFIG, "quota.window.num": "2"}) as made:
+        made.create_topic("full")
+        with ottla.sync.Producer(made.bootstrap) as producer:
+            producer.send_many("full", [ottla.ProducerRecord(value) for value in SLOW_VALUES])
+        set_quotas(made, ANYBODY, producer_byte_rate=SLOW, consumer_byte_rate=SLOW)
+        yield made
+
+
+async def test_65_our_own_producer_waits_and_loses_nothing(slow: ottla.EmbeddedBroker) -> None:
     topic = fresh("topic")
-    with ottla.EmbeddedBroker(config={"quota.window.num": "2"}) as broker:
-        broker.create_topic(topic)
-        set_quotas(broker, ANYBODY, producer_byte_rate=150_000, consumer_byte_rate=150_000)
-        # More than is there at once: what two windows have.
-        values = [number.to_bytes(4, "big") + bytes(10_000) for number in range(30)]
-        async with ottla.Producer(broker.bootstrap, linger_ms=0) as producer:
-            for value in values:
-                await producer.send(topic, value)
-        async with ottla.Reader(broker.bootstrap, topic, stop="latest") as reader:
-            assert [record.value async for record in reader.records()] == values
+    slow.create_topic(topic)
+    async with ottla.Producer(slow.bootstrap, linger_ms=0) as producer:
+        for value in SLOW_VALUES:
+            await producer.send(topic, value)
+        assert producer.throttled_seconds > 0
+    async with ottla.Reader(slow.bootstrap, topic, stop="latest") as reader:
+        assert [record.value async for record in reader.records()] == SLOW_VALUES
+
+
+async def test_66_our_own_reader_waits_and_loses_nothing(slow: ottla.EmbeddedBroker) -> None:
+    async with ottla.Reader(slow.bootstrap, "full", stop="latest") as reader:
+        assert [record.value async for record in reader.records()] == SLOW_VALUES
+        # The answers before it may have been within the quota.
+        await reader.seek("earliest")
+        assert [record.value async for record in reader.records()] == SLOW_VALUES
+        assert reader.throttled_seconds > 0
+
+
+async def test_66_our_own_consumer_waits_and_loses_nothing(slow: ottla.EmbeddedBroker) -> None:
+    async with ottla.Consumer(slow.bootstrap, group=fresh("group"), topics=["full"]) as consumer:
+        for _ in range(2):
+            read: list[bytes | None] = []
+            while len(read) < len(SLOW_VALUES):
+                read += [record.value for record in await consumer.poll(timeout=1)]
+            assert read == SLOW_VALUES
+            await consumer.seek(ottla.TopicPartition("full", 0), "earliest")
+        assert consumer.throttled_seconds > 0
+
+
+async def test_67_our_own_share_consumer_waits_and_acquires_each_record_once(
+    slow: ottla.EmbeddedBroker,
+) -> None:
+    for _ in range(2):
+        group = fresh("group")
+        with RawClient(slow.bootstrap) as admin:
+            set_group_configs(admin, group, share_auto_offset_reset="earliest")
+        async with ottla.ShareConsumer(slow.bootstrap, group=group, topics=["full"]) as consumer:
+            read: list[ottla.ShareRecord] = []
+            while len(read) < len(SLOW_VALUES):
+                read += await consumer.poll(timeout=1)
+            assert [record.value for record in read] == SLOW_VALUES
+            assert {record.delivery_count for record in read} == {1}
+            throttled = consumer.throttled_seconds
+    assert throttled > 0
 
 
 def test_68_time_in_handlers_costs_at_most_a_window(

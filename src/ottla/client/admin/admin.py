@@ -69,6 +69,14 @@ class Admin(TopicCalls, ShareGroupCalls, TransactionCalls, UserCalls, AclCalls, 
     ) -> None:
         await self.close()
 
+    @property
+    def throttled_seconds(self) -> float:
+        """How long brokers have told this client to wait because it was over a quota.
+
+        It sends such a broker nothing meanwhile; requests wait here.
+        """
+        return self._client.throttled_seconds
+
     async def connect(self) -> None:
         """Reach a broker now, in one attempt. Calls do this themselves, and are more patient."""
         await self._client.connection_to("any")

@@ -25,6 +25,7 @@ from ottla.client.cluster.bootstrap import parse_bootstrap
 from ottla.client.cluster.connection import CONNECT_TIMEOUT, REQUEST_TIMEOUT, Address, Connection
 from ottla.client.cluster.exchange import api_key_of
 from ottla.client.cluster.retry import RECONNECT, Stale, delay_after, forgets
+from ottla.client.cluster.throttle import Throttled
 from ottla.client.cluster.turns import Turns
 from ottla.client.cluster.view import NO_LEADER, Broker, ClusterView, Topic, TopicPartition
 from ottla.client.errors import (
@@ -129,6 +130,7 @@ class Client:
         self.request_timeout = min(request_timeout, api_timeout)
         self.api_timeout = api_timeout
         self.view = ClusterView()
+        self._throttled = Throttled()
         self._client_id = client_id
         self._protection = _protection_of(security)
         self._connect_timeout = min(connect_timeout, api_timeout)
@@ -172,6 +174,11 @@ class Client:
         self._links.clear()
         open_ones = [link.connection for link in links if link.connection is not None]
         await together(connection.close() for connection in open_ones)
+
+    @property
+    def throttled_seconds(self) -> float:
+        """How long brokers have told this client to wait, for quotas."""
+        return self._throttled.seconds
 
     async def send(
         self,
@@ -367,10 +374,15 @@ class Client:
         start = int(self._random() * len(candidates))
         candidates = candidates[start:] + candidates[:start]
         candidates += [address for address in self.bootstrap if address not in candidates]
+        muted = None
         for address in candidates:
             link = self._links.get(_Place(address))
             if link is not None and link.connection is not None and link.is_open:
-                return link.connection
+                if not link.connection.is_muted:
+                    return link.connection
+                muted = link.connection
+        if muted is not None:
+            return muted
         failure = BrokerUnreachable("no broker is known")
         # The ones that failed longest ago, or never, first.
         for address in sorted(candidates, key=self._not_before):
@@ -401,13 +413,19 @@ class Client:
 
     def _new_connection(self, address: Address) -> Connection:
         if self._protection is None:
-            return Connection(address, self._client_id, max_versions=self._max_versions)
+            return Connection(
+                address,
+                self._client_id,
+                max_versions=self._max_versions,
+                throttled=self._throttled,
+            )
         from ottla.client.cluster.secure import SecureConnection
 
         return SecureConnection(
             address,
             self._client_id,
             max_versions=self._max_versions,
+            throttled=self._throttled,
             protection=self._protection,
             random=self._random,
         )

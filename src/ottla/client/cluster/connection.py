@@ -6,6 +6,8 @@
   connection, because every later response would have to come after the missing one.
 - Records are written without a copy. asyncio of Python 3.11 copies the bytes that a socket does not
   take at once, so this class writes slices and waits while the transport is full.
+- A broker may tell the client to wait (`ottla.client.cluster.throttle`). Requests are then held,
+  and go out in order when the time is over. One that times out before fails alone.
 - The connection fails as a whole: all waiting callers get one `ConnectionLost` with the cause.
 """
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 from collections import deque
 from functools import partial
@@ -20,11 +23,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from ottla.client.cluster.exchange import MAX_RESPONSE_BYTES, Exchange, api_key_of
+from ottla.client.cluster.throttle import Throttled
 from ottla.client.cluster.wrong_protocol import named_by_answer, named_by_probe
 from ottla.client.errors import (
     BrokerUnreachable,
     ClientError,
+    ClientFault,
     ConnectionLost,
+    HeldByQuota,
     RequestTimedOut,
     UnsupportedApi,
     WrongProtocol,
@@ -102,12 +108,18 @@ class Connection(asyncio.BufferedProtocol):
         *,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         max_versions: Mapping[int, int] | None = None,
+        throttled: Throttled | None = None,
     ) -> None:
         self.address = address
+        self.muted_until = -math.inf
+        """Until when, by the loop's clock, the broker wants to be sent nothing."""
         self.versions: dict[int, Span] = {}
         self.features: dict[str, int] = {}
         self._exchange: Exchange[Question] = Exchange(client_id, max_response_bytes)
         self._caps = max_versions or {}
+        self._throttled = throttled or Throttled()
+        self._unmuting: asyncio.TimerHandle | None = None
+        self._held: deque[tuple[Any, int, Question | None]] | None = None
         self._outbox: deque[Part] = deque()
         self._writable = True
         self._transport: asyncio.Transport | None = None
@@ -121,8 +133,13 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """How many answers are outstanding."""
-        return len(self._exchange)
+        """How many answers are outstanding, of held requests, too."""
+        return len(self._exchange) + len(self._held or ())
+
+    @property
+    def is_muted(self) -> bool:
+        """Whether the broker has told the client to wait, and the time is not over."""
+        return self._unmuting is not None
 
     def pick_version(self, api_key: int, low: int = 0, high: int = 0x7FFF) -> int:
         """The highest version in this range that both sides know and no cap forbids."""
@@ -210,6 +227,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _time_out(self, question: Question, request: object, within: float) -> None:
         name = API_NAMES[api_key_of(request)]
+        if self._drop_held(question):
+            question.settle(self._not_sent(name, within))
+            return
         late = RequestTimedOut(f"no answer to {name} from {self.address} in {within:g} s")
         question.settle(late)
         self._fail(ConnectionLost(f"connection to {self.address} given up: {late}"))
@@ -221,15 +241,77 @@ class Connection(asyncio.BufferedProtocol):
         self._post(request, version, None)
 
     def _post(self, request: Any, version: int, question: Question | None) -> None:
+        """Send a request now, or when requests are not held any more."""
+        if self._held is None:
+            self._send_out(request, version, question)
+        else:
+            self._held.append((request, version, question))
+
+    def _send_out(self, request: Any, version: int, question: Question | None) -> None:
         """Send a request, whose answer goes to the question if it gets one."""
         if question is None:
             self._write(self._exchange.send_unanswered(request, version))
         else:
             self._write(self._exchange.send(request, version, question))
 
+    # Requests that wait for the end of a throttle.
+
+    def _mute(self, seconds: float) -> None:
+        """Hold requests from now on, for what the broker has told."""
+        now = asyncio.get_running_loop().time()
+        until = now + seconds
+        # Waits that overlap are counted once.
+        self._throttled.seconds += max(0.0, until - max(now, self.muted_until))
+        if until <= self.muted_until:
+            return
+        self.muted_until = until
+        if self._unmuting is not None:
+            self._unmuting.cancel()
+        self._unmuting = asyncio.get_running_loop().call_at(until, self._unmute)
+        self._hold()
+
+    def _unmute(self) -> None:
+        self._unmuting = None
+        self._release_held()
+
+    def _hold(self) -> None:
+        if self._held is None:
+            self._held = deque()
+
+    def _release_held(self) -> None:
+        """Send what was held."""
+        held, self._held = self._held, None
+        for request, version, question in held or ():
+            try:
+                self._send_out(request, version, question)
+            except Exception as error:
+                logger.exception("a request that was held cannot be sent")
+                if question is not None:
+                    question.settle(ClientFault.of(f"send to {self.address}", error))
+
+    def _drop_held(self, question: Question) -> bool:
+        """Forget a request; whether it was held."""
+        for at, (_, _, held) in enumerate(self._held or ()):
+            if held is question:
+                assert self._held is not None
+                del self._held[at]
+                return True
+        return False
+
+    def _not_sent(self, name: str, within: float) -> BrokerUnreachable:
+        left = max(0.0, self.muted_until - asyncio.get_running_loop().time())
+        return HeldByQuota(
+            f"{name} was not sent to {self.address} in {within:g} s: the broker told this client "
+            f"to wait {left:.1f} s more, because it is over a quota; send less, or raise the quota "
+            "with ottla quota set"
+        )
+
     async def close(self) -> None:
         """Flush, close the socket and wait until it is closed."""
         if self._failure is None:
+            for request, version, question in self._held or ():
+                if question is None:
+                    self._send_out(request, version, None)
             self._failure = ConnectionLost(f"connection to {self.address} was closed")
             self._release_waiters()
         if self._transport is None:
@@ -267,7 +349,12 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._failure is not None:
             return
-        for question, answer in self._exchange.received(nbytes):
+        answers = self._exchange.received(nbytes)
+        if self._exchange.told_wait:
+            # First, so that requests that follow the answers are held.
+            self._mute(self._exchange.told_wait)
+            self._exchange.told_wait = 0.0
+        for question, answer in answers:
             question.settle(answer)
         error = self._exchange.error
         if error is not None:
@@ -341,6 +428,15 @@ class Connection(asyncio.BufferedProtocol):
             lost = ConnectionLost(str(self._failure))
             lost.__cause__ = self._failure
             question.settle(lost)
+        if self._unmuting is not None:
+            self._unmuting.cancel()
+            self._unmuting = None
+        held, self._held = self._held, None
+        for _, _, unsent in held or ():
+            if unsent is not None:
+                never = BrokerUnreachable(str(self._failure))
+                never.__cause__ = self._failure
+                unsent.settle(never)
 
 
 def resolve(waiter: asyncio.Future[Any], answer: object) -> None:

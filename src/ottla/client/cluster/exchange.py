@@ -6,6 +6,7 @@
   up, its entry stays: the response still arrives and has to be read from the stream.
 - A broker that does not support a version of ApiVersions answers error 35 in another version's
   format. Brokers differ in the fields after the code, so they are not read.
+- The longest wait that answers have asked for is kept in `told_wait`.
 - A violation of the protocol ends the stream: the responses before it are still returned, then
   `error` describes it.
 """
@@ -16,6 +17,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
+from ottla.client.cluster.throttle import told_wait
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.errors import MalformedMessage, MessageError, WireError
 from ottla.wire.frames import FrameParser
@@ -66,7 +68,7 @@ def api_key_of(request: object) -> int:
 class Exchange(Generic[Token]):
     """Correlation ids and the queue of requests that wait for their answers."""
 
-    __slots__ = ("_client_id", "_in_flight", "_last_id", "_parser", "error")
+    __slots__ = ("_client_id", "_in_flight", "_last_id", "_parser", "error", "told_wait")
 
     def __init__(self, client_id: str | None, max_response_bytes: int = MAX_RESPONSE_BYTES) -> None:
         self._client_id = client_id
@@ -74,6 +76,8 @@ class Exchange(Generic[Token]):
         self._last_id = -1
         self._parser = FrameParser(max_response_bytes)
         self.error: WireError | None = None
+        self.told_wait = 0.0
+        """Seconds; whoever obeys sets it back."""
 
     def __len__(self) -> int:
         """How many answers are outstanding."""
@@ -134,6 +138,9 @@ class Exchange(Generic[Token]):
         if correlation_id != oldest.correlation_id:
             raise UnexpectedAnswer(oldest.correlation_id, correlation_id, "correlation id")
         self._in_flight.popleft()
+        wait = told_wait(oldest.api_key, oldest.version, answer)
+        if wait > self.told_wait:
+            self.told_wait = wait
         return oldest.token, answer
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import random as random_module
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,7 +77,7 @@ class SecureConnection(Connection):
         self._sink = _Sink(super().get_buffer, super().buffer_updated)
         self._shaken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._is_logged_in = not protection.security.has_sasl
-        self._held: deque[tuple[Any, int, Question | None]] | None = None
+        self._is_renewing = False
         self._quiet: asyncio.Future[None] | None = None
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -87,11 +86,6 @@ class SecureConnection(Connection):
     def is_open(self) -> bool:
         """Whether the client has logged in, and requests can be sent."""
         return self._is_logged_in and super().is_open
-
-    @property
-    def in_flight(self) -> int:
-        """How many answers are outstanding."""
-        return super().in_flight + len(self._held or ())
 
     async def open(
         self,
@@ -241,12 +235,6 @@ class SecureConnection(Connection):
             self._renewal.cancel()
         if self._renewing is not None and self._renewing is not asyncio.current_task():
             self._renewing.cancel()
-        held, self._held = self._held, None
-        for _, _, question in held or ():
-            if question is not None:
-                unsent = BrokerUnreachable(str(self._failure))
-                unsent.__cause__ = self._failure
-                question.settle(unsent)
 
     # SASL
 
@@ -273,7 +261,7 @@ class SecureConnection(Connection):
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         question = Question(partial(resolve, answer))
-        super()._post(request, version, question)
+        self._send_out(request, version, question)
         question.timer = timer = loop.call_later(within, self._time_out, question, request, within)
         try:
             return await answer
@@ -284,22 +272,29 @@ class SecureConnection(Connection):
         self._renewing = asyncio.get_running_loop().create_task(self._renew(within))
 
     async def _renew(self, within: float) -> None:
-        self._held = deque()
+        self._is_renewing = True
+        self._hold()
         try:
             if len(self._exchange):
                 self._quiet = asyncio.get_running_loop().create_future()
                 await self._quiet
                 self._quiet = None
+            # The broker does not read before that.
+            await asyncio.sleep(self.muted_until - asyncio.get_running_loop().time())
             await self._log_in(within)
         except ClientError as error:
             self._fail(error)
             return
-        held, self._held = self._held, None
-        for request, version, question in held:
-            super()._post(request, version, question)
+        self._is_renewing = False
+        self._release_held()
 
-    def _post(self, request: Any, version: int, question: Question | None) -> None:
-        if self._held is None:
-            super()._post(request, version, question)
-        else:
-            self._held.append((request, version, question))
+    def _not_sent(self, name: str, within: float) -> BrokerUnreachable:
+        if self.is_muted:
+            return super()._not_sent(name, within)
+        return BrokerUnreachable(
+            f"{name} was not sent to {self.address} in {within:g} s: the login is being renewed"
+        )
+
+    def _release_held(self) -> None:
+        if not self._is_renewing and not self.is_muted:
+            super()._release_held()

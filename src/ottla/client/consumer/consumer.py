@@ -502,6 +502,14 @@ class Consumer:
         """The next offset of each partition; one that is still being resolved is left out."""
         return dict(sorted(self._buffer.positions.items()))
 
+    @property
+    def throttled_seconds(self) -> float:
+        """How long brokers have told this client to wait because it was over a quota.
+
+        It sends such a broker nothing meanwhile; requests wait here.
+        """
+        return self._client.throttled_seconds
+
     async def seek(self, partition: TopicPartition, to: Position) -> None:
         """Continue at another position of a partition that this member owns."""
         self._client.check_loop()

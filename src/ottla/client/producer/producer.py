@@ -292,6 +292,14 @@ class Producer:
             )
         return Transaction(self._transactions)
 
+    @property
+    def throttled_seconds(self) -> float:
+        """How long brokers have told this client to wait because it was over a quota.
+
+        It sends such a broker nothing meanwhile; requests wait here.
+        """
+        return self._client.throttled_seconds
+
     async def flush(self) -> None:
         """Wait until everything handed over so far is acknowledged or given up."""
         self._client.check_loop()

@@ -3,7 +3,8 @@
 - `_pump` is the only place that decides to send. It runs once per turn of the event loop in which
   something changed, so that records sent in one turn leave together.
 - A broker gets at most `MAX_IN_FLIGHT` requests at a time, each with batches of many partitions,
-  on one connection; until that is open, no batch is taken for the broker.
+  on one connection; until that is open, no batch is taken for the broker. Nor is one while the
+  broker wants to be sent nothing, because of a quota.
 - In a transaction the `Gate` decides to which partitions batches may be sent, and is told of every
   failure.
 - Responses are handled as they are read. Each connection attempt and each look-up (also of a
@@ -30,6 +31,7 @@ from ottla.client.errors import (
     ClientClosed,
     ClientError,
     ClientFault,
+    HeldByQuota,
     KafkaError,
     RequestTimedOut,
     afresh,
@@ -51,6 +53,11 @@ if TYPE_CHECKING:
     from ottla.client.cluster.connection import Connection
 
 logger = logging.getLogger(__name__)
+
+HELD = HeldByQuota(
+    "the broker told this producer to wait, because it is over a quota; send less, or raise the "
+    "quota with ottla quota set"
+)
 
 Waiter = asyncio.Future[Delivered]
 
@@ -253,12 +260,16 @@ class Sender:
             if not self._is_connected(number, node):
                 self._connect(number, node, partitions)
                 continue
+            assert node.connection is not None
+            if node.connection.is_muted:
+                self.records.blame(partitions, HELD)
+                wake = min(wake, node.connection.muted_until)
+                continue
             while node.busy < MAX_IN_FLIGHT:
                 batches, spoiled = self.records.take(partitions, number, now, hurry=hurry)
                 self._tell(spoiled)
                 if not batches:
                     break
-                assert node.connection is not None
                 self._produce(node, node.connection, batches)
         if self.records.wants_identity and not self._identifying:
             self._identifying = True

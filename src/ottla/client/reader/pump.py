@@ -192,7 +192,8 @@ class Pump(Generic[K]):
         async with self._client.within_api_timeout("fetch records", self._max_wait):
             answer = await self._send_fetch(question.node, request, newest)
         if answer.throttle_time_ms > 0 and not answer.responses and not answer.error_code:
-            # Over its quota: the answer is empty, and the broker reads nothing more for this time.
+            # Over its quota: the answer is empty, and the next one is not asked for in this time.
+            # A fetch that is held for longer than a request may take would count as a failure.
             await asyncio.sleep(answer.throttle_time_ms / 1000)
             nothing = dict.fromkeys(question.asked, Fetched(ErrorCode.NONE, None))
             planner.fetched(question, nothing, self._now())
@@ -214,7 +215,7 @@ class Pump(Generic[K]):
 
     async def _send_fetch(self, node: int, request: FetchRequest, newest: int) -> FetchResponse:
         overtaken = self._fetching.get(node)
-        if overtaken is not None and overtaken.in_flight == 1:
+        if overtaken is not None and overtaken.in_flight == 1 and not overtaken.is_muted:
             # Only a void fetch waits there, and would hold up this one.
             overtaken.abort()
         connection = await self._client.connection_to(node)

@@ -255,6 +255,14 @@ class Reader:
         """Bytes read ahead and held in memory."""
         return self._buffer.nbytes
 
+    @property
+    def throttled_seconds(self) -> float:
+        """How long brokers have told this client to wait because it was over a quota.
+
+        It sends such a broker nothing meanwhile; requests wait here.
+        """
+        return self._client.throttled_seconds
+
     async def seek(self, to: Positions) -> None:
         """Go on elsewhere, in all partitions or in those of a mapping; stops stay.
 

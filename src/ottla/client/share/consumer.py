@@ -442,6 +442,14 @@ class ShareConsumer:
         """Duration of locks in seconds, from the last answer; 0 before the first one."""
         return self._open().leaders.lock_timeout
 
+    @property
+    def throttled_seconds(self) -> float:
+        """How long brokers have told this client to wait because it was over a quota.
+
+        It sends such a broker nothing meanwhile; requests wait here.
+        """
+        return self._client.throttled_seconds
+
     async def _group_settings(self) -> GroupSettings:
         """The group's configuration, for a worker; also before the consumer is open."""
         return await group_settings(self._client, self.group)

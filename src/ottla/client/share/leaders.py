@@ -363,6 +363,10 @@ class Leaders:
     ) -> None:
         leader.session.answered()
         leader.failures = 0
+        if answer.throttle_time_ms > 0:
+            # Over its quota. A fetch that was held until its request times out would end the
+            # session, and with it all locks.
+            leader.not_before = self._now() + answer.throttle_time_ms / 1000
         codes = ack_codes(answer)
         self._ledger.settle(sent, lambda key: ack_error(codes, key))
         if not MOVED.isdisjoint(codes.values()):
