@@ -17,7 +17,7 @@ from ottla.broker.shares.rpcs import RemoteCoordinators
 from ottla.broker.topics import create_topic
 from ottla.coordination.share_state import messages as m
 from ottla.coordination.share_state.records import ShareKey
-from ottla.metadata.changes.topics import SetLeader
+from ottla.metadata.changes.topics import Leadership, SetLeaders
 from ottla.metadata.image import NO_LEADER
 from ottla.metadata.names import SHARE_GROUP_STATE_TOPIC
 from ottla.wire.error_codes import ErrorCode
@@ -165,7 +165,7 @@ def test_54_a_coordinator_that_moved_is_looked_up_again(nodes: Nodes) -> None:
         wait = m.InitializeState(key, here.services.groups().topics, 1, 7)
         before = await here.services.persister().ask(wait, m.StateResponse)
         state = (await there.metadata.poll()).topics_by_name[SHARE_GROUP_STATE_TOPIC]
-        await there.metadata.change(SetLeader(state.topic_id, 1, 1, (1,), (1,)))
+        await there.metadata.change(SetLeaders((Leadership(state.topic_id, 1, 1, (1,)),)))
         return [before, await here.services.persister().ask(wait, m.StateResponse)]
 
     assert [answer.error for answer in nodes.call(moved())] == [ErrorCode.NONE] * 2

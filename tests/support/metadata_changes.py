@@ -22,7 +22,13 @@ from ottla.metadata.changes.security import (
     SetClientQuotas,
     SetScramCredential,
 )
-from ottla.metadata.changes.topics import AddPartitions, CreateTopic, DeleteTopic, SetLeader
+from ottla.metadata.changes.topics import (
+    AddPartitions,
+    CreateTopic,
+    DeleteTopic,
+    Leadership,
+    SetLeaders,
+)
 from ottla.metadata.image import NO_LEADER, Endpoint, ResourceType
 from ottla.metadata.security.acls import Acl, Operation, Pattern, Permission, Resource
 from ottla.metadata.security.quotas import EntityPart
@@ -83,13 +89,18 @@ def changes() -> st.SearchStrategy[Change]:
         st.builds(DeleteTopic, _ids),
         st.builds(AddPartitions, _ids, _assignments),
         st.builds(
-            SetLeader,
-            _ids,
-            st.integers(-1, 2),
-            st.sampled_from([NO_LEADER, 1, 2, 3]),
-            st.none() | _replicas,
-            st.none() | _replicas,
-            st.none() | st.integers(0, 2),
+            SetLeaders,
+            st.lists(
+                st.builds(
+                    Leadership,
+                    _ids,
+                    st.integers(-1, 2),
+                    st.none() | st.sampled_from([NO_LEADER, 1, 2, 3]),
+                    st.none() | _replicas,
+                    st.none() | st.integers(0, 2),
+                ),
+                max_size=3,
+            ).map(tuple),
         ),
         st.builds(
             SetConfigs,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.broker.running.node import Node
 from ottla.coordination.partitioner import partition_for
 from ottla.coordination.share_state.records import ShareKey
-from ottla.metadata.changes.topics import SetLeader
+from ottla.metadata.changes.topics import Leadership, SetLeaders
 from ottla.metadata.config.broker import load_broker_config
 from ottla.metadata.image import NO_LEADER
 from tests.support.share_member import SHARE_CONFIG
@@ -93,7 +93,7 @@ class Nodes:
         metadata = self.running[by].metadata
         replicas = None if leader == NO_LEADER else (leader,)
         topic_id = metadata.image.topics_by_name[topic].topic_id
-        change = SetLeader(topic_id, partition, leader, replicas, replicas)
+        change = SetLeaders((Leadership(topic_id, partition, leader, replicas),))
         self.do(lambda: metadata.change(change))
 
 

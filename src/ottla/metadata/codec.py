@@ -41,6 +41,8 @@ from ottla.metadata.image import MetadataImage
 if TYPE_CHECKING:
     from ottla.metadata.changes.apply import Change
 
+# Fields that older brokers have written and that mean nothing now.
+_RETIRED: Final = {image.Partition: frozenset({"isr"})}
 _PLAIN_TYPES: Final = {kind.__name__: kind for kind in get_args(PlainChange)}
 
 
@@ -219,9 +221,12 @@ def _fields_decoder(kind: type[Any]) -> Decoder:
     decoders = {name: _decoder(each) for name, each in kinds.items()}
     plain = {name: each for name, each in kinds.items() if each in {str, int, float, bool}}
     known = kinds.keys()
+    retired = _RETIRED.get(kind, frozenset[str]())
 
     def decode(value: object) -> object:
         given = _as(dict, value)
+        if retired:
+            given = {name: item for name, item in given.items() if name not in retired}
         names = given.keys()
         if not (required <= names <= known):
             wrong = (names - known) | (required - names)

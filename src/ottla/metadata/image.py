@@ -69,13 +69,16 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """`leader_epoch` grows with every new leadership, `partition_epoch` with every change."""
+    """`leader_epoch` grows with every new leadership, `partition_epoch` with every change.
+
+    `replicas` are the nodes that may lead it, the preferred one first. They are no copies: another
+    node may lead it as well while these are down.
+    """
 
     leader: int
     leader_epoch: int
     partition_epoch: int
     replicas: tuple[int, ...]
-    isr: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,11 @@ class MetadataImage:
     acls: frozenset[Acl] = frozenset()
     scram: Mapping[str, Mapping[str, ScramCredential]] = field(default_factory=dict)
     client_quotas: Mapping[str, ClientQuota] = field(default_factory=dict)
+
+    @property
+    def alive(self) -> tuple[int, ...]:
+        """The nodes that are registered and not fenced, by id."""
+        return tuple(sorted(node for node, one in self.brokers.items() if not one.fenced))
 
     def topic(self, name: str) -> Topic | None:
         return self.topics_by_name.get(name)

@@ -23,7 +23,8 @@ from ottla.metadata.changes.topics import (
     AddPartitions,
     CreateTopic,
     DeleteTopic,
-    SetLeader,
+    Leadership,
+    SetLeaders,
 )
 from ottla.metadata.codec import decode_change, decode_image, encode_change, encode_image
 from ottla.metadata.delta import delta
@@ -68,6 +69,16 @@ BASE = apply_all(
 )
 
 
+def set_leader(
+    topic_id: UUID,
+    partition: int,
+    leader: int | None,
+    replicas: tuple[int, ...] | None = None,
+    epoch: int | None = None,
+) -> SetLeaders:
+    return SetLeaders((Leadership(topic_id, partition, leader, replicas, epoch),))
+
+
 def leaders(image: MetadataImage) -> list[tuple[int, int]]:
     topic = image.topics_by_name["orders"]
     return [(partition.leader, partition.leader_epoch) for partition in topic.partitions]
@@ -78,7 +89,7 @@ def test_queries() -> None:
     assert topic is not None
     assert BASE.topic_by_id(ORDERS) is topic
     assert not topic.internal
-    assert topic.partitions[1] == Partition(2, 0, 0, (2,), (2,))
+    assert topic.partitions[1] == Partition(2, 0, 0, (2,))
     assert BASE.leader_of("orders", 1) == Leader(2, 0)
     assert BASE.leader_of("orders", 3) is None
     assert BASE.leader_of("orders", -1) is None
@@ -121,14 +132,46 @@ def test_an_unregistered_broker_is_gone_and_its_partitions_wait_for_it() -> None
 
 
 def test_a_partition_moves_to_another_node() -> None:
-    moved = apply(BASE, SetLeader(ORDERS, 0, 2, replicas=(2,), isr=(2,), partition_epoch=0))
-    assert moved.partition("orders", 0) == Partition(2, 1, 1, (2,), (2,))
+    moved = apply(BASE, set_leader(ORDERS, 0, 2, (2,), 0))
+    assert moved.partition("orders", 0) == Partition(2, 1, 1, (2,))
     assert moved.partition("orders", 1) is BASE.partition("orders", 1)
+
+
+def test_a_node_stands_in_for_the_replicas() -> None:
+    taken = apply_all(BASE, [SetBrokerFenced(1, 2, fenced=True), set_leader(ORDERS, 0, 2)])
+    assert taken.partition("orders", 0) == Partition(2, 2, 2, (1,))
+    back = apply(taken, RegisterBroker(1, LISTENERS))
+    assert leaders(back) == [(2, 2), (2, 0), (1, 2)]
+
+
+def test_replicas_change_without_a_new_leadership() -> None:
+    changed = apply(BASE, set_leader(ORDERS, 0, None, (2, 1)))
+    assert changed.partition("orders", 0) == Partition(1, 0, 1, (2, 1))
+
+
+def test_many_partitions_move_at_once_or_none() -> None:
+    both = (Leadership(ORDERS, 0, 2), Leadership(ORDERS, 2, 2, None, 0))
+    assert leaders(apply(BASE, SetLeaders(both))) == [(2, 1), (2, 0), (2, 1)]
+    with pytest.raises(StalePartitionEpoch):
+        apply(BASE, SetLeaders((*both, Leadership(ORDERS, 1, 1, None, 7))))
+
+
+def test_a_new_partition_is_led_by_the_first_replica_that_is_alive() -> None:
+    fenced = apply(BASE, SetBrokerFenced(1, 2, fenced=True))
+    made = apply(fenced, CreateTopic("other", OTHER, ((1, 2), (1,))))
+    assert [one.leader for one in made.topics_by_name["other"].partitions] == [2, NO_LEADER]
+
+
+def test_an_image_of_an_older_broker_is_read() -> None:
+    text = encode_image(BASE)
+    older = text.replace('"replicas":[1]}', '"replicas":[1],"isr":[1]}')
+    assert older != text
+    assert decode_image(older) == BASE
 
 
 def test_partitions_are_added_at_the_end() -> None:
     more = apply(BASE, AddPartitions(ORDERS, ((2, 1),)))
-    assert more.partition("orders", 3) == Partition(2, 0, 0, (2, 1), (2, 1))
+    assert more.partition("orders", 3) == Partition(2, 0, 0, (2, 1))
 
 
 def test_a_deleted_topic_takes_its_configs_along() -> None:
@@ -180,13 +223,13 @@ def test_features_and_producer_ids() -> None:
         (AddPartitions(OTHER, ((1,),)), UnknownTopic),
         (AddPartitions(ORDERS, ()), InvalidPartitions),
         (AddPartitions(ORDERS, ((1,),) * MAX_PARTITIONS_PER_TOPIC), InvalidPartitions),
-        (SetLeader(OTHER, 0, 1), UnknownTopic),
-        (SetLeader(ORDERS, 3, 1), UnknownPartition),
-        (SetLeader(ORDERS, -1, 1), UnknownPartition),
-        (SetLeader(ORDERS, 0, 2), InvalidReplicaAssignment),
-        (SetLeader(ORDERS, 0, 1, isr=(1, 2)), InvalidReplicaAssignment),
-        (SetLeader(ORDERS, 0, NO_LEADER, isr=()), InvalidReplicaAssignment),
-        (SetLeader(ORDERS, 0, 1, partition_epoch=1), StalePartitionEpoch),
+        (set_leader(OTHER, 0, 1), UnknownTopic),
+        (set_leader(ORDERS, 3, 1), UnknownPartition),
+        (set_leader(ORDERS, -1, 1), UnknownPartition),
+        (set_leader(ORDERS, 0, 3), InvalidReplicaAssignment),
+        (set_leader(ORDERS, 0, 1, (1, 1)), InvalidReplicaAssignment),
+        (set_leader(ORDERS, 0, NO_LEADER, ()), InvalidReplicaAssignment),
+        (set_leader(ORDERS, 0, 1, None, 1), StalePartitionEpoch),
         (SetConfigs(ResourceType.TOPIC, "other", {"a": "1"}), UnknownTopic),
         (SetFeature("f", -1), InvalidFeatureLevel),
         (AllocateProducerIds(1, 0), ProducerIdsExhausted),
@@ -237,12 +280,12 @@ def test_what_holds_in_every_image(steps: list[Change]) -> None:
     for name, topic in image.topics_by_name.items():
         assert topic.name == name
         for index, partition in enumerate(topic.partitions):
-            assert set(partition.isr) <= set(partition.replicas)
+            assert len(set(partition.replicas)) == len(partition.replicas) > 0
             assert partition.partition_epoch >= partition.leader_epoch
             leader = image.leader_of(name, index)
             assert partition.leader == (NO_LEADER if leader is None else leader.node_id)
             if leader is not None:
-                assert leader.node_id in partition.isr
+                assert leader.node_id in image.alive
     for by_name in map(image.configs_by_type, ResourceType):
         assert all(by_name.values())
 

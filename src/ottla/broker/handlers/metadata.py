@@ -9,6 +9,8 @@
   leader and names its replica as offline, as in Kafka: clients wait and ask again. A log that could
   not be opened is shown so for a second after each try, so that clients come back and it is tried
   again. Nothing is opened for this.
+- Replicas are the nodes that may lead a partition; in sync are those of them that are alive, and
+  the leader. So an under-replicated partition has fewer candidates than wanted.
 - Brokers are shown with the address of the listener the request came in on.
 - Thousands of partitions are looked at in several turns of the event loop. The answer shows the
   topics and brokers as they were when the first turn began.
@@ -149,11 +151,12 @@ def _shown(
         else NOT_ASKED,
     )
     operations = context if request.include_topic_authorized_operations else None
+    alive = frozenset(cluster.image.alive)
     if sum(len(topic.partitions) for topic in topics) > SHOWN_AT_ONCE:
-        return _in_turns(answer, topics, partitions, operations)
+        return _in_turns(answer, topics, partitions, operations, alive)
     return answer._replace(
         topics=[
-            _found(operations, topic, _rows(topic, range(len(topic.partitions)), partitions))
+            _found(operations, topic, _rows(topic, range(len(topic.partitions)), partitions, alive))
             if isinstance(topic, Topic)
             else topic
             for topic in topics
@@ -166,6 +169,7 @@ async def _in_turns(
     topics: Iterable[Asked],
     partitions: Partitions,
     operations: RequestContext | None,
+    alive: Collection[int],
 ) -> Large[MetadataResponse]:
     """Many partitions: other requests are served between one part of them and the next."""
     found: list[MetadataResponseTopic] = []
@@ -177,7 +181,7 @@ async def _in_turns(
         rows: list[MetadataResponsePartition] = []
         while len(rows) < len(topic.partitions):
             shown = range(len(rows), min(len(topic.partitions), len(rows) + left))
-            rows += _rows(topic, shown, partitions)
+            rows += _rows(topic, shown, partitions, alive)
             left -= len(shown)
             if not left:
                 left = SHOWN_AT_ONCE
@@ -233,10 +237,18 @@ def _found(
     )
 
 
-def _rows(topic: Topic, shown: range, partitions: Partitions) -> list[MetadataResponsePartition]:
+def _rows(
+    topic: Topic, shown: range, partitions: Partitions, alive: Collection[int]
+) -> list[MetadataResponsePartition]:
     return [
         MetadataResponsePartition(
-            ErrorCode.NONE, index, p.leader, p.leader_epoch, p.replicas, p.isr
+            ErrorCode.NONE,
+            index,
+            p.leader,
+            p.leader_epoch,
+            p.replicas,
+            _in_sync(p, alive),
+            _offline(p, alive),
         )
         if p.leader >= 0 and not partitions.is_offline(topic.name, index)
         else MetadataResponsePartition(
@@ -245,16 +257,34 @@ def _rows(topic: Topic, shown: range, partitions: Partitions) -> list[MetadataRe
             NO_LEADER,
             p.leader_epoch,
             p.replicas,
-            p.isr,
-            _offline(p),
+            _in_sync(p, alive),
+            _without_log(p, alive),
         )
         for index, p in zip(shown, topic.partitions[shown.start : shown.stop], strict=True)
     ]
 
 
-def _offline(partition: Partition) -> Sequence[int]:
-    """The replica that has no log; there is no other."""
-    return () if partition.leader < 0 else (partition.leader,)
+def _in_sync(partition: Partition, alive: Collection[int]) -> Sequence[int]:
+    replicas = partition.replicas
+    if replicas == (partition.leader,):
+        return replicas
+    living = [node for node in replicas if node in alive]
+    if partition.leader >= 0 and partition.leader not in living:
+        living.append(partition.leader)
+    return living
+
+
+def _offline(partition: Partition, alive: Collection[int]) -> Sequence[int]:
+    if partition.replicas == (partition.leader,):
+        return ()
+    return [node for node in partition.replicas if node not in alive]
+
+
+def _without_log(partition: Partition, alive: Collection[int]) -> Sequence[int]:
+    """Offline nodes, and the leader whose log is offline."""
+    if partition.leader < 0:
+        return _offline(partition, alive)
+    return [partition.leader, *_offline(partition, alive)]
 
 
 def describe_topic_partitions(
@@ -264,6 +294,7 @@ def describe_topic_partitions(
     partitions: Partitions,
 ) -> DescribeTopicPartitionsResponse:
     image = cluster.image
+    alive = frozenset(image.alive)
     asked = {topic.name for topic in request.topics}
     names = sorted(asked or context.visible(TOPIC, image.topics_by_name))
     first_partition = 0
@@ -285,7 +316,7 @@ def describe_topic_partitions(
             topics.append(_unknown(context, name))
             continue
         shown = range(first_partition, min(len(topic.partitions), first_partition + left))
-        topics.append(_described(context, topic, shown, partitions))
+        topics.append(_described(context, topic, shown, partitions, alive))
         left -= len(shown)
         if shown.stop < len(topic.partitions):
             return _page(topics, ResponseCursor(name, shown.stop))
@@ -309,7 +340,11 @@ def _unknown(context: RequestContext, name: str) -> DescribeTopicPartitionsRespo
 
 
 def _described(
-    context: RequestContext, topic: Topic, shown: range, partitions: Partitions
+    context: RequestContext,
+    topic: Topic,
+    shown: range,
+    partitions: Partitions,
+    alive: Collection[int],
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
@@ -322,9 +357,10 @@ def _described(
                 p.leader,
                 p.leader_epoch,
                 p.replicas,
-                p.isr,
+                _in_sync(p, alive),
                 eligible_leader_replicas=(),
                 last_known_elr=(),
+                offline_replicas=_offline(p, alive),
             )
             if p.leader >= 0 and not partitions.is_offline(topic.name, index)
             else DescribeTopicPartitionsResponsePartition(
@@ -333,10 +369,10 @@ def _described(
                 NO_LEADER,
                 p.leader_epoch,
                 p.replicas,
-                p.isr,
+                _in_sync(p, alive),
                 eligible_leader_replicas=(),
                 last_known_elr=(),
-                offline_replicas=_offline(p),
+                offline_replicas=_without_log(p, alive),
             )
             for index, p in zip(shown, topic.partitions[shown.start : shown.stop], strict=True)
         ],

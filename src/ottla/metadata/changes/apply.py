@@ -22,7 +22,7 @@ from ottla.metadata.changes.nodes import (
     SetClusterId,
     UnregisterBroker,
 )
-from ottla.metadata.changes.topics import AddPartitions, CreateTopic, DeleteTopic, SetLeader
+from ottla.metadata.changes.topics import AddPartitions, CreateTopic, DeleteTopic, SetLeaders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,7 +38,7 @@ PlainChange = (
     | CreateTopic
     | DeleteTopic
     | AddPartitions
-    | SetLeader
+    | SetLeaders
     | SetConfigs
     | SetFeature
     | AllocateProducerIds

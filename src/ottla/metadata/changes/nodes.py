@@ -3,7 +3,8 @@
 Leadership follows registration:
 
 * a broker that registers (again) or is unfenced leads every partition that names it leader, and
-  every leaderless one that has it in sync, in a new leader epoch: it may have lost its memory;
+  every leaderless one that has it among its replicas, in a new leader epoch: it may have lost its
+  memory;
 * a broker that is fenced or unregistered leaves its partitions without a leader.
 """
 
@@ -111,7 +112,8 @@ def _elect(image: MetadataImage, broker: Broker) -> MetadataImage:
     node = broker.node_id
 
     def lead(partition: Partition) -> Partition:
-        if partition.leader == node or (partition.leader == NO_LEADER and node in partition.isr):
+        is_free = partition.leader == NO_LEADER and node in partition.replicas
+        if is_free or partition.leader == node:
             return _new_leadership(partition, node)
         return partition
 
@@ -133,7 +135,6 @@ def _new_leadership(partition: Partition, leader: int) -> Partition:
         partition.leader_epoch + 1,
         partition.partition_epoch + 1,
         partition.replicas,
-        partition.isr,
     )
 
 

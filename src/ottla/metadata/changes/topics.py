@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.metadata.changes.mappings import with_entry, without_entry
 from ottla.metadata.errors import (
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 MAX_PARTITIONS_PER_TOPIC: Final = 100_000
 
 Replicas = tuple[int, ...]
-"""Node ids that hold a partition; the first is the preferred leader."""
+"""The nodes that may lead a partition; the first is the preferred leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
-    """`assignment` has the replicas of each partition, the first of which leads it.
+    """`assignment` has the replicas of each partition; the first that is alive leads it.
 
     `leader_epoch` is the first epoch; a topic with adopted logs must not start at 0.
     """
@@ -60,7 +60,7 @@ class CreateTopic:
             _check_collision(image, self.name)
         if not self.assignment:
             raise InvalidPartitions("at least 1", 0, where)
-        partitions = _new_partitions(self.assignment, 0, where, self.leader_epoch)
+        partitions = _new_partitions(image, self.assignment, 0, where, self.leader_epoch)
         topic = Topic(self.name, self.topic_id, partitions)
         configs = image.topic_configs
         if self.configs:
@@ -99,47 +99,61 @@ class AddPartitions:
         where = f"AddPartitions to {topic.name!r}"
         if not self.assignment:
             raise InvalidPartitions("at least 1 new one", 0, where)
-        added = _new_partitions(self.assignment, len(topic.partitions), where)
+        added = _new_partitions(image, self.assignment, len(topic.partitions), where)
         return _with_topic(image, replace(topic, partitions=topic.partitions + added))
 
 
-@dataclass(frozen=True, slots=True)
-class SetLeader:
-    """A new leadership. None keeps replicas or in-sync replicas; `NO_LEADER` is a leader too.
+class Leadership(NamedTuple):
+    """A new leader and new replicas of one partition.
 
-    With `partition_epoch` the change is refused unless the partition is still at that epoch.
+    None keeps what there is; `NO_LEADER` is a leader, too. With `partition_epoch` the change is
+    refused unless the partition is still at that epoch.
     """
 
     topic_id: UUID
     partition: int
-    leader: int
+    leader: int | None = None
     replicas: Replicas | None = None
-    isr: Replicas | None = None
     partition_epoch: int | None = None
 
+
+@dataclass(frozen=True, slots=True)
+class SetLeaders:
+    """Who leads, and who may lead: of many partitions at once, all or none.
+
+    A leader must be alive, but need not be among the replicas: it stands in for them. Naming the
+    leader that a partition has begins a new leadership all the same.
+    """
+
+    leaderships: tuple[Leadership, ...]
+
     def applied_to(self, image: MetadataImage) -> MetadataImage:
-        topic = _topic(image, self.topic_id, "SetLeader")
-        where = f"SetLeader of {topic.name}-{self.partition}"
-        if not 0 <= self.partition < len(topic.partitions):
-            raise UnknownPartition(f"0 to {len(topic.partitions) - 1}", self.partition, where)
-        old = topic.partitions[self.partition]
-        if self.partition_epoch is not None and self.partition_epoch != old.partition_epoch:
-            raise StalePartitionEpoch(old.partition_epoch, self.partition_epoch, where)
-        new = Partition(
-            self.leader,
-            old.leader_epoch + 1,
-            old.partition_epoch + 1,
-            old.replicas if self.replicas is None else self.replicas,
-            old.isr if self.isr is None else self.isr,
-        )
-        _check_replicas(new.replicas, where)
-        if not new.isr or not set(new.isr) <= set(new.replicas):
-            raise InvalidReplicaAssignment(f"in-sync replicas among {new.replicas}", new.isr, where)
-        if new.leader != NO_LEADER and new.leader not in new.isr:
-            raise InvalidReplicaAssignment(f"a leader among {new.isr}", new.leader, where)
-        partitions = list(topic.partitions)
-        partitions[self.partition] = new
-        return _with_topic(image, replace(topic, partitions=tuple(partitions)))
+        alive = {NO_LEADER, *image.alive}
+        changed: dict[UUID, list[Partition]] = {}
+        for one in self.leaderships:
+            topic = _topic(image, one.topic_id, "SetLeaders")
+            where = f"SetLeaders of {topic.name}-{one.partition}"
+            if not 0 <= one.partition < len(topic.partitions):
+                raise UnknownPartition(f"0 to {len(topic.partitions) - 1}", one.partition, where)
+            partitions = changed.setdefault(topic.topic_id, list(topic.partitions))
+            old = partitions[one.partition]
+            if one.partition_epoch is not None and one.partition_epoch != old.partition_epoch:
+                raise StalePartitionEpoch(old.partition_epoch, one.partition_epoch, where)
+            if one.leader is not None and one.leader not in alive:
+                raise InvalidReplicaAssignment(f"one of nodes {image.alive}", one.leader, where)
+            if one.replicas is not None:
+                _check_replicas(one.replicas, where)
+            partitions[one.partition] = Partition(
+                old.leader if one.leader is None else one.leader,
+                old.leader_epoch + (one.leader is not None),
+                old.partition_epoch + 1,
+                old.replicas if one.replicas is None else one.replicas,
+            )
+        topics = dict(image.topics_by_name)
+        for topic_id, partitions in changed.items():
+            topic = _topic(image, topic_id, "SetLeaders")
+            topics[topic.name] = replace(topic, partitions=tuple(partitions))
+        return replace(image, topics_by_name=topics)
 
 
 def _topic(image: MetadataImage, topic_id: UUID, where: str) -> Topic:
@@ -161,15 +175,23 @@ def _check_collision(image: MetadataImage, name: str) -> None:
 
 
 def _new_partitions(
-    assignment: tuple[Replicas, ...], existing: int, where: str, leader_epoch: int = 0
+    image: MetadataImage,
+    assignment: tuple[Replicas, ...],
+    existing: int,
+    where: str,
+    leader_epoch: int = 0,
 ) -> tuple[Partition, ...]:
     total = existing + len(assignment)
     if total > MAX_PARTITIONS_PER_TOPIC:
         raise InvalidPartitions(f"at most {MAX_PARTITIONS_PER_TOPIC}", total, where)
     for replicas in assignment:
         _check_replicas(replicas, where)
+    alive = image.alive
     return tuple(
-        Partition(replicas[0], leader_epoch, 0, replicas, replicas) for replicas in assignment
+        Partition(
+            next((node for node in replicas if node in alive), NO_LEADER), leader_epoch, 0, replicas
+        )
+        for replicas in assignment
     )
 
 

@@ -1,0 +1,1 @@
+"""Decisions about several nodes: supervision, directories, hand-over, placement, balance. Pure."""

@@ -1,0 +1,111 @@
+"""A log moves from one node of a machine to another: a rename, no bytes are copied.
+
+A move begins with a change of the leader in the metadata, whoever proposes it. The old leader
+learns of it and releases the log; the new one learns of it and takes the log up. Until it learns,
+the old leader goes on acknowledging: that is in the directory which moves, so nothing is lost. The
+directory is always in exactly one place: with a node, or in `handover/`.
+
+Release, in this order (a kill may come after each; the points are what tests kill at):
+
+    LEARNT   appends are refused with NOT_LEADER_OR_FOLLOWER, waiting requests end
+    CLOSED   the log is closed cleanly: synced, with its producer snapshot
+    NOTED    `handover.json` is durable in the log's directory
+    RENAMED  the directory is in `handover/`
+    ARRIVED  `handover/` is synced
+    LEFT     the old parent is synced, the siblings are woken
+
+Taking, in this order:
+
+    FOUND    the directory is in `handover/`, or a dead sibling's lock is held
+    NOTED    a dead sibling's log has a note, made from that node's checkpoints, not clean
+    RENAMED  the directory is the node's own
+    ARRIVED  the own directory is synced
+    ENTERED  the offsets of the note are durable in the node's checkpoints
+    OPENED   the note is removed, then the log is opened: trusted if the note said clean
+
+After a kill a node starts with what it finds (`ottla.cluster.layout.decide_directory`). The rules
+for notes make every point safe:
+
+* A note that exists is kept as it is. It stands for a log that nobody has opened since it was
+  written, because opening removes it first, durably.
+* A log of the own directory with a note has its offsets from the note, never from checkpoints.
+* A node that has to release a log which it has not closed (it was killed while it had it open)
+  writes a note that is not clean.
+
+So a log is trusted only if it was closed cleanly and not opened since.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Final
+from uuid import UUID
+
+from ottla.errors import OttlaError
+
+NOTE: Final = "handover.json"
+# Seven numbers and an id; more is not a note.
+MAX_NOTE_BYTES: Final = 4_096
+FORMAT: Final = 1
+
+
+class Release(Enum):
+    LEARNT = "learnt"
+    CLOSED = "closed"
+    NOTED = "noted"
+    RENAMED = "renamed"
+    ARRIVED = "arrived"
+    LEFT = "left"
+
+
+class Taking(Enum):
+    FOUND = "found"
+    NOTED = "noted"
+    RENAMED = "renamed"
+    ARRIVED = "arrived"
+    ENTERED = "entered"
+    OPENED = "opened"
+
+
+class DamagedNote(OttlaError):
+    """A note that cannot be read; the log is then opened as after a crash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What the new leader has to know of a log; offsets as in the checkpoint files."""
+
+    topic_id: UUID
+    leader_epoch: int
+    recovery_point: int
+    high_watermark: int
+    log_start_offset: int
+    first_dirty: int
+    """How far it has been compacted."""
+    clean: bool
+
+    def encode(self) -> bytes:
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values["topic_id"] = str(self.topic_id)
+        return json.dumps({"format": FORMAT, **values}).encode()
+
+
+def decode_note(data: bytes) -> Note:
+    if len(data) > MAX_NOTE_BYTES:
+        raise DamagedNote(f"{NOTE}: {len(data)} bytes, at most {MAX_NOTE_BYTES} expected")
+    try:
+        values = json.loads(data)
+        if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
+            raise DamagedNote(f"{NOTE}: not of format {FORMAT}")
+        topic_id = UUID(values.pop("topic_id"))
+        clean = values.pop("clean")
+        numbers = {each.name for each in fields(Note)} - {"topic_id", "clean"}
+        if type(clean) is not bool or values.keys() != numbers:
+            raise DamagedNote(f"{NOTE}: fields missing or unknown")
+        if any(type(one) is not int or one < 0 for one in values.values()):
+            raise DamagedNote(f"{NOTE}: a number of 0 or above expected in each field")
+        return Note(topic_id=topic_id, clean=clean, **values)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedNote(f"{NOTE}: {error}") from error

@@ -1,0 +1,319 @@
+"""Supervision: each rule, and random lives of three nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from ottla.cluster.supervise import (
+    CRASH_SECONDS,
+    LAST_DELAY_SECONDS,
+    START_SECONDS,
+    STOP_SECONDS,
+    Announce,
+    Beat,
+    Exit,
+    Exited,
+    Fence,
+    Fenced,
+    Phase,
+    Ready,
+    Sent,
+    Signal,
+    Spawn,
+    Started,
+    Stop,
+    Supervision,
+    Tick,
+    back_off,
+    decide_supervision,
+)
+
+if TYPE_CHECKING:
+    from ottla.cluster.supervise import Command, Event
+
+KILLED = -9
+
+
+class Shell:
+    """Feeds events; the time is set by the test. Node 1 is well and sends its beats."""
+
+    def __init__(self, nodes: int = 2) -> None:
+        self.state = Supervision(tuple(range(1, nodes + 1)))
+        self.now = 0.0
+
+    def __call__(self, event: Event, after: float = 0.0) -> list[Command]:
+        self.now += after
+        if isinstance(event, Tick):
+            self.state, _ = decide_supervision(self.state, Beat(1), self.now)
+        self.state, commands = decide_supervision(self.state, event, self.now)
+        return commands
+
+
+@pytest.fixture
+def shell() -> Shell:
+    """Two nodes that are up."""
+    shell = Shell()
+    assert shell(Started()) == [Spawn(1), Spawn(2)]
+    assert shell(Ready(2)) == []
+    assert shell(Ready(1)) == [Announce()]
+    return shell
+
+
+def test_an_exited_node_is_spawned_at_once_and_announced_once(shell: Shell) -> None:
+    assert shell(Exited(2, KILLED)) == [Spawn(2)]
+    assert shell(Ready(2), 0.2) == []
+
+
+def test_the_third_exit_in_a_minute_fences(shell: Shell) -> None:
+    for _ in range(2):
+        assert shell(Exited(2, 1), 10.0) == [Spawn(2)]
+        assert shell(Ready(2)) == []
+    assert shell(Exited(2, 1), 10.0) == [Fence(2)]
+    assert shell(Tick(), 5.0) == []  # not before it is carried out
+    assert shell(Fenced(2)) == []
+    assert shell(Tick(), 0.9) == []
+    assert shell(Tick(), 0.1) == [Spawn(2)]
+
+
+def test_three_exits_over_more_than_a_minute_do_not_fence(shell: Shell) -> None:
+    for _ in range(6):
+        assert shell(Exited(2, 1), CRASH_SECONDS / 2) == [Spawn(2)]
+        shell(Ready(2))
+
+
+def test_on_probation_each_exit_fences_and_the_wait_doubles(shell: Shell) -> None:
+    for _ in range(3):
+        commands = shell(Exited(2, 1))
+        shell(Ready(2))
+    for delay in (1, 2, 4, 8, 16, 32, 60, 60):
+        assert commands == [Fence(2)]
+        assert shell(Fenced(2)) == []
+        assert shell(Tick(), delay - 0.5) == []
+        assert shell(Tick(), 0.5) == [Spawn(2)]
+        shell(Ready(2))
+        commands = shell(Exited(2, 1), 1.0)
+
+
+def test_a_minute_up_ends_the_probation(shell: Shell) -> None:
+    for _ in range(3):
+        shell(Exited(2, 1))
+        shell(Ready(2))
+    shell(Fenced(2))
+    shell(Tick(), 1.0)
+    shell(Ready(2))
+    for _ in range(int(CRASH_SECONDS)):
+        shell(Beat(2))
+        assert shell(Tick(), 1.0) == []
+    assert shell(Exited(2, 1)) == [Spawn(2)]
+
+
+def test_a_restart_that_is_not_ready_in_time_is_killed_then_fenced(shell: Shell) -> None:
+    shell(Exited(2, KILLED))
+    assert shell(Tick(), 2.9) == []
+    assert shell(Tick(), 0.1) == [Signal(2, Sent.KILL)]
+    assert shell(Tick(), 0.1) == []
+    assert shell(Exited(2, KILLED)) == [Fence(2)]
+
+
+def test_a_node_without_beats_is_killed(shell: Shell) -> None:
+    assert shell(Tick(), 8.9) == []
+    assert shell(Tick(), 0.1) == [Signal(2, Sent.KILL)]
+    assert shell(Tick(), 1.0) == []
+    assert shell(Exited(2, KILLED)) == [Spawn(2)]
+
+
+def test_a_stop_is_clean_if_all_are(shell: Shell) -> None:
+    assert shell(Stop()) == [Signal(1, Sent.TERM), Signal(2, Sent.TERM)]
+    assert shell(Exited(1, 0)) == []
+    assert shell(Exited(2, 0)) == [Exit(0)]
+    assert shell(Tick(), 100.0) == []
+
+
+def test_a_stop_with_a_failure_says_so(shell: Shell) -> None:
+    shell(Stop())
+    shell(Exited(1, 1))
+    assert shell(Exited(2, 0)) == [Exit(1)]
+
+
+def test_a_stop_kills_after_thirty_seconds(shell: Shell) -> None:
+    shell(Stop())
+    shell(Exited(1, 0))
+    assert shell(Tick(), STOP_SECONDS - 0.1) == []
+    assert shell(Tick(), 0.1) == [Signal(2, Sent.KILL)]
+    assert shell(Exited(2, KILLED)) == [Exit(1)]
+
+
+def test_a_second_stop_kills(shell: Shell) -> None:
+    shell(Stop())
+    assert shell(Stop()) == [Signal(1, Sent.KILL), Signal(2, Sent.KILL)]
+
+
+def test_a_stop_waits_for_a_fence_and_spawns_nothing(shell: Shell) -> None:
+    for _ in range(3):
+        shell(Exited(2, 1))
+        shell(Ready(2))
+    assert shell(Stop()) == [Signal(1, Sent.TERM)]
+    assert shell(Exited(1, 0)) == []
+    assert shell(Fenced(2)) == [Exit(0)]
+
+
+def test_a_stop_does_not_wait_for_a_node_in_back_off(shell: Shell) -> None:
+    for _ in range(3):
+        shell(Exited(2, 1))
+        shell(Ready(2))
+    shell(Fenced(2))
+    shell(Stop())
+    assert shell(Exited(1, 0)) == [Exit(0)]
+
+
+@pytest.mark.parametrize(("status", "told"), [(2, 2), (1, 1), (3, 3), (KILLED, 1), (0, 1)])
+def test_a_refused_start_ends_the_supervisor_with_its_status(status: int, told: int) -> None:
+    shell = Shell()
+    shell(Started())
+    shell(Ready(1))
+    assert shell(Exited(2, status)) == [Signal(1, Sent.TERM)]
+    assert shell(Exited(1, 0)) == [Exit(told)]
+
+
+def test_a_first_start_that_hangs_ends_the_supervisor() -> None:
+    shell = Shell(1)
+    shell(Started())
+    assert shell(Tick(), START_SECONDS) == [Signal(1, Sent.KILL)]
+    assert shell(Exited(1, KILLED)) == [Exit(1)]
+
+
+def test_a_stop_during_the_start_is_clean() -> None:
+    shell = Shell(1)
+    shell(Started())
+    shell(Stop())
+    assert shell(Exited(1, -15)) == [Exit(0)]
+
+
+def test_late_events_of_a_gone_process_change_nothing(shell: Shell) -> None:
+    for _ in range(3):
+        shell(Exited(2, 1))
+        shell(Ready(2))
+    before = shell.state
+    assert shell(Ready(2)) == shell(Exited(2, 1)) == []
+    assert shell.state == before
+    shell(Fenced(2))
+    before = shell.state
+    assert shell(Fenced(2)) == []
+    assert shell.state == before
+
+
+def test_the_wait_is_bounded() -> None:
+    assert back_off(1) == 1.0
+    assert back_off(10_000) == LAST_DELAY_SECONDS
+
+
+class Lives(RuleBasedStateMachine):
+    """The shell's processes as a model: what is spawned, runs; what is killed, exits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.state = Supervision((1, 2, 3))
+        self.running: dict[int, str] = {}
+        self.fencing: set[int] = set()
+        self.killed: set[int] = set()
+        self.exits: dict[int, list[float]] = {1: [], 2: [], 3: []}
+        self.announced = 0
+        self.over: int | None = None
+        self.stopping = False
+        self.feed(Started())
+
+    def feed(self, event: Event) -> None:
+        self.state, commands = decide_supervision(self.state, event, self.now)
+        for command in commands:
+            assert self.over is None
+            match command:
+                case Spawn(node):
+                    assert node not in self.running, "two processes of one node"
+                    assert node not in self.fencing, "spawned while its lock is held"
+                    assert not self.stopping
+                    self.running[node] = "starting"
+                case Signal(node, signal):
+                    assert node in self.running
+                    if signal is Sent.KILL:
+                        assert node not in self.killed, "killed twice"
+                        self.killed.add(node)
+                case Fence(node):
+                    assert node not in self.running, "fenced while it runs"
+                    self.fencing.add(node)
+                case Announce():
+                    self.announced += 1
+                case Exit(status):
+                    assert not self.running
+                    assert not self.fencing
+                    self.over = status
+
+    def exit(self, node: int, status: int) -> None:
+        del self.running[node]
+        self.killed.discard(node)
+        self.exits[node].append(self.now)
+        self.feed(Exited(node, status))
+
+    @rule(seconds=st.sampled_from([0.1, 0.5, 1.0, 3.0, 10.0, 61.0]), frozen=st.integers(0, 3))
+    def time(self, seconds: float, frozen: int) -> None:
+        """In steps of at most half a second, as the shell's clock ticks; one may be stopped."""
+        for _ in range(max(1, int(seconds / 0.5))):
+            self.now += min(seconds, 0.5)
+            for node, phase in tuple(self.running.items()):
+                if phase == "up" and node != frozen:
+                    self.feed(Beat(node))
+            self.feed(Tick())
+            for node in tuple(self.killed):
+                self.exit(node, KILLED)
+
+    @rule(node=st.integers(1, 3))
+    def ready(self, node: int) -> None:
+        if self.running.get(node) == "starting":
+            self.running[node] = "up"
+            self.feed(Ready(node))
+
+    @rule(node=st.integers(1, 3), status=st.sampled_from([0, 1, 2, KILLED]))
+    def dies(self, node: int, status: int) -> None:
+        if node in self.running:
+            self.exit(node, status)
+
+    @rule(node=st.integers(1, 3))
+    def fenced(self, node: int) -> None:
+        if node in self.fencing:
+            self.fencing.remove(node)
+            self.feed(Fenced(node))
+
+    @precondition(lambda self: self.announced)
+    @rule()
+    def stop(self) -> None:
+        self.stopping = True
+        self.feed(Stop())
+
+    @invariant()
+    def the_state_tells_the_truth(self) -> None:
+        if self.over is not None:
+            return
+        self.stopping = self.state.stopping is not None
+        for node, child in self.state.children.items():
+            assert child.phase.has_process == (node in self.running)
+            assert (child.phase is Phase.FENCING) == (node in self.fencing)
+        assert self.announced <= 1
+
+    def teardown(self) -> None:
+        """Whatever happened, a stop ends within its time."""
+        self.stopping = True
+        if self.over is None and self.state.stopping is None:
+            self.feed(Stop())
+        for node in tuple(self.fencing):
+            self.fenced(node)
+        for _ in range(int(STOP_SECONDS / 0.5) + 1):
+            self.time(0.5, 0)
+        assert self.over is not None
+        super().teardown()
+
+
+TestLives = Lives.TestCase
