@@ -123,7 +123,7 @@ class Fetches(RuleBasedStateMachine):
         self.loop.close()
 
     def _host(self, index: int, epoch: int = 0) -> None:
-        topic = Topic("t", TOPIC_ID, (Partition(1, epoch, 0, (1,), (1,)),) * PARTITIONS)
+        topic = Topic("t", TOPIC_ID, (Partition(1, epoch, 0, (1,)),) * PARTITIONS)
         self.directory.hosted[index] = HostedPartition(topic, index, ListLog())  # type: ignore[arg-type]
 
     # -- the logs -------------------------------------------------------------------------------
