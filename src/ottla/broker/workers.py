@@ -28,6 +28,8 @@ class Workers:
     def __init__(self) -> None:
         self.executor = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="ottla")
         self._readers: ThreadPoolExecutor | None = None
+        self.reading = asyncio.Semaphore(READER_THREADS)
+        """Held by an answer from its reads to its end, so that not many wait in memory."""
         self.reads = 0  # from the disk, so far
 
     async def run(self, function: Callable[[], T]) -> T:

@@ -64,6 +64,10 @@ class NotAtHand(LogError):
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class MayNotBeAtHand(NotAtHand):
+    """The system does not say whether it would."""
+
+
 class OutOfOrderSequence(LogError):
     """The batch does not follow the producer's last one."""
 

@@ -26,6 +26,7 @@ DIRECTORY_MODE: Final = 0o700
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 # A disk is read ahead in stretches of about this size: one byte of each tells of the others.
 CACHE_SAMPLE: Final = 128 * 1024
+_ADVISES: Final = hasattr(os, "posix_fadvise")  # macOS does not have it
 _DSYNC: Final = getattr(os, "RWF_DSYNC", 0)  # only Linux has it
 GROWTH_CHUNK: Final = 1 << 16  # of a file that grows while it is read
 # An overlay's upper layer, where files that are written live, is a local file system.
@@ -144,6 +145,10 @@ class OsStorage(Storage):
                     return None
                 raise
         return True
+
+    def will_need(self, fd: int, start: int, size: int) -> None:
+        if _ADVISES:
+            os.posix_fadvise(fd, start, size, os.POSIX_FADV_WILLNEED)
 
     def map(self, fd: int, start: int, size: int) -> memoryview | None:
         if not _may_be_mapped(fd):

@@ -27,6 +27,7 @@ from __future__ import annotations
 import struct
 import threading
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -34,7 +35,7 @@ from ottla.log import reading
 from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
 from ottla.log.errors import (
     LogError,
-    NotAtHand,
+    MayNotBeAtHand,
     OffsetMovedToTieredStorage,
     OffsetOutOfRange,
     PolicyViolation,
@@ -481,31 +482,40 @@ class PartitionLog:
         With `views` the bytes are for the kernel alone: nothing else may look at them
         (`ottla.log.mapped`). If that fails call `distrust_maps`.
         """
+        self.require_readable(offset, upper_bound_offset)
+        if offset >= upper_bound_offset or (max_bytes <= 0 and not min_one_message):
+            return ReadResult([], 0)
+        chunks: Sequence[bytes | memoryview] | None = self._tail.read(
+            offset, max_bytes, upper_bound_offset, at_least_one=min_one_message
+        )
+        if chunks is not None:
+            return ReadResult(chunks, sum(map(len, chunks)))
+        from_files = partial(
+            self.read_files,
+            offset,
+            max_bytes,
+            upper_bound_offset=upper_bound_offset,
+            min_one_message=min_one_message,
+            views=views and self._trusts_maps,
+        )
+        try:
+            return from_files(wait=wait)
+        except MayNotBeAtHand:
+            if not reading.is_recent(self.segments, offset):
+                raise
+            return from_files()
+
+    def require_readable(self, offset: int, upper_bound_offset: int) -> None:
+        """Raise what `read` raises for an offset that is not here."""
         self._require_usable()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(
                 f"offset {offset} is not in {self.log_start_offset}..{self.log_end_offset}"
             )
-        if offset >= upper_bound_offset:
-            return ReadResult([], 0)
-        if offset < self.segments[0].base_offset:
+        if offset < min(self.segments[0].base_offset, upper_bound_offset):
             raise OffsetMovedToTieredStorage(
                 f"offset {offset} is before {self.local_start_offset}, the first on local disk"
             )
-        chunks: Sequence[bytes | memoryview] | None = self._tail.read(
-            offset, max_bytes, upper_bound_offset, at_least_one=min_one_message
-        )
-        if chunks is None:
-            if not wait and not reading.is_at_hand(self.segments, offset, max_bytes):
-                raise NotAtHand(f"offset {offset} is on disk alone")
-            return self.read_files(
-                offset,
-                max_bytes,
-                upper_bound_offset=upper_bound_offset,
-                min_one_message=min_one_message,
-                views=views and self._trusts_maps,
-            )
-        return ReadResult(chunks, sum(map(len, chunks)))
 
     def distrust_maps(self) -> None:
         """From now on read with system calls, which say what is wrong with the files."""
@@ -518,11 +528,14 @@ class PartitionLog:
         *,
         upper_bound_offset: int,
         min_one_message: bool,
+        wait: bool = True,
         views: bool = False,
+        ahead: int = 0,
     ) -> ReadResult:
         """Like `read`, but from the files alone: for worker threads.
 
-        Nothing comes back for an offset that is not on local disk.
+        Nothing comes back for an offset that is not on local disk. The next `ahead` bytes are
+        brought into the page cache in the background.
         """
         self._require_usable()
         with self.lease():
@@ -537,7 +550,9 @@ class PartitionLog:
                     max_bytes,
                     upper_bound_offset,
                     at_least_one=min_one_message,
+                    wait=wait,
                     views=views,
+                    ahead=ahead,
                 )
             except (OSError, CorruptSegment) as error:
                 raise self._unreadable(error) from error
@@ -546,22 +561,27 @@ class PartitionLog:
         """Whether a transaction that touches records from `first` on may have been aborted."""
         return first <= self._last_abort
 
-    def aborted_transactions(self, first: int, end: int) -> list[AbortedTransaction]:
-        """Those that touch offsets `first` to `end` (exclusive), ascending by first offset."""
+    def aborted_transactions(
+        self, first: int, end: int, *, wait: bool = True
+    ) -> list[AbortedTransaction]:
+        """Those that touch offsets `first` to `end` (exclusive), ascending by first offset.
+
+        Without `wait`, NotAtHand if an index would have to be read.
+        """
         if first > self._last_abort:
             return []
         try:
-            return reading.aborted_transactions(self._segments.all, first, end)
+            return reading.aborted_transactions(self._segments.all, first, end, wait=wait)
         except (OSError, CorruptSegment) as error:
             raise self._unreadable(error) from error
 
     def aborted_in(
-        self, first: int, chunks: Sequence[bytes | memoryview]
+        self, first: int, chunks: Sequence[bytes | memoryview], *, wait: bool = True
     ) -> list[AbortedTransaction]:
         """Those that touch what `read` gave from the offset `first` on."""
         if first > self._last_abort or not chunks:
             return []
-        return self.aborted_transactions(first, reading.next_offset(chunks))
+        return self.aborted_transactions(first, reading.next_offset(chunks), wait=wait)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record not older than `timestamp`, exact inside its batch. Blocks."""

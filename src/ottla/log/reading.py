@@ -11,6 +11,7 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.log.errors import NotAtHand
 from ottla.log.segment import newest_time
 from ottla.wire.batch import LENGTH_OVERHEAD, RecordBatch
 from ottla.wire.errors import BatchError
@@ -52,20 +53,33 @@ def read_segments(
     upper_bound: int,
     *,
     at_least_one: bool,
+    wait: bool = True,
     views: bool = False,
+    ahead: int = 0,
 ) -> ReadResult:
-    """Whole batches from the one that holds `offset`, across segments, up to `max_bytes`."""
+    """Whole batches from the one that holds `offset`, across segments, up to `max_bytes`.
+
+    Without `wait` it ends before the first segment for which the disk would be waited for;
+    NotAtHand if nothing comes before that. `ahead`: see `Segment.read`.
+    """
     chunks: list[bytes | memoryview] = []
     left = max_bytes
     first = bisect_right(segments, offset, key=_by_base) - 1
     for segment in segments[first:]:
-        found, size, ended = segment.read(
-            max(offset, segment.base_offset),
-            left,
-            upper_bound,
-            at_least_one=at_least_one and not chunks,
-            views=views,
-        )
+        try:
+            found, size, ended = segment.read(
+                max(offset, segment.base_offset),
+                left,
+                upper_bound,
+                at_least_one=at_least_one and not chunks,
+                wait=wait,
+                views=views,
+                ahead=ahead,
+            )
+        except NotAtHand:
+            if not chunks:
+                raise
+            break
         chunks += found
         left -= size
         # Only a segment read to its end may be followed by the next one.
@@ -74,22 +88,24 @@ def read_segments(
     return ReadResult(chunks, max_bytes - left)
 
 
-def is_at_hand(segments: tuple[Segment, ...], offset: int, max_bytes: int) -> bool:
-    """Whether `read_segments` would not wait for a disk. Does not block."""
+def is_recent(segments: tuple[Segment, ...], offset: int) -> bool:
+    """Whether an offset is among the newest bytes of a log, which the page cache has."""
     place = bisect_right(segments, offset, key=_by_base) - 1
-    known = segments[place].is_at_hand(offset, max_bytes)
-    if known is not None:
-        return known
     return sum(segment.size for segment in segments[place:]) <= RECENT_BYTES
 
 
 def aborted_transactions(
-    segments: tuple[Segment, ...], first: int, end: int
+    segments: tuple[Segment, ...], first: int, end: int, *, wait: bool = True
 ) -> list[AbortedTransaction]:
-    """Those that touch offsets `first` to `end` (exclusive), ascending by first offset."""
+    """Those that touch offsets `first` to `end` (exclusive), ascending by first offset.
+
+    Without `wait`, NotAtHand if an index would have to be read.
+    """
     found: list[AbortedTransaction] = []
     start = max(0, bisect_right(segments, first, key=_by_base) - 1)
     for segment in segments[start:]:
+        if not wait and not segment.has_aborted_at_hand:
+            raise NotAtHand(f"the aborted transactions of {segment!r} are on disk alone")
         for aborted in segment.aborted.starting_at(first):
             if aborted.first_offset < end:
                 found.append(aborted)

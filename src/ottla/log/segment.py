@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
+from ottla.log.errors import MayNotBeAtHand, NotAtHand
 from ottla.log.index import (
     OFFSET_ENTRY_SIZE,
     TIME_ENTRY_SIZE,
@@ -470,19 +471,27 @@ class Segment:
         upper_bound: int,
         *,
         at_least_one: bool,
+        wait: bool = True,
         views: bool = False,
+        ahead: int = 0,
     ) -> tuple[Sequence[bytes | memoryview], int, bool]:
         """Whole batches from the one that holds `offset`, all of them below `upper_bound`.
 
         Their bytes, how many these are, and whether the segment was read to its end, so that the
-        next one may follow. With `views` they may be views of mapped memory (`ottla.log.mapped`).
+        next one may follow. Without `wait`, NotAtHand if the disk would be waited for. With `views`
+        they may be views of mapped memory (`ottla.log.mapped`). The next `ahead` bytes are brought
+        into the page cache in the background.
         """
+        self._require_at_hand(offset, wait=wait)
         # One look-up more than for a segment that grows.
         file = self._own or self.shared.files.get(self) or self.file
         end = self.size
         start = self.locate(offset, file)
         if start is None:
             return (), 0, True
+        # One stretch of headers more: they tell where the last batch ends.
+        size = min(max(0, max_bytes) + _SEARCH_CHUNK, end - start)
+        self._require_cached(file, start, size, wait=wait)
         stop = self._stop(file, start, min(start + max_bytes, end), end, upper_bound)
         if stop == start and at_least_one:
             _, first = next(self.headers(start, chunk_size=HEADER_SIZE, file=file))
@@ -490,6 +499,7 @@ class Segment:
                 stop = start + first.size
                 if stop > end:
                     raise self._corrupt(f"the batch at {start} ends at {stop}, the last at {end}")
+                self._require_cached(file, start, first.size, wait=wait)
         size = stop - start
         if not size:
             return (), 0, start == end
@@ -500,24 +510,47 @@ class Segment:
         data = self.storage.pread(file.fd, size, start)
         if len(data) < size:
             raise self._corrupt(f"it ends at {start + len(data)}, batches at {end}")
+        if ahead and stop < end:
+            self.storage.will_need(file.fd, stop, min(ahead, end - stop))
         return (data,), size, stop == end
 
     def _views(self, file: File, start: int, stop: int, end: int) -> list[memoryview] | None:
         grows = not self.sealed
         return views(self.shared.maps, self, self.storage, file.fd, start, stop, end, grows=grows)
 
-    def is_at_hand(self, offset: int, max_bytes: int) -> bool | None:
-        """Whether `read` would not wait for a disk; None if unknown. Does not block."""
+    @property
+    def has_aborted_at_hand(self) -> bool:
+        """Whether `aborted` would not wait for the disk."""
+        return (
+            self._aborted is not None
+            or self.last_abort < 0
+            or self.shared.indexes.get((self, TXN_INDEX)) is not None
+        )
+
+    def _require_at_hand(self, offset: int, *, wait: bool) -> None:
+        """Unless `wait`, what `locate` looks at is in memory: file, index and headers."""
+        if wait:
+            return
         file = self._own or self.shared.files.get(self)
         index = self._offsets
         if index is None:
             index = self.shared.indexes.get(self)
         if file is None or index is None:
-            return False
+            raise NotAtHand(f"{self!r} is on disk alone")
+        cursors = self._cursors
+        if cursors is not None and offset in cursors:
+            return  # `read` begins there, and asks for that
         entry = index.last_at_or_below(offset - self.base_offset)
         start = index.positions[entry] if entry >= 0 else 0
-        size = min(max_bytes, self.size - start)
-        return size <= 0 or self.storage.is_cached(file.fd, start, size)
+        self._require_cached(file, start, min(_SEARCH_CHUNK, self.size - start), wait=False)
+
+    def _require_cached(self, file: File, start: int, size: int, *, wait: bool) -> None:
+        if wait:
+            return
+        cached = self.storage.is_cached(file.fd, start, size)
+        if not cached:
+            error = MayNotBeAtHand if cached is None else NotAtHand
+            raise error(f"bytes {start} to {start + size} of {self!r} are on disk alone")
 
     def _stop(self, file: File, start: int, limit: int, end: int, upper_bound: int) -> int:
         """Where the last of the batches from `start` on ends that is whole up to `limit`.

@@ -217,6 +217,9 @@ class Storage(ABC):
         """Whether a read of this range does not wait for the disk; None if unknown."""
         return True
 
+    def will_need(self, fd: int, start: int, size: int) -> None:  # noqa: B027 (a hint)
+        """This range will be read soon: bring it into the page cache in the background."""
+
     def map(self, fd: int, start: int, size: int) -> memoryview | None:
         """This range of a file, for the kernel to read (`ottla.log.mapped`); None if it cannot be.
 

@@ -107,13 +107,18 @@ def test_very_many_partitions_are_summed_up_by_topic(monkeypatch: pytest.MonkeyP
 
 
 def test_maps_and_cold_reads_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OsStorage, "is_cached", lambda *_: False)
+    cached = False
+    monkeypatch.setattr(OsStorage, "is_cached", lambda *_: cached)
     config = ANY_PORT | {"ottla.tail.cache.bytes": "0"}
     with EmbeddedBroker(config=config) as broker, RawClient(broker.bootstrap) as client:
         client.topic("orders", create=True)
         assert client.produce("orders", batch(bytes(100_000))).error_code == 0
         before = get(broker, "metrics")[1]
         assert "ottla_cold_reads_total 0.0" in before
+        assert values_of(client.fetch_one("orders", 0)) == [bytes(100_000)]
+        after = get(broker, "metrics")[1]
+        assert "ottla_cold_reads_total 1.0" in after
+        cached = True
         assert values_of(client.fetch_one("orders", 0)) == [bytes(100_000)]
         after = get(broker, "metrics")[1]
         assert "ottla_cold_reads_total 1.0" in after

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.shares.cold import ColdReads
+    from ottla.broker.workers import Workers
     from ottla.log.partition import PartitionLog
     from ottla.wire.batch import RecordBatch
 
@@ -35,8 +36,15 @@ class FakeLog:
         self.reads = 0
 
     def read(
-        self, offset: int, max_bytes: int, *, upper_bound_offset: int, min_one_message: bool
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        upper_bound_offset: int,
+        min_one_message: bool,
+        wait: bool,
     ) -> tuple[list[bytes], int]:
+        assert not wait
         if offset < self.local_start_offset:
             raise OffsetOutOfRange("deleted, or elsewhere")
         self.reads += 1
@@ -55,7 +63,8 @@ class FakeLog:
 
 
 def ahead_of(log: FakeLog) -> UnusedReads:
-    return UnusedReads(cast("HostedPartition", SimpleNamespace(log=log)))
+    hosted = cast("HostedPartition", SimpleNamespace(log=log))
+    return UnusedReads(hosted, cast("Workers", None), lambda: None)
 
 
 @st.composite
@@ -201,7 +210,7 @@ class TransactionalLog(FakeLog):
     log_start_offset = 0
     asked: tuple[int, int] | None = None
 
-    def aborted_transactions(self, first: int, end: int) -> list[AbortedTransaction]:
+    def aborted_transactions(self, first: int, end: int, *, wait: bool) -> list[AbortedTransaction]:
         self.asked = first, end
         return []
 

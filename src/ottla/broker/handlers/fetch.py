@@ -8,8 +8,8 @@
   aborted transactions.
 - Records that a tiered log has only in the remote tier are read there. Such a response waits for
   the store, up to remote.fetch.max.wait.ms; if the read takes longer, it is empty without an error.
-- Records that are in no cache are read from the disk by a worker first; the answer waits for that,
-  and the event loop serves others.
+- Records that are in no cache are read from the disk by a worker; the answer waits for that, and
+  the event loop serves others. What else turns out to be on disk alone comes with the next answer.
 - Records from files are sent as views of mapped memory where the connection gives them to the
   kernel as they are (`ottla.log.mapped`).
 - The response waits until min_bytes are available, there is an error, or max_wait_ms is over. While
@@ -28,6 +28,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.access.everything import EVERYTHING
@@ -50,7 +51,7 @@ from ottla.wire.schema.fetch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from ottla.broker.cluster import Cluster
     from ottla.broker.hosting.hosted import HostedPartition
@@ -65,12 +66,18 @@ if TYPE_CHECKING:
     from ottla.broker.workers import Workers
     from ottla.clock import Clock
     from ottla.log.checkpoints import TopicPartition
+    from ottla.log.index import AbortedTransaction as LogAborted
+    from ottla.log.reading import ReadResult
 
 READ, TOPIC = Operation.READ, Resource.TOPIC
 FIRST_VERSION_WITH_IDS = 13
 READ_COMMITTED = 1
 # With more, a response that is full except for a batch that does not fit would wait for nothing.
 MAX_MIN_BYTES: Final = MAX_READ_BYTES // 2
+# Of a log that is read from the disk, brought into the page cache with each read: four answers of a
+# client with its defaults.
+READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
+NO_DISK: Final[Mapping[Key, Disk | LogError]] = MappingProxyType({})
 
 
 class Logs(NamedTuple):
@@ -88,9 +95,20 @@ class Logs(NamedTuple):
 class Cold(NamedTuple):
     """Records that have to be read from the disk."""
 
+    key: Key
     partition: HostedPartition
     offset: int
     max_bytes: int
+    at_least_one: bool
+    committed: bool
+
+
+class Disk(NamedTuple):
+    """What a worker has read of one log."""
+
+    partition: HostedPartition
+    read: ReadResult
+    aborted: list[LogAborted]
 
 
 class Found(NamedTuple):
@@ -170,9 +188,7 @@ async def _when_ready(
         first = _look(logs, request, plan, _first(plan), _known(plan, first))
     looked = first
     if first.cold:
-        await _read_from_disk(logs, first.cold)
-        await logs.answers.turn()
-        looked = _look(logs, request, plan, _first(plan), _known(plan, first), wait=True)
+        looked = await _from_disk(logs, request, plan, _first(plan), first)
     answer = _answer(logs, request, plan, looked)
     if not isinstance(answer, FetchResponse):
         return await answer
@@ -180,20 +196,34 @@ async def _when_ready(
     return answer
 
 
-async def _read_from_disk(logs: Logs, cold: Sequence[Cold]) -> None:
-    """Let workers fill the page cache. The next read reports errors."""
-    await asyncio.gather(*(logs.workers.read(partial(_touch, one)) for one in cold))
+async def _from_disk(
+    logs: Logs, request: FetchRequest, plan: FetchPlan, wanted: Sequence[Wanted], first: Answer
+) -> Answer:
+    """Let workers read what is on disk alone, and look again with that."""
+    async with logs.workers.reading:
+        found = await asyncio.gather(
+            *(logs.workers.read(partial(_read_cold, one)) for one in first.cold)
+        )
+        await logs.answers.turn()
+        disk = {cold.key: one for cold, one in zip(first.cold, found, strict=True)}
+        return _look(logs, request, plan, wanted, _known(plan, first), disk)
 
 
-def _touch(cold: Cold) -> None:
+def _read_cold(cold: Cold) -> Disk | LogError:
+    """In a worker."""
     log = cold.partition.log
-    with suppress(LogError):
-        log.read_files(
+    try:
+        found = log.read_files(
             cold.offset,
             cold.max_bytes,
-            upper_bound_offset=log.high_watermark,
-            min_one_message=True,
+            upper_bound_offset=log.last_stable_offset if cold.committed else log.high_watermark,
+            min_one_message=cold.at_least_one,
+            ahead=READ_AHEAD_BYTES,
         )
+        aborted = log.aborted_in(cold.offset, found.chunks) if cold.committed else []
+    except LogError as error:
+        return error
+    return Disk(cold.partition, found, aborted)
 
 
 def _known(plan: FetchPlan, answer: Answer) -> dict[Key, PartitionData]:
@@ -252,9 +282,7 @@ async def _wait(
         wanted = session.begin_look()
         answer = _look(logs, request, plan, wanted, _known(plan, answer))
         if answer.cold:
-            await _read_from_disk(logs, answer.cold)
-            await logs.answers.turn()
-            answer = _look(logs, request, plan, wanted, _known(plan, answer), wait=True)
+            answer = await _from_disk(logs, request, plan, wanted, answer)
         if answer.remote:
             return await _wait_for_store(logs, plan, answer)
         if (
@@ -291,13 +319,12 @@ def _look(
     plan: FetchPlan,
     wanted: Sequence[Wanted],
     data: dict[Key, PartitionData],
-    *,
-    wait: bool = False,
+    disk: Mapping[Key, Disk | LogError] = NO_DISK,
 ) -> Answer:
     """Read `wanted`, and put the batches into `data`.
 
-    Partitions that are not checked have nothing to read, so sizes count from zero. `wait` means
-    that workers have just read everything, so read the rest here.
+    Partitions that are not checked have nothing to read, so sizes count from zero. `disk` is what
+    workers have read.
     """
     left = min(logs.max_bytes, logs.answers.room)
     size = used = 0
@@ -310,11 +337,12 @@ def _look(
     for want in wanted:
         try:
             room = min(left, want.max_bytes)
-            found = _look_at(logs, request, want, room, first=used == 0, wait=wait)
+            found = _look_at(logs, request, want, room, disk.get(want.key), first=used == 0)
         except NotAtHand:
             partition = _find(logs, want)
-            cold.append(Cold(partition, want.fetch_offset, room))
             committed = request.isolation_level == READ_COMMITTED
+            at = want.fetch_offset
+            cold.append(Cold(want.key, partition, at, room, used == 0, committed))
             found = Found(_empty(partition, want, committed=committed), room, partition)
         except (ApiError, LogError) as error:
             found = Found(_refused(logs, want, error), 0)
@@ -340,7 +368,13 @@ def _look(
 
 
 def _look_at(
-    logs: Logs, request: FetchRequest, want: Wanted, max_bytes: int, *, first: bool, wait: bool
+    logs: Logs,
+    request: FetchRequest,
+    want: Wanted,
+    max_bytes: int,
+    disk: Disk | LogError | None,
+    *,
+    first: bool,
 ) -> Found:
     if logs.context.peer.access is not EVERYTHING:
         _check_right(logs, request, want)
@@ -348,7 +382,9 @@ def _look_at(
     partition.check_epoch(want.leader_epoch)
     committed = request.isolation_level == READ_COMMITTED
     try:
-        return _read(logs, partition, want, max_bytes, committed=committed, first=first, wait=wait)
+        if disk is None or (isinstance(disk, Disk) and disk.partition is not partition):
+            return _read(logs, partition, want, max_bytes, committed=committed, first=first)
+        return _take(partition, want, disk, committed=committed)
     except OffsetMovedToTieredStorage:
         if _is_follower(request):
             raise
@@ -387,40 +423,61 @@ def _read(
     *,
     committed: bool,
     first: bool,
-    wait: bool,
 ) -> Found:
     log = partition.log
-    high, stable = log.high_watermark, log.last_stable_offset
-    bound = stable if committed else high
     offset = want.fetch_offset
     may_have_aborted = committed and log.may_have_aborted(offset)
     views = logs.views and not may_have_aborted  # the list of those is made by looking at batches
     chunks, size = log.read(
         offset,
         max_bytes,
-        upper_bound_offset=bound,
+        upper_bound_offset=log.last_stable_offset if committed else log.high_watermark,
         min_one_message=first,
-        wait=wait,
+        wait=False,
         views=views,
     )
+    aborted = log.aborted_in(offset, chunks, wait=False) if may_have_aborted else ()
     if views and size >= MIN_VIEW_BYTES:
         logs.context.peer.lent.add(log)
-    aborted = None
-    if committed:
-        aborted = [
-            AbortedTransaction(entry.producer_id, entry.first_offset)
-            for entry in (log.aborted_in(offset, chunks) if may_have_aborted else ())
-        ]
+    return _found(partition, want, chunks, size, aborted, committed=committed)
+
+
+def _take(
+    partition: HostedPartition, want: Wanted, disk: Disk | LogError, *, committed: bool
+) -> Found:
+    """What a worker has read, if the log still has it."""
+    if isinstance(disk, LogError):
+        raise disk
+    partition.log.require_readable(want.fetch_offset, partition.log.high_watermark)
+    chunks, size = disk.read
+    return _found(partition, want, chunks, size, disk.aborted, committed=committed)
+
+
+def _found(
+    partition: HostedPartition,
+    want: Wanted,
+    chunks: Sequence[bytes | memoryview],
+    size: int,
+    aborted: Sequence[LogAborted],
+    *,
+    committed: bool,
+) -> Found:
+    log = partition.log
+    high, stable = log.high_watermark, log.last_stable_offset
     data = PartitionData(
         want.partition,
         ErrorCode.NONE,
         high,
         stable,
         log.log_start_offset,
-        aborted_transactions=aborted,
+        aborted_transactions=[
+            AbortedTransaction(entry.producer_id, entry.first_offset) for entry in aborted
+        ]
+        if committed
+        else None,
         records=chunks,
     )
-    return Found(data, size, partition, offset >= bound)
+    return Found(data, size, partition, want.fetch_offset >= (stable if committed else high))
 
 
 def _check_right(logs: Logs, request: FetchRequest, want: Wanted) -> None:

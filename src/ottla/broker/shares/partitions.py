@@ -83,7 +83,7 @@ class LedSharePartition:
         """Whether the log calls when it has more."""
         self._shares = shares
         self._services = services
-        self._ahead = UnusedReads(hosted)
+        self._ahead = UnusedReads(hosted, services.workers, self._read_from_disk)
         self._cold = ColdReads(services.tiering, hosted, self.pass_on)
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0
@@ -186,6 +186,12 @@ class LedSharePartition:
         """
         if self.line and self._has_more():
             self.line.wake_first()
+
+    def _read_from_disk(self) -> None:
+        """Records have come from the disk: the first in line takes them."""
+        if not self.dropped:
+            self._shares.reads.use(self._ahead)
+            self.pass_on()
 
     def _has_more(self) -> bool:
         machine = self._up_to_date()

@@ -5,23 +5,34 @@
   continues there; batches are not parsed before a turn reaches them.
 - Batches are sent as they were read: neighbours in one piece.
 - Records that a tiered log no longer has on local disk come from `cold`, a little later.
+- Records that are on disk alone are read by a worker. A turn that meets them ends without, and
+  members that wait are woken when they have come.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections import OrderedDict, deque
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.log.errors import OffsetMovedToTieredStorage, OffsetOutOfRange
+from ottla.log.errors import (
+    LogError,
+    NotAtHand,
+    OffsetMovedToTieredStorage,
+    OffsetOutOfRange,
+)
 from ottla.sharing.values import LogBatch
 from ottla.wire.batch import iter_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.shares.cold import ColdReads
+    from ottla.broker.workers import Workers
     from ottla.log.index import AbortedTransaction
     from ottla.log.partition import PartitionLog
     from ottla.sharing.partition import SharePartition
@@ -36,6 +47,8 @@ MAX_KEPT: Final = 32
 # Reads without deliverable records before other clients are served.
 MAX_LOOKS: Final = 16
 
+logger = logging.getLogger(__name__)
+
 
 class Piece(NamedTuple):
     """A batch, and its place in the bytes read."""
@@ -46,35 +59,75 @@ class Piece(NamedTuple):
 
 
 class UnusedReads:
-    """Bytes of one log that were read and not used yet."""
+    """Bytes of one log that were read and not used yet; `came` is called when a worker has read."""
 
-    def __init__(self, hosted: HostedPartition) -> None:
+    def __init__(self, hosted: HostedPartition, workers: Workers, came: Callable[[], None]) -> None:
         self._hosted = hosted
+        self._workers = workers
+        self._came = came
         self._from = 0
         self._pieces: deque[Piece] = deque()
         self._unseen: Iterator[Piece] = iter(())
+        self._reading: asyncio.Future[Sequence[bytes | memoryview] | LogError] | None = None
+        self._read_from = -1
 
     def clear(self) -> None:
         """Keep nothing."""
         self._pieces.clear()
         self._unseen = iter(())
+        if self._reading is not None and self._reading.done():
+            self._reading = None
 
     def at(self, offset: int, stop: int, bound: int, max_bytes: int) -> list[Piece]:
         """The batches from the one at an offset on that begin below `stop`, all below `bound`.
 
         The first one comes in any case, whatever its size and place: if it begins later than the
         offset, what lies before it is known to be missing from the log. Raises what the log does
-        if it does not have the offset, or has it elsewhere.
+        if it does not have the offset, or has it elsewhere or on disk alone (then `read_from_disk`
+        is to be called).
         """
         # Of what has left the local disk, the log cannot say any more which of it was aborted.
         log = self._hosted.log
         is_kept = max(self._from, log.local_start_offset) <= offset and self._pass(offset)
         if not is_kept:
-            chunks, _ = log.read(offset, READ_BYTES, upper_bound_offset=bound, min_one_message=True)
+            chunks = self._taken(offset, bound)
+            if chunks is None:
+                chunks, _ = log.read(
+                    offset, READ_BYTES, upper_bound_offset=bound, min_one_message=True, wait=False
+                )
             self._pieces.clear()
             self._unseen = _pieces(chunks)
             self._pass(offset)
         return _chosen(self._each(), stop, bound, max_bytes)
+
+    def read_from_disk(self, offset: int, bound: int, *, committed: bool) -> None:
+        """Let a worker read from an offset on, unless one does already."""
+        if self._reading is None or self._reading.done():
+            self._read_from = offset
+            read = partial(_from_disk, self._hosted.log, offset, bound, committed=committed)
+            self._reading = asyncio.ensure_future(self._workers.read(read))
+            self._reading.add_done_callback(self._ended)
+
+    def _ended(self, reading: asyncio.Future[Sequence[bytes | memoryview] | LogError]) -> None:
+        if reading.cancelled() or (error := reading.exception()) is not None:
+            if not reading.cancelled():
+                logger.error("a read of %r failed", self._hosted, exc_info=error)
+            self._reading = None
+        self._came()
+
+    def _taken(self, offset: int, bound: int) -> Sequence[bytes | memoryview] | None:
+        """What a worker has read from this very offset on."""
+        reading = self._reading
+        if reading is None or not reading.done():
+            return None
+        self._reading = None
+        if self._read_from != offset:
+            return None
+        self._hosted.log.require_readable(offset, bound)
+        found = reading.result()
+        if isinstance(found, LogError):
+            raise found
+        return found
 
     def _pass(self, offset: int) -> bool:
         """Drop batches before an offset; returns whether any are left."""
@@ -91,6 +144,19 @@ class UnusedReads:
         for piece in self._unseen:
             self._pieces.append(piece)
             yield piece
+
+
+def _from_disk(
+    log: PartitionLog, offset: int, bound: int, *, committed: bool
+) -> Sequence[bytes | memoryview] | LogError:
+    """In a worker. Indexes of aborted transactions are in memory afterwards, too."""
+    try:
+        found = log.read_files(offset, READ_BYTES, upper_bound_offset=bound, min_one_message=True)
+        if committed:
+            log.aborted_in(offset, found.chunks)
+    except LogError as error:
+        return error
+    return found.chunks
 
 
 class KeptReads:
@@ -183,6 +249,12 @@ def _look(
     aborted: list[AbortedTransaction] | None = None
     try:
         read = ahead.at(offset, stop, bound, max_bytes)
+        if committed and read:
+            first, last = read[0].batch, read[-1].batch
+            aborted = log.aborted_transactions(first.base_offset, last.next_offset, wait=False)
+    except NotAtHand:
+        ahead.read_from_disk(offset, bound, committed=committed)
+        return NOTHING
     except OffsetOutOfRange:
         machine.log_start_moved(log.log_start_offset)
         return NOTHING
@@ -195,11 +267,7 @@ def _look(
     if not read:
         return NOTHING
     batches = [piece.batch for piece in read]
-    hidden: frozenset[int] = frozenset()
-    if committed:
-        if aborted is None:
-            aborted = log.aborted_transactions(batches[0].base_offset, batches[-1].next_offset)
-        hidden = _hidden(aborted, batches)
+    hidden = _hidden(aborted, batches) if committed and aborted else frozenset()
     found = machine.acquire(
         turn,
         offset,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.errors import ApiError
@@ -210,7 +211,8 @@ class RemoteReads:
         )
         if found.aborted_complete:
             return found
-        local = log.aborted_transactions(key.offset, found.next_offset)
+        look_up = partial(log.aborted_transactions, key.offset, found.next_offset)
+        local = await tiering.workers.run(look_up)
         return found._replace(aborted=found.aborted + local)
 
     def _note_failure(self, hosted: HostedPartition, error: Exception) -> None:
