@@ -51,6 +51,11 @@ class Bench:
         self.client_id = "app"
         self.peer = Peer("127.0.0.1", "PLAINTEXT", "User:alice", mute=self.mutes.append)
 
+    def log_in(self, user: str) -> None:
+        """As the dispatcher does (`identify`)."""
+        self.peer.principal = f"User:{user}"
+        self.peer.metered = None
+
     def context(self, api_key: int) -> RequestContext:
         return RequestContext(self.peer, api_key, 9, self.client_id)
 
@@ -130,6 +135,40 @@ def test_a_fetch_over_its_quota_is_empty_and_counts_nothing() -> None:
     assert bench.fetch(4_000).responses
 
 
+@pytest.mark.parametrize("client_ids", [1, 7, 200])
+@pytest.mark.parametrize("size", [10, 1_000, 100_000])
+def test_small_requests_that_are_summed_up_reach_the_quota_like_others(
+    monkeypatch: pytest.MonkeyPatch, client_ids: int, size: int
+) -> None:
+    """Under however many client ids, and however fast; all of it within one window."""
+    moment = [0]
+    monkeypatch.setattr(throttling_module, "perf_counter_ns", lambda: moment[0])
+    bench = Bench(**{PRODUCER_BYTE_RATE: 100_000.0})  # one million in ten seconds
+    sent = 0
+    while not bench.mutes:
+        moment[0] += 1_000
+        bench.client_id = f"app-{sent // size % client_ids}"
+        bench.produce(size)
+        sent += size
+    assert 1_000_000 < sent <= 1_000_000 + size
+
+
+def test_what_was_summed_up_is_told_when_another_request_comes_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moment = [0]
+    monkeypatch.setattr(throttling_module, "perf_counter_ns", lambda: moment[0])
+    bench = Bench(**{PRODUCER_BYTE_RATE: 1_000_000.0})
+    bench.produce(1)
+    bench.produce(5_000)
+    client = bench.peer.metered
+    assert client is not None
+    assert client.bytes == 5_000
+    moment[0] += 11_000_000
+    bench.produce(7)
+    assert client.bytes == 0
+
+
 async def test_time_in_which_a_request_is_parked_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -206,9 +245,9 @@ def test_a_closed_connection_is_forgotten() -> None:
 
 def test_a_connection_that_logs_in_or_changes_its_client_id_is_measured_anew() -> None:
     bench = Bench(**{PRODUCER_BYTE_RATE: 1.0})
-    bench.peer.principal = "User:ANONYMOUS"
+    bench.log_in("ANONYMOUS")
     assert bench.produce(1000).throttle_time_ms == 0
-    bench.peer.principal = "User:alice"
+    bench.log_in("alice")
     assert bench.produce(1000).throttle_time_ms > 0
     quotas = image(({CLIENT_ID: "app"}, {PRODUCER_BYTE_RATE: 1.0}))
     bench.throttling.adopt(quotas)
@@ -221,9 +260,9 @@ def test_a_connection_that_logs_in_or_changes_its_client_id_is_measured_anew() -
 def test_nodes_have_no_quotas() -> None:
     bench = Bench(**{PRODUCER_BYTE_RATE: 1.0})
     bench.throttling.adopt(image(({USER: None}, {PRODUCER_BYTE_RATE: 1.0})))
-    bench.peer.principal = "User:__node"
+    bench.log_in("__node")
     assert bench.produce(1000).throttle_time_ms == 0
-    bench.peer.principal = "User:bob"
+    bench.log_in("bob")
     assert bench.produce(1000).throttle_time_ms > 0
 
 

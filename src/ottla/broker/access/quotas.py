@@ -23,6 +23,7 @@ there are more than `MAX_CLIENTS`.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ MAX_CLIENTS: Final = 10_000
 IDLE_SECONDS: Final = 3600.0
 MAX_THROTTLE_SECONDS: Final = 3600.0
 NANOSECONDS: Final = 1_000_000_000
+QUIET_NANOSECONDS: Final = 10_000_000  # far shorter than a window
+QUIET_PART: Final = 1000  # of what is never too much
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,11 @@ class Meter:
         """Count an amount; returns how many seconds the client must wait."""
         total = self._ring.add(amount, now)
         return 0.0 if total <= self._free else self._wait(total, now)
+
+    @property
+    def quiet(self) -> float:
+        """What need not be told at once: a small part of the quota, nothing from its half on."""
+        return self._free / QUIET_PART if self._ring.total <= self._free / 2 else 0.0
 
     def throttle(self, now: float) -> float:
         """How many seconds the client must wait as it is."""
@@ -268,16 +276,23 @@ class Counted:
 
 
 class Client:
-    """The meters of one user with one client id; None where it has no quota."""
+    """The meters of one user with one client id; None where it has no quota.
+
+    A client that is far from its quotas costs little: what it does within `QUIET_NANOSECONDS` is
+    only summed up (`bytes`, `spent`), and the meters are told then, or when it comes to more than a
+    small part of a quota. Above half of a quota each request is told at once, so that nobody gets
+    more than the quota, under however many client ids.
+    """
 
     __slots__ = (
-        *("client_id", "counted", "fetch", "index", "mutation", "produce", "request"),
-        *("used", "user"),
+        *("bytes", "client_id", "counted", "fetch", "index", "is_node", "mutation", "produce"),
+        *("quiet_bytes", "quiet_spent", "quiet_until", "request", "spent", "used", "user"),
     )
 
-    def __init__(self, user: str, client_id: str) -> None:
+    def __init__(self, user: str, client_id: str | None) -> None:
         self.user = user
         self.client_id = client_id
+        self.is_node = False  # nodes among themselves have no quotas
         self.index: Index | None = None  # of the quotas that it has
         self.used = 0.0
         self.produce: Meter | None = None
@@ -285,6 +300,29 @@ class Client:
         self.request: Meter | None = None
         self.mutation: Tokens | None = None
         self.counted: tuple[Counted, ...] = ()  # they live as long as somebody refers to them
+        self.bytes = 0  # produced, and not told yet
+        self.spent = 0  # nanoseconds in handlers, and not told yet
+        self.quiet_until = 0  # on the clock that measures them
+        self.quiet_bytes = 0.0
+        self.quiet_spent = 0.0
+
+    def tell(self, now: float, moment: int) -> float:
+        """Tell the meters what was summed up; returns how many seconds the client must wait.
+
+        `moment` is `now` on the clock of `quiet_until`.
+        """
+        wait = 0.0
+        self.quiet_bytes = self.quiet_spent = math.inf
+        if self.produce is not None:
+            if self.bytes:
+                wait = self.produce.record(self.bytes, now)
+            self.quiet_bytes = self.produce.quiet
+        if self.request is not None:
+            wait = max(wait, self.request.record(self.spent, now))
+            self.quiet_spent = self.request.quiet
+        self.bytes = self.spent = 0
+        self.quiet_until = moment + QUIET_NANOSECONDS
+        return wait
 
 
 class Quotas:
@@ -296,7 +334,7 @@ class Quotas:
         self._windows = windows
         self._controller = controller
         self.index = Index({})  # a client with another one has to be asked for again
-        self._clients: OrderedDict[tuple[str, str], Client] = OrderedDict()
+        self._clients: OrderedDict[tuple[str, str | None], Client] = OrderedDict()
         # They live as long as a client that uses them, also when it gets other quotas.
         self._counted: WeakValueDictionary[tuple[Name, Name], Counted] = WeakValueDictionary()
 
@@ -315,7 +353,7 @@ class Quotas:
         """Connections a second that an address may open."""
         return self.index.connection_rate(address)
 
-    def client(self, user: str, client_id: str, now: float) -> Client:
+    def client(self, user: str, client_id: str | None, now: float) -> Client:
         """The meters that count for a request."""
         key = (user, client_id)
         found = self._clients.get(key)
@@ -352,10 +390,11 @@ class Quotas:
             client.mutation.limit = limit
         client.counted = tuple(kept)
         client.index = self.index
+        client.quiet_until = 0
 
     def _find(self, key: str, client: Client, kept: list[Counted]) -> tuple[float, Counted] | None:
         """The limit of a client, and where it is counted."""
-        quota = self.index.find(key, client.user, client.client_id)
+        quota = self.index.find(key, client.user, client.client_id or "")
         if quota is None:
             return None
         place = self._counted.get(quota.counted)

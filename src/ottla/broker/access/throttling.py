@@ -16,7 +16,7 @@ import math
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.broker.access.quotas import NANOSECONDS, Quotas, Windows
+from ottla.broker.access.quotas import Quotas, Windows
 from ottla.broker.serving.context import Ack, Large
 
 if TYPE_CHECKING:
@@ -29,12 +29,10 @@ if TYPE_CHECKING:
     from ottla.metadata.config.broker import BrokerConfig
     from ottla.metadata.security.quotas import ClientQuota
     from ottla.wire.schema.fetch import FetchResponse
-    from ottla.wire.schema.produce import ProduceRequest
     from ottla.wire.schema.share_fetch import ShareFetchResponse
 
 PRODUCE: Final = 0
-FETCH: Final = 1
-SHARE_FETCH: Final = 78
+FETCHES: Final = frozenset({1, 78})  # Fetch, ShareFetch
 LOGIN: Final = frozenset({17, 18, 36})  # SaslHandshake, ApiVersions, SaslAuthenticate
 NODE_USER: Final = "__node"
 USER_AT: Final = len("User:")  # in a principal
@@ -46,7 +44,7 @@ class Throttling:
 
     def __init__(self, config: BrokerConfig, clock: Clock) -> None:
         self.active = False  # whether anybody has a quota
-        self._clock = clock
+        self._monotonic = clock.monotonic
         self._quotas = Quotas(
             Windows(
                 config.get_int("quota.window.num"), config.get_int("quota.window.size.seconds")
@@ -77,51 +75,61 @@ class Throttling:
     def serve(
         self, context: RequestContext, request: Any, handler: Handler, services: tuple[Any, ...]
     ) -> Any:
-        """What the handler returns, with the time that the client must wait."""
-        if context.api_key in LOGIN:
-            return handler(context, request, *services)
-        peer = context.peer
-        client_id = context.client_id or ""
-        client = peer.metered
-        now = self._clock.monotonic()
+        """What the handler returns, with the time that the client must wait.
+
+        Each line here is paid by each request of a node with quotas, reached or not.
+        """
+        client = context.peer.metered
         if (
             client is None
             or client.index is not self._quotas.index
-            or client.client_id != client_id
-            or peer.metered_as != peer.principal
+            or client.client_id != context.client_id
         ):
-            peer.metered_as = peer.principal
-            client = peer.metered = self._quotas.client(peer.principal[USER_AT:], client_id, now)
-        if client.user == NODE_USER:
+            client = self._client(context)
+        if client.is_node or context.api_key in LOGIN:
             return handler(context, request, *services)
         context.quota = client
-        if client.produce is not None and context.api_key == PRODUCE:
-            wait = client.produce.record(_produced_bytes(request), now)
-            if wait:
-                context.throttle(wait)
         began = perf_counter_ns()
         response = handler(context, request, *services)
-        spent = perf_counter_ns() - began
+        ended = perf_counter_ns()
+        spent = client.spent = client.spent + ended - began
+        if context.api_key == PRODUCE:
+            size = client.bytes
+            for topic in request.topic_data:
+                for data in topic.partition_data:
+                    size += len(data.records or b"")
+            client.bytes = size
+            if (
+                ended < client.quiet_until
+                and size < client.quiet_bytes
+                and spent < client.quiet_spent
+                and isinstance(response, SOON)
+            ):
+                return response
         if response is None or isinstance(response, SOON):
-            return self._done(context, client, response, spent, now + spent / NANOSECONDS)
-        return self._later(context, client, response, spent)
+            return self._done(context, client, response, ended)
+        return self._later(context, client, response)
+
+    def _client(self, context: RequestContext) -> Client:
+        peer = context.peer
+        user, client_id = peer.principal[USER_AT:], context.client_id
+        peer.metered = client = self._quotas.client(user, client_id, self._monotonic())
+        client.is_node = user == NODE_USER
+        return client
 
     async def _later(
-        self, context: RequestContext, client: Client, response: Awaitable[Any], spent: int
+        self, context: RequestContext, client: Client, response: Awaitable[Any]
     ) -> Any:
         timed = _Timed(response)
         body = await timed
-        now = self._clock.monotonic()
-        return self._done(context, client, body, spent + timed.spent, now)
+        client.spent += timed.spent
+        return self._done(context, client, body, perf_counter_ns())
 
-    def _done(
-        self, context: RequestContext, client: Client, response: Any, spent: int, now: float
-    ) -> Any:
-        if client.request is not None:
-            wait = client.request.record(spent, now)
-            if wait:
-                context.throttle(wait)
-        if client.fetch is not None and context.api_key in (FETCH, SHARE_FETCH):
+    def _done(self, context: RequestContext, client: Client, response: Any, ended: int) -> Any:
+        now = self._monotonic()
+        if wait := client.tell(now, ended):
+            context.throttle(wait)
+        if context.api_key in FETCHES and client.fetch is not None:
             client.fetch.record(_fetched_bytes(response), now)
         seconds = context.throttled
         peer = context.peer
@@ -171,14 +179,6 @@ class _Throw:
 
     def __call__(self) -> Any:
         return self._steps.throw(self._error)
-
-
-def _produced_bytes(request: ProduceRequest) -> int:
-    size = 0
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            size += len(data.records or b"")
-    return size
 
 
 def _fetched_bytes(response: FetchResponse | ShareFetchResponse) -> int:

@@ -106,7 +106,6 @@ class Peer:
     connection_id: int = field(default_factory=count(1).__next__)
     scrutiny: Scrutiny = field(default_factory=Scrutiny)  # of the batches it produces
     metered: Client | None = None  # what counted for its last request, while there are quotas
-    metered_as: str = ""  # its principal then
     mute: Callable[[float], None] | None = None  # serve nothing for so many seconds; while open
     takes_views: bool = False  # its answers go to the kernel as they are, seen by nobody else
     lent: set[PartitionLog] = field(default_factory=set)  # logs with views in unsent answers

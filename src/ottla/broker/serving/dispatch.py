@@ -82,6 +82,7 @@ class Dispatcher:
     def identify(self, peer: Peer, principal: str) -> None:
         """Give the peer the rights of a principal, from now on."""
         peer.principal = principal
+        peer.metered = None  # that was somebody else's
         services = self._services
         if services.authorizer is not None:
             from_node = peer.session is not None and peer.session.is_node
