@@ -48,6 +48,7 @@ from ottla.metadata.changes.topics import DeleteTopic
 from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.batch import iter_batches
 from ottla.wire.error_codes import ErrorCode
+from ottla.wire.errors import WireError
 from ottla.wire.records import ControlType, iter_records, read_control_record
 from ottla.wire.schema.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -935,7 +936,10 @@ def _list(name: str, time: int) -> ListOffsetsTopic:
 
 
 def _batches(result: ReadResult) -> list[RecordBatch]:
-    found = [one for chunk in result.chunks for one in iter_batches(memoryview(chunk))]
-    for one in found:
-        one.verify_crc()
+    try:
+        found = [one for chunk in result.chunks for one in iter_batches(memoryview(chunk))]
+        for one in found:
+            one.verify_crc()
+    except WireError as error:
+        raise AssertionError(f"read bytes that are no batches: {error}") from error
     return found

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import warnings
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -156,7 +155,7 @@ class SimulatedNode:
             server.close()
         for hosted in node.partitions:
             hosted.log._segments.close()
-        os.close(node.data._directory._lock_fd)
+        node.data.close()
         node.metadata._store.close()
         self.errors.found.clear()
         self._node = None

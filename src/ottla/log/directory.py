@@ -87,7 +87,9 @@ class DataDirectory:
 
     def close(self) -> None:
         """Release the lock; the logs must be closed by then."""
-        os.close(self._lock_fd)
+        fd, self._lock_fd = self._lock_fd, -1
+        if fd >= 0:  # after a second close the number may be another file's
+            os.close(fd)
 
     def together(self) -> AbstractContextManager[None]:
         """For work on many logs: their syncs share one. See `Storage.together`."""

@@ -40,6 +40,16 @@ def test_a_second_holder_is_told_who_the_first_is(directory: DataDirectory) -> N
         DataDirectory(directory.path)
 
 
+def test_a_second_close_leaves_the_files_of_others(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    number, other = directory._lock_fd, os.open(tmp_path, os.O_RDONLY)
+    directory.close()
+    os.dup2(other, number)
+    directory.close()
+    os.close(number)  # it was still open
+    os.close(other)
+
+
 def test_identity(directory: DataDirectory) -> None:
     assert directory.meta() is None
     meta = MetaProperties("some-cluster", 1, UUID(int=9))
