@@ -1,13 +1,12 @@
-"""The seam between Spark and whatever can be read: a range is addressable, ordered, re-readable.
+"""The interface between Spark and a store: ranges are addressable, ordered and re-readable.
 
-A backend lives in the driver's source process for as long as its query (`bounds`, `advance`,
-`plan`, `settle`), and another of the same options in each worker (`read`). Offsets are what Spark
-writes into its checkpoint: dicts that become JSON, equal texts meaning that nothing is new.
+One backend lives in the driver's source process as long as its query (`bounds`, `advance`, `plan`,
+`settle`); each worker creates another from the same options (`read`). Spark writes offsets to its
+checkpoint: they are dicts that become JSON, and equal JSON means that there is no new data.
 
-- `plan` depends on its two arguments alone: after a crash Spark replays a batch by asking for its
-  plan in a process that knows nothing of it.
+- `plan` depends on its two arguments alone: after a crash a new process plans the same batch again.
 - `advance` is called only when the batch that ended at `start` is in the commit log. It may wait
-  for up to the long poll, and gives back `start` itself if there is nothing more.
+  for up to the long poll, and returns `start` itself if there is no new data.
 - `settle` gets the processed offsets, at least once per batch unless a later call covers it.
 """
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.spark.options import SourceOptions
 
 Offset: TypeAlias = "dict[str, Any]"  # JSON: each backend has a shape of its own
-Task: TypeAlias = object  # picklable; what `plan` gives and `read` takes
+Task: TypeAlias = object  # picklable; `plan` returns it and `read` takes it
 
 
 class Bounds(NamedTuple):
@@ -43,7 +42,7 @@ class Limit(NamedTuple):
 
 
 class Backend(ABC):
-    """One way to read; the log of a topic is the first."""
+    """Reads one kind of store, such as the logs of topics."""
 
     @abstractmethod
     def bounds(self) -> Bounds:
@@ -71,7 +70,7 @@ class Backend(ABC):
 
     @abstractmethod
     def settle(self, end: Mapping[str, Any]) -> None:
-        """Everything up to here is done."""
+        """Handle that everything before this offset is processed."""
 
     @abstractmethod
     def close(self) -> None:

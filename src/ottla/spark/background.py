@@ -1,8 +1,8 @@
 """An event loop in its own thread, and objects kept open on it between calls.
 
-Spark calls plain functions, one at a time, in processes that it uses again and again; clients are
-asynchronous and cost a round trip or two to open. So each process has one loop, and connections
-stay open from task to task until they have not been used for a minute.
+Spark calls plain functions, one at a time, in processes that it reuses; clients are asynchronous
+and need a round trip or two to open. So each process has one loop, and connections stay open
+between tasks until they have been idle for a minute.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Background:
         thread.start()
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin work; its outcome comes later."""
+        """Start work on the loop; returns its future."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, work: Coroutine[Any, Any, T], within: float | None = None) -> T:
-        """The outcome of work, which is cancelled if the caller is interrupted or it is late."""
+        """Run work and return its result; cancel it on timeout or if the caller is interrupted."""
         future = self.start(work)
         try:
             return future.result(within)
@@ -111,7 +111,7 @@ _FROZEN: list[bool] = []
 
 
 def background() -> Background:
-    """The loop of this process; a forked child has none of its parent's."""
+    """The loop of this process; a forked child starts its own."""
     pid = os.getpid()
     if pid not in _OF_PROCESS:
         _OF_PROCESS.clear()

@@ -1,11 +1,11 @@
-"""`kafka.*` options as settings of Ottla's client: the same names, read once, checked early.
+"""`kafka.*` options as settings of Ottla's client: the same names, parsed once, checked early.
 
-Settings that only steer how Kafka's own client works inside are let pass.
+Settings that only tune the internals of Kafka's own client are ignored.
 
-Secrets travel with a query to wherever its tasks run, so there are three ways for them:
+Spark sends the options of a query to its tasks, so secrets can be given in three ways:
 
 - `kafka.sasl.password.file` and the like name a file, `kafka.sasl.password.env` a variable. Each
-  process reads it for itself, within the fence of `ottla.security.secrets`.
+  process reads it for itself, within the limits of `ottla.security.secrets`.
 - Plain options work. Spark redacts those whose key says that they are secret; a private key in
   an option would be shown, so it is refused: name a file.
 """
@@ -47,7 +47,7 @@ _SHOWN_BY_SPARK: Final = {
 }
 """Secrets that Spark would show, and what to set instead."""
 
-# What Kafka's clients know and a client in Python has no use for.
+# Settings of Kafka's Java clients that have no effect here.
 _NO_MATTER: Final = frozenset(
     {
         *("group.id", "max.poll.records", "max.poll.interval.ms", "session.timeout.ms"),
@@ -75,11 +75,11 @@ class ClientSettings:
     fetch_wait: float = 0.5
     verify_crc: bool = True
     protection: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """The options about TLS and the login, as they were given."""
+    """The options for TLS and login, unparsed."""
 
     @property
     def security(self) -> Security:
-        """How this process connects; secrets in files and variables are read here and now."""
+        """The security settings of this process; reads secrets from files and variables now."""
         try:
             return Security.from_properties(
                 with_secrets(dict(self.protection), SECRET_KEYS, Fence.of())
@@ -92,7 +92,7 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """Settings of the producer, in its own words."""
+    """Settings of the producer, by the names of its arguments."""
 
     compression_type: str = "none"
     linger_ms: float = 0
@@ -106,7 +106,7 @@ class ProducerOptions:
 def client_settings(
     options: Mapping[str, str], *, writes: bool, has_brokers: bool = True
 ) -> ClientSettings:
-    """The settings of all `kafka.*` options; those a query may not set are refused by name."""
+    """The settings of all `kafka.*` options; refuses the options that a query may not set."""
     given = _kafka(options)
     refused = _REFUSED_BY_WRITERS if writes else _REFUSED_BY_READERS
     for name, why in refused.items():
@@ -172,12 +172,12 @@ def _known() -> frozenset[str]:
 
 
 def unknown_settings(options: Mapping[str, str]) -> list[str]:
-    """`kafka.*` options that mean nothing here."""
+    """The `kafka.*` options that are not known."""
     return [f"{PREFIX}{name}" for name in _kafka(options) if name not in _known()]
 
 
 def known_settings() -> list[str]:
-    """All `kafka.*` options that mean something, to find near names in."""
+    """All known `kafka.*` options, for suggestions of similar names."""
     return [f"{PREFIX}{name}" for name in sorted(_known())]
 
 

@@ -1,7 +1,7 @@
-"""Questions of the driver to a cluster: topics, ends of logs, offsets of groups.
+"""The driver's requests to a cluster: topics, ends of logs, offsets of groups.
 
 Calls block, with the client's timeouts and retries. Waiting for records uses a client of its own,
-since a fetch that waits for data holds up the later requests on its connection.
+because a fetch that waits for data delays later requests on its connection.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Cluster:
         return self._background.call(self._wait(known, within))
 
     def close(self) -> None:
-        """Close the connections; a broker that does not answer is not waited for."""
+        """Close the connections without waiting for brokers that do not answer."""
         try:
             self._background.call(self._close(), CLOSE_SECONDS)
         except TimeoutError:
@@ -136,7 +136,7 @@ class Cluster:
         return grown
 
     async def _watch(self, leader: int, known: Offsets, within: float) -> bool:
-        """One Fetch from the ends of logs, which the broker answers when there is something."""
+        """One Fetch from the ends of logs; the broker answers it when data arrives."""
         topics = [
             FetchTopic(
                 name,
@@ -162,7 +162,7 @@ class Cluster:
                 request, to=leader, max_version=NEWEST if by_id else NEWEST_FETCH_BY_NAME
             )
         except ClientError:
-            # The next ListOffsets will fail, too, and handles the error.
+            # The next ListOffsets fails as well and handles the error.
             await asyncio.sleep(within)
             return True
         return bool(answer.error_code) or any(
@@ -245,7 +245,7 @@ async def record_sizes(
     try:
         local = dict.fromkeys(sizes, EARLIEST_LOCAL)
         firsts = await offsets_at(client, settings, local, OLDEST_EARLIEST_LOCAL)
-    except UnsupportedApi:  # brokers without tiers: all that there is is local
+    except UnsupportedApi:  # a broker without tiers has all its data here
         firsts = await offsets_at(client, settings, dict.fromkeys(sizes, EARLIEST))
     return {
         place: size / (ends[place] - firsts[place])
@@ -281,7 +281,7 @@ async def _sizes_at(
 
 
 def missing_topics(names: Iterable[str]) -> KafkaError:
-    """The error for topics that a query names and the cluster does not have."""
+    """The error for topics of a query that the cluster does not have."""
     listed = ", ".join(sorted(names))
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"find topic {listed}")
 

@@ -6,7 +6,7 @@ from ottla.errors import OttlaError
 
 
 class SparkError(OttlaError):
-    """The query cannot go on as it is."""
+    """Base class of the errors of the `ottla` format."""
 
 
 class BadOption(SparkError, ValueError):
@@ -50,4 +50,4 @@ class TaskRepeated(SparkError):
 
 
 class BatchLost(SparkError):
-    """The transaction of an exactly-once batch is no longer this query's to write to."""
+    """The transaction of an exactly-once batch was aborted, or another run took it over."""

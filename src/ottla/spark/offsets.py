@@ -6,7 +6,7 @@ Rules:
   that a checkpoint can be continued by either. Topics and partitions are in order: Spark compares
   texts to find out that nothing is new.
 - The end of a query's first batch also carries where that batch started, under a key no topic can
-  have. Spark asks for the start again after a crash, and "latest" would be another one by then.
+  have. Spark asks for the start again after a crash, when "latest" is a different place.
 - The share of a partition in a limited batch is in proportion to its backlog, and at least one
   record, rounded as Spark's Kafka source does. A limit in bytes is shared alike, by backlogs in
   bytes.
@@ -115,7 +115,7 @@ def first_end(initial: Offsets, end: Offsets) -> dict[str, object]:
 def batch_start(start: Mapping[str, object], end: Mapping[str, object]) -> Offsets:
     """The start of a batch: that in its end offset takes precedence over Spark's.
 
-    A start that carries a place is no such one, but the end of the first batch.
+    A start that carries a place is the end of the first batch, and is used as it is.
     """
     carried = None if INITIAL_KEY in start else end.get(INITIAL_KEY)
     return from_json(carried if isinstance(carried, Mapping) else start)
@@ -143,7 +143,8 @@ def limited_bytes(
 ) -> Offsets:
     """Where a batch of about `limit` bytes ends; `sizes` is how many an offset takes.
 
-    A partition of unknown size is taken for the mean of the others; if all are, there is no limit.
+    A partition of unknown size counts as the mean of the others; if all are unknown, there is no
+    limit.
     """
     known = [sizes[place] for place in latest if place in sizes]
     if not known:

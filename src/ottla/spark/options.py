@@ -1,4 +1,4 @@
-"""Options of the source, by the names of Spark's Kafka source: read, checked, and made values.
+"""Options of the source, with the names of Spark's Kafka source: parsed and checked.
 
 Rules:
 
@@ -104,7 +104,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SourceOptions:
-    """All a source needs to know; picklable, and the same in every process of a query."""
+    """The parsed options of a source; picklable, and equal in every process of a query."""
 
     mode: Mode
     client: ClientSettings
@@ -194,7 +194,7 @@ class _Options:
 
 
 def parse_source(given: Mapping[str, str], mode: Mode) -> SourceOptions:
-    """The options of one query; a `BadOption` for the first that is wrong."""
+    """Parse the options of one query; raises `BadOption` for the first invalid one."""
     options = _Options(given)
     _refuse(options, mode)
     store = store_options(options.all)
@@ -245,7 +245,7 @@ def parse_source(given: Mapping[str, str], mode: Mode) -> SourceOptions:
 
 
 def warn_unknown(given: Mapping[str, str], names: tuple[str, ...] = NAMES) -> list[str]:
-    """A warning for each option that means nothing, with the names it may have been meant to be."""
+    """A warning for each unknown option, with similar names."""
     lower = {name.lower(): name for name in names}
     options = {name.lower(): value for name, value in given.items()}
     unknown = [

@@ -1,4 +1,4 @@
-"""The classes Spark reads through; all they do is pass calls on to a backend.
+"""The classes that Spark reads through; they delegate to a backend.
 
 Rules that come from Spark:
 
@@ -69,7 +69,7 @@ class BatchReader(DataSourceReader):
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:  # Spark's own, in place of no partitions at all
+        if partition.value is None:  # Spark's own empty partition
             return iter(())
         return make_backend(self._options).read(partition.value, self._columns)
 
@@ -83,7 +83,7 @@ class PushdownReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802  # Spark's name
         self._bounds = bounds_of(filters)
-        # Spark applies them all the same: ranges are cut, rows are not looked at.
+        # Spark still applies all filters: only ranges are cut here, not rows.
         yield from filters
 
     def _chosen(self, tasks: Sequence[Task]) -> Sequence[Task]:
@@ -122,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             backend.settle(start)
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         max_bytes = None
-        if isinstance(limit, ReadMaxBytes):  # Spark knows one limit, the other holds as well
+        if isinstance(limit, ReadMaxBytes):  # Spark passes one limit; the other applies too
             max_rows, max_bytes = self._options.max_offsets, limit.max_bytes
         waits = not isinstance(limit, ReadAllAvailable) and self._options.min_offsets is not None
         return backend.advance(start, Limit(max_rows, waits, max_bytes))
@@ -140,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return make_backend(self._options).read(partition.value, self._columns)
 
     def commit(self, end: Offset) -> None:
-        """Does nothing: the next call of `latestOffset` tells earlier that the batch is done."""
+        """Does nothing: Spark calls `latestOffset` before it, which settles the batch."""
 
     def stop(self) -> None:
         backend, self._backend = self._backend, None

@@ -96,5 +96,5 @@ def check_writable(schema: StructType, *, has_topic: bool) -> None:
 
 
 def _same(one: DataType, other: DataType) -> bool:
-    """Whether types are equal, whatever may be null in them."""
+    """Whether types are equal, apart from nullability."""
     return one.simpleString() == other.simpleString()

@@ -1,4 +1,4 @@
-"""A Spark session that suits the format: which Java, which Python, which settings.
+"""A Spark session for the format: Java, Python and settings.
 
     spark = local_session()
     spark.read.format("ottla")...
@@ -25,8 +25,8 @@ CHECKPOINT_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
 JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 FEW_CORES: Final = 2
-# The second compiler takes a third of a JVM's first minute, mostly for code that is hardly run
-# again; ten times the calls that it waits for by default do for what is.
+# The second compiler takes a third of a JVM's first minute, mostly for code that hardly runs again.
+# Ten times its default thresholds still compile what runs often.
 _COMPILE_LATER: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:Tier4InvocationThreshold=50000 "
     "-XX:Tier4MinInvocationThreshold=10000 -XX:Tier4CompileThreshold=100000"
@@ -44,7 +44,7 @@ def profile(*, local_checkpoints: bool = True) -> dict[str, str]:
         "spark.python.worker.reuse": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     }
-    few = (os.cpu_count() or 1) <= FEW_CORES  # a collector's own threads would take them
+    few = (os.cpu_count() or 1) <= FEW_CORES  # no cores for a parallel collector
     settings[JVM_OPTIONS] = f"{_COMPILE_LATER} -XX:+UseSerialGC" if few else _COMPILE_LATER
     if hasattr(os, "fork"):
         settings[UNIX_SOCKETS] = "true"
@@ -54,9 +54,9 @@ def profile(*, local_checkpoints: bool = True) -> dict[str, str]:
 
 
 def prepare_environment() -> None:
-    """Have Spark start with the right Java, and its workers with the Python that runs this.
+    """Set the Java that Spark starts, and this Python for its workers.
 
-    To be called before the first session: the JVM reads the environment once.
+    Call it before the first session: the JVM reads the environment once.
     """
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -71,7 +71,7 @@ def local_session(
 ) -> SparkSession:
     """A session on this machine, without its web page; `stock` leaves the profile out.
 
-    Spark keeps one session per process: if there is one it is what comes back.
+    Spark keeps one session per process: an existing one is returned.
     """
     prepare_environment()
     from pyspark.sql import SparkSession
@@ -95,17 +95,17 @@ def local_session(
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format known to a session, in a way that lets queries start side by side.
+    """Register the format with a session, so that queries can start concurrently.
 
-    Spark finds the format by itself, but not in packages that were added as zip files. And what it
-    finds has one map of environment variables for the whole JVM, into which each starting stream
-    writes: two that start at once can leave the map with a size that is not its own, after which
-    Spark 4.3 sends no task of this format any more ("Task not serializable: Illegal size 5 of
-    collection, expected 6"). This registration has a map that threads may share.
+    Spark finds the format by itself, but not in packages that were added as zip files. And a format
+    that Spark finds has one map of environment variables for the whole JVM, to which each starting
+    stream writes: two concurrent starts can corrupt its size, and then Spark 4.3 cannot send any
+    task of this format ("Task not serializable: Illegal size 5 of collection, expected 6"). This
+    registration uses a thread-safe map.
     """
     from ottla.spark.source import OttlaSource
 
-    if not hasattr(spark, "_jvm"):  # a Connect session: the maps are the server's
+    if not hasattr(spark, "_jvm"):  # a Connect session: the server has the maps
         spark.dataSource.register(OttlaSource)
         return
     context = spark.sparkContext

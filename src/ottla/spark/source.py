@@ -1,8 +1,8 @@
-"""The `ottla` format: what Spark makes when a query names it.
+"""The `ottla` format: the class that Spark creates for a query.
 
-Spark makes a source in the process that plans a batch; to the process that commits a stream's batch
-it sends one that was pickled. That is how the two are told apart: only the former may take a lease
-of an exactly-once sink, since a lease fences the batch before it.
+Spark creates a source in the process that plans a batch, and sends a pickled one to the process
+that commits a stream's batch. Only the former may take the lease of an exactly-once sink, because a
+lease fences the previous batch; pickling tells the two apart.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """DescribeAcls (29), CreateAcls (30) and DeleteAcls (31).
 
 - Every creation and every filter is answered, in order: librdkafka aborts on a short list.
-- Creations that mean nothing are refused one by one with 42; the others are made in one proposal.
-  One that exists changes nothing and is a success.
-- All filters of a deletion see the ACLs as they were before the request; one proposal removes what
-  they match.
+- Invalid creations are refused one by one with 42; the others are made in one proposal. Creating an
+  existing ACL succeeds and changes nothing.
+- All filters of a deletion see the ACLs as they were before the request; one proposal removes the
+  matches.
 - A request with more than 10,000 entries, a creation beyond 100,000 ACLs in all, and filters that
-  would have to look at too many ACLs are refused with 44.
-- Without an authorizer all of it is 54: rights that nobody looks at would only seem to protect.
-- To describe takes describe on the cluster, to create and delete alter on it.
+  would have to compare too many ACLs are refused with 44.
+- Without an authorizer every request is refused with 54, because ACLs would protect nothing.
+- Permissions on the cluster: describe to describe, alter to create and delete.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from ottla.metadata.image import MetadataImage
 
 MAX_COMPARISONS: Final = 2_000_000
-"""Of filters of one request with ACLs: a second or two, in which no other change is made."""
+"""Most comparisons of filters with ACLs in one request: a second or two; other changes wait."""
 
 
 async def describe_acls(
@@ -84,7 +84,7 @@ async def describe_acls(
 
 
 def _described(acls: Iterable[Acl], wanted: AclFilter) -> list[DescribeAclsResource]:
-    """In a worker: there may be many."""
+    """Runs in a worker thread, because there may be many."""
     found: dict[tuple[int, str, int], list[AclDescription]] = {}
     for acl in sorted(acl for acl in acls if wanted.matches(acl)):
         row = AclDescription(acl.principal, acl.host, acl.operation, acl.permission)
@@ -198,7 +198,7 @@ def _removed(acls: Sequence[Acl]) -> DeleteAclsFilterResult:
 
 
 async def _remove(filters: Sequence[AclFilter], cluster: Cluster) -> list[list[Acl]]:
-    """What each filter matched."""
+    """The ACLs that each filter matches."""
     matched: list[list[Acl]] = []
 
     def decide(image: MetadataImage) -> list[Change]:
@@ -211,7 +211,7 @@ async def _remove(filters: Sequence[AclFilter], cluster: Cluster) -> list[list[A
 
 
 def _matched(filters: Sequence[AclFilter], acls: frozenset[Acl]) -> list[list[Acl]]:
-    """By name where a filter has one: a request may have 10,000 that each mean one ACL."""
+    """Looked up by name if the filter has one: a request may have 10,000 such filters."""
     by_name: dict[str, list[Acl]] = {}
     for acl in sorted(acls):
         by_name.setdefault(acl.name, []).append(acl)

@@ -1,10 +1,11 @@
 """ApiVersions (18): the APIs and versions of this broker.
 
 - Versions above ours are answered in v0 with error 35 (the dispatcher calls `unsupported_version`).
-- v3+ carries the client's name and version, which must look like names: they end up in metrics.
-- Features: `group.version` says that the KIP-848 protocol works; `transaction.version` 2, that
-  Produce and TxnOffsetCommit add their partitions to the transaction, on which the Java producer
-  relies from then on.
+- v3+ carries the client's name and version, which must have the form of names, because metrics show
+  them.
+- Features: `group.version` means that the KIP-848 protocol works; `transaction.version` 2 means
+  that Produce and TxnOffsetCommit add their partitions to the transaction, and the Java producer
+  then relies on it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """DescribeClientQuotas (48) and AlterClientQuotas (49).
 
-- Describe: an entity matches if it has each component that is asked for; with `strict` it has no
-  other. A filter that cannot be is 42.
-- Alter: every entry is answered with its entity. An entity, key or value that cannot be, and an
-  entity that is named twice, are 42; the other entries are changed in one proposal, or only checked
-  with `validate_only`. More than 10,000 entities are 44.
-- To describe takes describe configs on the cluster, to alter alter configs.
+- Describe: an entity matches if it has each requested component, and with `strict` no other. An
+  invalid filter is 42.
+- Alter: every entry is answered with its entity. An invalid entity, key or value is 42, and so is
+  an entity that is named twice; the other entries are changed in one proposal, or only checked with
+  `validate_only`. More than 10,000 entities are 44.
+- Permissions on the cluster: describe configs to describe, alter configs to alter.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """DescribeCluster (60) and ListPartitionReassignments (46).
 
-DescribeCluster shows the brokers with the address of the listener the request came in on; there
-are no separate controllers, so that endpoint type is refused. Nothing is ever being reassigned:
-kafka-topics --describe asks all the same; it needs describe on the cluster. So do the operations
-that DescribeCluster tells; the brokers everybody may see.
+DescribeCluster shows the brokers with the address of the listener the request came in on; there are
+no separate controllers, so that endpoint type is refused. ListPartitionReassignments is always
+empty; kafka-topics --describe asks for it. It needs describe on the cluster, and so do the
+authorized operations in DescribeCluster; every client may see the brokers.
 """
 
 from __future__ import annotations

@@ -2,15 +2,15 @@
 
 Resources are topics, brokers and groups. A broker is named by its id, or by "" for the default of
 all brokers. AlterConfigs replaces the whole set of overrides; IncrementalAlterConfigs sets (0),
-deletes (1), appends to (2) or subtracts from (3) single keys. Either changes a resource wholly or
-not at all, and every resource is answered. Sensitive values are never sent. Listed are all topics
-and brokers, and those groups that have overrides; of loggers and client metrics there are none.
-Before v1 only client metrics could be asked for. Many resources are described in several turns of
-the event loop, all as they were when the first turn began.
+deletes (1), appends to (2) or subtracts from (3) single keys. Both change all keys of a resource or
+none, and answer every resource. Sensitive values are never sent. ListConfigResources returns all
+topics and brokers, and groups with overrides; there are no loggers and client metrics, which are
+all that v0 can ask for. Many resources are described in several turns of the event loop, all as
+they were at the first turn.
 
-Needs describe configs or alter configs on the topic or group, and on the cluster for brokers and
-for the list. Who names the dead-letter topic of a group needs write on it, too, and create if it is
-missing: otherwise the broker would write where its user may not.
+Permissions: describe configs or alter configs on the topic or group, and on the cluster for brokers
+and for the list. To set the dead-letter topic of a group a client also needs write on it, and
+create if it is missing, because the broker writes there on its behalf.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def list_config_resources(
 def _altered(
     config: AlterableConfig, defs: Mapping[str, ConfigDef], effective: EffectiveConfig
 ) -> str | None:
-    """The value a key gets; None removes its override, if it has one: Kafka's tools do not ask."""
+    """The new value of a key; None removes its override, which may be missing, as in Kafka."""
     if config.config_operation == 1:
         return None
     definition = definition_of(defs, config.name)
@@ -304,7 +304,7 @@ def _check_dead_letter_topic(
     cluster: Cluster,
     resource: AlterConfigsResource | IncrementalAlterConfigsResource,
 ) -> None:
-    """The broker writes there in the name of who sets it."""
+    """The broker writes there on behalf of the client that sets it."""
     for config in resource.configs:
         if config.name == DEAD_LETTER_TOPIC and config.value:
             context.require(Operation.WRITE, Resource.TOPIC, config.value)

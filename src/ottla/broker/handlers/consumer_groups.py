@@ -1,11 +1,11 @@
 """KIP-848: ConsumerGroupHeartbeat (68) and ConsumerGroupDescribe (69).
 
 Members send nothing but heartbeats: epoch 0 joins, -1 leaves, -2 leaves for now (static members),
-null fields mean unchanged. From v1 the client makes its member id; in v0 it may leave that to us.
+null fields mean unchanged. From v1 the client chooses its member id; in v0 the broker may do it.
 
-A heartbeat needs read on the group and describe on each topic that is subscribed to by name; a
-pattern matches what the principal may describe. To describe a group takes describe on it and on
-every topic that is assigned in it.
+Permissions: a heartbeat needs read on the group and describe on each topic that is subscribed to by
+name; a pattern matches only topics that the principal may describe. Describing a group needs
+describe on it and on every assigned topic.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _pattern(context: RequestContext, pattern: str | None) -> str | None:
 
 
 def _settings(cluster: Cluster, group_id: str) -> ConsumerSettings | None:
-    """The settings of the group, None if it has none, as most: every heartbeat asks."""
+    """The settings of the group; None without any. Fast, because every heartbeat calls it."""
     if group_id not in cluster.image.group_configs:
         return None
     config = resolve_group_config(cluster.image, group_id, cluster.config)

@@ -1,9 +1,9 @@
 """DeleteRecords (21): move the log start of partitions forward.
 
-Offset -1 means the high watermark. Past it is error 1; a topic whose records only compaction may
-remove is error 44. The answer is the new log start, and comes when that is durable; all who ask
-at once share one write. Readers below it get error 1 at once; the file space goes with the next
-retention round. Needs delete on each topic.
+Offset -1 means the high watermark. An offset above it is error 1; a topic with compaction alone is
+error 44. The response has the new log start and is sent when that is durable; concurrent requests
+share one write. Readers below it get error 1 at once; the next retention round frees the space.
+Needs delete on each topic.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _delete(
 
 
 def _not_durable(topic: DeleteRecordsTopicResult, error: LogError) -> DeleteRecordsTopicResult:
-    """A crash may bring the records back; those that were refused keep their own error."""
+    """The results if the write failed, so that a crash may bring the records back."""
     return topic._replace(
         partitions=[
             row

@@ -1,10 +1,10 @@
 """FindCoordinator (10): which broker coordinates a group, a transaction or a share-partition.
 
-One key up to v3, a list of keys with an answer each from v4. Key types: 0 group; 1 transaction; 2
-share, from v6, whose keys read group:topicId:partition.
+One key up to v3, a list of keys with a result each from v4. Key types: 0 group; 1 transaction; 2
+share, from v6, with keys of the form group:topicId:partition.
 
-Needs describe on the group or the transactional id; cluster action for share-partitions, which
-nodes alone ask about.
+Permissions: describe on the group or the transactional id; cluster action for share-partitions,
+which only nodes ask for.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ The coordinator decides; these functions translate versions:
 - DescribeGroups: a missing group is error 69 from v6, before that state Dead without an error.
 
 Members need read on their group, DescribeGroups describe, DeleteGroups delete. ListGroups shows all
-groups to who may describe the cluster, and to others the groups they may describe.
+groups to clients that may describe the cluster, and to others the groups that they may describe.
 """
 
 from __future__ import annotations

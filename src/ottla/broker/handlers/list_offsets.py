@@ -1,12 +1,12 @@
 """ListOffsets (2) and OffsetForLeaderEpoch (23).
 
-Timestamps that mean something else: -1 latest (the high watermark, or the last stable offset with
-isolation 1), -2 earliest, -3 the record with the largest timestamp on local disk, -4 earliest
-local, -5 latest tiered and -6 earliest pending upload (`ottla.tier.reading.answers`). Any other
-asks for the first record at or after that time; -1 if there is none. Where the log of that time is
-in the remote tier alone the answer waits for the store, up to the request's time limit.
+Special timestamps: -1 latest (the high watermark, or the last stable offset with isolation 1), -2
+earliest, -3 the record with the largest timestamp on local disk, -4 earliest local, -5 latest
+tiered and -6 earliest pending upload (`ottla.tier.reading.answers`). Other timestamps ask for the
+first record at or after that time; -1 if there is none. If that part of the log is only in the
+remote tier, the response waits for the store, up to the request's time limit.
 
-Both need describe on each topic; OffsetForLeaderEpoch is also answered to nodes (cluster action).
+Permissions: describe on each topic; for OffsetForLeaderEpoch cluster action is enough.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ READ_COMMITTED = 1
 LARGEST_TIMESTAMP = -3
 LOOKED_AT_ONCE: Final = 1_000  # partitions in one turn of the loop: some milliseconds
 
-# The answer, or how to get it when it takes longer.
+# The result, or a function that gets it if that takes longer.
 Answered: TypeAlias = (
     "ListOffsetsPartitionResponse | Callable[[], Awaitable[ListOffsetsPartitionResponse]]"
 )
@@ -105,7 +105,7 @@ def _rows(topics: Iterable[ListOffsetsTopic], look: Look) -> list[list[Answered]
 async def _in_turns(
     context: RequestContext, request: ListOffsetsRequest, partitions: Partitions, look: Look
 ) -> Large[ListOffsetsResponse]:
-    """Many partitions: others are served between one part of them and the next."""
+    """Many partitions: other requests are served between the parts."""
     found: list[list[ListOffsetsPartitionResponse]] = []
     left = LOOKED_AT_ONCE
     for topic in request.topics:

@@ -1,7 +1,7 @@
-"""DescribeLogDirs (35): the data directory, its room, and the size of each partition in it.
+"""DescribeLogDirs (35): the data directory, its free space, and the size of each partition.
 
-Null asks for everything. A partition that was never written has no files, and size 0. The
-directory is always in the answer, even with no topic: Java takes an empty list for a lack of
+Null asks for everything. A partition that was never written has no files, and size 0. The response
+always contains the directory, even with no topic: Java clients take an empty list for a missing
 permission. Thousands of partitions are looked at in several turns of the event loop. Needs describe
 on the cluster.
 """
@@ -51,7 +51,7 @@ async def describe_log_dirs(
     try:
         context.require_cluster(Operation.DESCRIBE)
     except ApiError as error:
-        # Before v3 an empty list says it.
+        # Before v3 an empty list means that.
         return Large(DescribeLogDirsResponse(error_code=error.code))
     names = await workers.run(
         partial(_names, cluster.image, cluster.node_id, data.all_on_disk(), request)
@@ -89,7 +89,7 @@ def _names(
     on_disk: Iterable[TopicPartition],
     request: DescribeLogDirsRequest,
 ) -> list[TopicPartition]:
-    """The requested partitions of this node, in order. In a worker: there may be many."""
+    """The requested partitions of this node, in order. Runs in a worker thread."""
     led = (
         TopicPartition(topic.name, index)
         for topic in image.topics_by_name.values()

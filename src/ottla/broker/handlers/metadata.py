@@ -1,24 +1,24 @@
 """Metadata (3) and DescribeTopicPartitions (75): topics, their partitions and leaders, the brokers.
 
 - Metadata v0: an empty list asks for all topics; from v1 null does, and an empty list for none.
-- From v12 a topic may be asked for by id alone; an unknown id is answered with error 100. The
-  versions just before have room for an id that must not be used: error 42.
-- A topic that does not exist is created when both the request and auto.create.topics.enable allow
-  it; it is ready at once, so the answer carries no error.
-- A partition whose log is offline (a disk that failed, damage that a person has to look at) has no
-  leader and names its replica as offline, as in Kafka: clients wait and ask again. A log that could
-  not be opened is shown so for a second after each try, so that clients come back and it is tried
-  again. Nothing is opened for this.
+- From v12 a request may name a topic by id alone; an unknown id is error 100. The versions before
+  it have a field for the id that clients must not use: error 42.
+- A missing topic is created if both the request and auto.create.topics.enable allow it; it is ready
+  at once, so the response has no error.
+- A partition whose log is offline (a failed disk, damage that needs an operator) has no leader and
+  an offline replica, as in Kafka: clients wait and ask again. A log that could not be opened is
+  shown as offline for a second after each attempt; then clients come back and cause the next
+  attempt. Metadata itself opens no log.
 - Replicas are the nodes that may lead a partition; in sync are those of them that are alive, and
   the leader. So an under-replicated partition has fewer candidates than wanted.
 - Brokers are shown with the address of the listener the request came in on.
-- Thousands of partitions are looked at in several turns of the event loop. The answer shows the
-  topics and brokers as they were when the first turn began.
-- DescribeTopicPartitions pages through topics in order of name; a page ends at the asked limit and
-  the cursor names the first partition that did not fit.
-- Both show the topics that the client may describe. One it may not is 29 where it is asked for by
-  name, whether it exists or not, and 29 without its name where it is asked for by id. To create one
-  takes create on the cluster or on the topic.
+- Thousands of partitions are collected in several turns of the event loop. The response shows the
+  topics and brokers as they were at the first turn.
+- DescribeTopicPartitions pages through topics in the order of their names; a page ends at the
+  requested limit and the cursor names the first partition that did not fit.
+- Both show the topics that the client may describe. Any other topic is 29 if it is requested by
+  name, whether it exists or not, and 29 without its name if it is requested by id. Creating a topic
+  needs create on the cluster or on the topic.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ NO_LEADER: Final = -1
 SHOWN_AT_ONCE: Final = 4_000  # partitions in one turn of the loop: some milliseconds
 
 Answer: TypeAlias = "MetadataResponse | Awaitable[MetadataResponse | Large[MetadataResponse]]"
-# A topic of the image, or the answer to one that is not there.
+# A topic of the image, or the response for a missing one.
 Asked: TypeAlias = "Topic | MetadataResponseTopic"
 
 
@@ -126,7 +126,7 @@ async def _create(context: RequestContext, cluster: Cluster, name: str) -> Error
     try:
         await ensure_topic(cluster, name)
     except ApiError as error:
-        # Clients ask again after LEADER_NOT_AVAILABLE; some give up after a timeout of a topic.
+        # Clients retry after LEADER_NOT_AVAILABLE; some give up after a timeout error of a topic.
         timed_out = error.code == ErrorCode.REQUEST_TIMED_OUT
         return ErrorCode.LEADER_NOT_AVAILABLE if timed_out else error.code
     return ErrorCode.NONE
@@ -171,7 +171,7 @@ async def _in_turns(
     operations: RequestContext | None,
     alive: Collection[int],
 ) -> Large[MetadataResponse]:
-    """Many partitions: other requests are served between one part of them and the next."""
+    """Many partitions: other requests are served between the parts."""
     found: list[MetadataResponseTopic] = []
     left = SHOWN_AT_ONCE
     for topic in topics:
@@ -225,7 +225,7 @@ def _asked(
 def _found(
     operations: RequestContext | None, topic: Topic, rows: Sequence[MetadataResponsePartition]
 ) -> MetadataResponseTopic:
-    """`operations` is the context of a client that asks for what it may do with the topic."""
+    """`operations` is the context of a client that requests its authorized operations."""
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id.bytes,

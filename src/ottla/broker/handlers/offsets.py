@@ -1,16 +1,15 @@
 """OffsetCommit (8), OffsetFetch (9), TxnOffsetCommit (28) and OffsetDelete (47).
 
-- OffsetCommit: topics that do not exist are refused one by one with error 3, the others go to the
-  group's coordinator. Null metadata is answered as "", as Kafka does.
-- TxnOffsetCommit: the same inside a producer's transaction. The offsets count when that commits;
-  a producer or a member that has been replaced is refused.
-- OffsetFetch: one group up to v7, several from v8; null topics ask for all the group has. A
-  partition without a committed offset is answered with -1, not with an error. If the client
-  requires stable offsets (from v7 on), it gets error 88 (retry) while a transaction may replace the
-  offset.
-- OffsetDelete answers every partition it was asked about.
-- To commit takes read on the group and on each topic, in a transaction also write on the
-  transactional id; to fetch describe on both; to delete, delete on the group and read on the
+- OffsetCommit: missing topics are refused one by one with error 3, the others go to the group's
+  coordinator. Null metadata is returned as "", as Kafka does.
+- TxnOffsetCommit: the same inside a producer's transaction. The offsets take effect when it
+  commits; a fenced producer or member is refused.
+- OffsetFetch: one group up to v7, several from v8; null topics ask for all offsets of the group. A
+  partition without a committed offset is -1, not an error. If the client requires stable offsets
+  (from v7 on), it gets error 88 (retry) while a transaction may replace the offset.
+- OffsetDelete has a result for every requested partition.
+- Permissions: to commit, read on the group and on each topic, in a transaction also write on the
+  transactional id; to fetch, describe on both; to delete, delete on the group and read on the
   topics.
 """
 
@@ -161,7 +160,7 @@ async def txn_offset_commit(
 
 
 def _refused(context: RequestContext, group_id: str, topics: Topics) -> dict[str, ErrorCode]:
-    """The errors of those topics for which the client may not commit offsets of the group."""
+    """The errors of topics for which the client may not commit offsets."""
     if not context.may(READ, GROUP, group_id):
         return {topic.name: ErrorCode.GROUP_AUTHORIZATION_FAILED for topic in topics}
     return {topic.name: HIDDEN for topic in topics if not context.may(READ, TOPIC, topic.name)}
@@ -170,7 +169,7 @@ def _refused(context: RequestContext, group_id: str, topics: Topics) -> dict[str
 def _known_offsets(
     cluster: Cluster, topics: Topics, refused: Mapping[str, ErrorCode]
 ) -> tuple[m.OffsetToCommit, ...]:
-    """Those of partitions that exist, but for refused topics."""
+    """The offsets of existing partitions, without refused topics."""
     image = cluster.image
     return tuple(
         m.OffsetToCommit(topic.name, *partition)
@@ -275,7 +274,7 @@ async def offset_fetch(
 async def _fetch(
     context: RequestContext, groups: Lazy[GroupService], request: m.OffsetFetch
 ) -> m.OffsetFetchResponse:
-    """Topics the client may not describe are left out, or refused if it asked for them."""
+    """Topics that the client may not describe are left out, or refused if it named them."""
     asked = request.topics or ()
     hidden = [topic for topic in asked if not context.may(DESCRIBE, TOPIC, topic[0])]
     if hidden:
@@ -303,7 +302,7 @@ def _by_topic(
     answer: m.OffsetFetchResponse,
     asked: tuple[tuple[str, tuple[int, ...]], ...] | None = None,
 ) -> dict[str, list[m.FetchedOffset]]:
-    """Offsets by topic. v1 has no place for an error but each partition asked for."""
+    """Offsets by topic. v1 can report an error only in each requested partition."""
     found: dict[str, list[m.FetchedOffset]] = defaultdict(list)
     for offset in answer.offsets:
         found[offset.topic].append(offset)

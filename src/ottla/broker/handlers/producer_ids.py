@@ -1,10 +1,10 @@
 """InitProducerId (22) and DescribeProducers (61).
 
-A producer without a transactional id gets a fresh id at epoch 0, or, when it names the id it has
-(v3, KIP-360), the next epoch of that. One with a transactional id is its coordinator's to answer.
+A producer without a transactional id gets a new id with epoch 0, or the next epoch if it names its
+current id (v3, KIP-360). With a transactional id the coordinator of that id answers.
 
-InitProducerId needs write on the transactional id; without one, idempotent write on the cluster or
-write on any topic. DescribeProducers needs read on each topic.
+Permissions: InitProducerId needs write on the transactional id; without one, idempotent write on
+the cluster or write on any topic. DescribeProducers needs read on each topic.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ async def _fresh_id(cluster: Cluster) -> int:
     except ApiError as error:
         if error.code != ErrorCode.REQUEST_TIMED_OUT:
             raise
-        # Kafka's answer without a block; producers before 4.0 treat a timeout as fatal.
+        # Kafka's response without a block of ids; producers before 4.0 treat a timeout as fatal.
         raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from error
 
 

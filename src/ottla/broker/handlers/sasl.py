@@ -1,4 +1,4 @@
-"""SaslHandshake (17) and SaslAuthenticate (36): a client says who it is.
+"""SaslHandshake (17) and SaslAuthenticate (36): clients log in.
 
 The rules are in `ottla.broker.access.authentication`. On a listener without SASL both are answered
 with 34, as in Kafka.

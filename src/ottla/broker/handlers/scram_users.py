@@ -1,13 +1,13 @@
 """DescribeUserScramCredentials (50) and AlterUserScramCredentials (51).
 
-- Describe: null or an empty list asks for all users. It answers mechanisms and iterations, never
-  salts or keys. A name that is asked for twice is 92, an unknown one 91.
-- Alter: one result for each user that is named. A user's changes are made all or none; users do not
-  depend on each other, and all are changed in one proposal. Two changes of one mechanism of a user
-  are 92, deleting what is not there is 91, an unknown mechanism 33, a bad name or credential 93.
-- The client sends the salted password. The verifier is computed from it, and it is dropped: it
+- Describe: null or an empty list asks for all users. It returns mechanisms and iterations, never
+  salts or keys. A name that is requested twice is 92, an unknown one 91.
+- Alter: one result per named user. All changes of a user are made or none; users are independent,
+  and all are changed in one proposal. Two changes of one mechanism of a user are 92, deleting a
+  missing credential is 91, an unknown mechanism 33, an invalid name or credential 93.
+- The client sends the salted password. The broker computes the verifier from it and drops it: it
   reaches no store, log or repr.
-- To describe takes describe on the cluster, to alter alter.
+- Permissions on the cluster: describe to describe, alter to alter.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ async def alter_user_scram_credentials(
 async def _alter(
     request: AlterUserScramCredentialsRequest, cluster: Cluster
 ) -> dict[str, ApiError]:
-    """The errors of the users that stay as they are."""
+    """The errors of the users that are not changed."""
     refused: dict[str, ApiError] = {}
     changes: list[SetScramCredential | RemoveScramCredential] = []
     seen: set[tuple[str, int]] = set()

@@ -1,17 +1,17 @@
 """ShareFetch (78) and ShareAcknowledge (79): queues.
 
-- Both move through one session (`ottla.sharing.sessions`). Membership in the group plays no part.
-- Acknowledgements ride on a fetch or come alone. A partition's are applied all or none, and are
+- Both use one session (`ottla.sharing.sessions`). Membership in the group is not checked.
+- Acknowledgements come with a fetch or alone. Those of a partition are applied all or none, and
   answered when they are durable; other partitions are not affected.
 - A fetch delivers from the partitions of the session in turn, up to max_records in all, and waits
-  for something to deliver as long as max_wait_ms. What it delivers is locked for the member, so it
-  does not wait for more.
-- Records are whole batches; the acquired ranges say which of them are the member's. A partition
-  without records carries an empty field, never null: librdkafka drops the whole answer otherwise.
-  A fetch that only acquires is answered with the ranges alone.
-- Nothing is acquired for a client whose quota leaves no room; it waits after the answer.
-- The answer lists partitions with records or errors, new ones, and all that were acknowledged.
-- Needs read on the group and, on every request, on each topic of it and of the session.
+  up to max_wait_ms for the first records. Delivered records are locked for the member, so it does
+  not wait for more.
+- Records are whole batches; the acquired ranges tell which records the member got. A partition
+  without records has an empty field, never null, or librdkafka drops the whole response. A fetch
+  that only acquires gets the ranges alone.
+- Nothing is acquired for a client whose quota is used up; it is throttled after the response.
+- The response lists partitions with records or errors, new ones, and all acknowledged ones.
+- Every request needs read on the group and on each topic of the request and of the session.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ NO_LEADER = LeaderIdAndEpoch(-1, -1)
 
 
 Begun: TypeAlias = "ErrorCode | asyncio.Future[ErrorCode]"
-"""An acknowledgement's result, or the write that it depends on."""
+"""The result of an acknowledgement, or the write that decides it."""
 
 
 class Room(NamedTuple):
@@ -209,7 +209,7 @@ def _acknowledge(
     is_renew_ack: bool,
     is_uncounted: bool = False,
 ) -> dict[Key, Begun]:
-    """The result for each partition that was named with acknowledgements, or what leads to it."""
+    """The result for each acknowledged partition, or the future that decides it."""
     begun: dict[Key, Begun] = {}
     for key, batches in named.items():
         if not batches:
@@ -239,8 +239,8 @@ def _acknowledge_one(room: Room, turn: SessionTurn, key: Key, acks: list[Ack]) -
 async def _settled(room: Room, turn: SessionTurn, begun: dict[Key, Begun]) -> dict[Key, ErrorCode]:
     """The results, when they are durable.
 
-    After a session's last request the rest is released. That is done to the end even for a client
-    that disconnects: its session is gone.
+    After the last request of a session its other records are released, even if the client
+    disconnects meanwhile: its session has ended.
     """
     if turn.is_final:
         return await asyncio.shield(_released(room, turn, begun))
@@ -272,7 +272,7 @@ async def _fetch(
     mode: AcquireMode,
     max_bytes: Callable[[], int],
 ) -> dict[Key, Got]:
-    """Look, and look again whenever something moved, until it is enough or too late."""
+    """Look for records, and again after each change, until there are some or the time is over."""
     loop = asyncio.get_running_loop()
     readable = [key for key in turn.session.partitions if _may_read(room, key)]
     opening = room.partitions.opening_by_id(readable)
@@ -342,7 +342,7 @@ def _look(
 
 
 def _check_right(room: Room, key: Key) -> None:
-    """Looked at for each partition of the session, on every request."""
+    """Called for each partition of the session on every request."""
     if room.context.peer.access is not EVERYTHING:
         room.context.require(READ, Resource.TOPIC, room.partitions.name_of(key[0]))
 
@@ -415,7 +415,7 @@ def _failed(room: Room, key: Key, code: ErrorCode) -> PartitionData:
 
 
 def _leader(room: Room, key: Key, code: int) -> tuple[int, int]:
-    """The leader of the partition, if it is another node."""
+    """The leader of the partition if it is another node."""
     if code not in NOT_LED:
         return -1, -1
     topic = room.cluster.image.topic_by_id(UUID(bytes=key[0]))

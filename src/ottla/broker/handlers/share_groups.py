@@ -1,12 +1,12 @@
 """ShareGroupHeartbeat (76) and ShareGroupDescribe (77).
 
-Epoch 0 joins, -1 leaves, null fields mean unchanged. A member that joins a group whose share
-state has to be made first would get an empty assignment and wait a whole heartbeat interval for
-its partitions: the answer waits for that state instead, for at most half an interval, and never
-fails because of it.
+Epoch 0 joins, -1 leaves, null fields mean unchanged. If the share state of a group must be
+initialized first, a joining member would get an empty assignment and wait a whole heartbeat
+interval for its partitions. Instead the response waits for that state, for at most half an
+interval, and never fails because of it.
 
-A heartbeat needs read on the group and describe on each topic subscribed to. To describe a group
-takes describe on it and on every topic that is assigned in it.
+Permissions: a heartbeat needs read on the group and describe on each subscribed topic. Describing a
+group needs describe on it and on every assigned topic.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _settings(cluster: Cluster, group_id: str) -> ShareSettings:
 
 
 def _fresh_id() -> str:
-    """A member id as the Java client makes them."""
+    """A member id in the form of the Java client's."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 

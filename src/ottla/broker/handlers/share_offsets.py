@@ -1,13 +1,13 @@
 """DescribeShareGroupOffsets (90), AlterShareGroupOffsets (91) and DeleteShareGroupOffsets (92).
 
 Describe returns the share coordinator's state: the start offset, and from v1 the lag (KIP-1226),
-the records below the high watermark that are not settled yet. Only the partition's leader knows how
-many records members hold: the coordinator asks it by the same API, with a tagged field, and returns
-the number in another one (both are Ottla's own). Alter and delete need an empty group; altering
-resets a share-partition's state to the given offset.
+the number of records below the high watermark that are not settled. Only the partition's leader
+knows how many records members hold: the coordinator asks it by the same API, with a tagged field,
+and returns the number in another one (both are Ottla's own). Alter and delete need an empty group;
+altering resets a share-partition's state to the given offset.
 
-To describe takes describe on the group and on each topic, or cluster action where a node asks; to
-alter read on both; to delete, delete on the group and read on each topic.
+Permissions: to describe, describe on the group and on each topic, or cluster action for nodes; to
+alter, read on both; to delete, delete on the group and read on each topic.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 
 DESCRIBE, READ, TOPIC = Operation.DESCRIBE, Operation.READ, Resource.TOPIC
 UNKNOWN = -1
-LATEST = -1  # as a timestamp: the end
+LATEST = -1  # the timestamp for the end
 
 
 class Leaders(NamedTuple):
-    """What only the leader of a partition knows; it may be another node."""
+    """Values that only the leader of a partition knows; it may be another node."""
 
     cluster: Cluster
     partitions: Partitions

@@ -1,9 +1,9 @@
 """The share coordinator's RPCs between nodes: Initialize (83), Read (84), Write (85), Delete (86)
 and ReadSummary (87) ShareGroupState.
 
-Each may carry many share-partitions, and each of these is decided alone. The coordinator of a key
-is asked only if this node has it; otherwise that partition is answered with NOT_COORDINATOR. Needs
-cluster action; without it each partition is 31.
+A request may contain many share-partitions, each with its own result. A share-partition whose
+coordinator is on another node gets NOT_COORDINATOR. Needs cluster action; without it each partition
+is 31.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ async def _ask(
     question: m.KeyedRequest,
     expect: type[ReplyT],
 ) -> ReplyT:
-    """This node's coordinator, or why it is not the one."""
+    """This node's coordinator, or the error if this node does not coordinate the key."""
     try:
         context.require_cluster(Operation.CLUSTER_ACTION)
         return await persister().coordinators.ask(str(question.key), question, expect)

@@ -1,16 +1,16 @@
 """CreateTopics (19), DeleteTopics (20) and CreatePartitions (37).
 
-Every requested topic gets a result of its own; a name that is asked for twice in one request is
-refused for all its occurrences, as Kafka does. The topics of one request are proposed together, so
-that they also wait together when the metadata store is held by another process. `validate_only`
-checks everything and changes nothing. DeleteTopics takes names up to v5 and names or ids from v6.
+Every requested topic gets its own result; a name that is twice in a request is refused for all its
+occurrences, as Kafka does. All topics of a request are one proposal, so that they wait only once if
+another process holds the metadata store. `validate_only` checks everything and changes nothing.
+DeleteTopics takes names up to v5 and names or ids from v6.
 
-To create takes create on the cluster or on the topic; its configs are returned with describe
-configs alone. To delete takes delete, and describe: without that a topic is 29 whether it exists or
-not, and by id has no name. To add partitions takes alter.
+Permissions: to create, create on the cluster or on the topic; its configs are returned only with
+describe configs. To delete, delete and describe; without describe a topic is 29 whether it exists
+or not, without its name if it is requested by id. To add partitions, alter.
 
-A client with a quota of changes is refused what is beyond it, in the order of the request; the
-rest is done.
+A client with a quota of changes gets changes in the order of the request until the quota is used
+up; the rest is refused.
 """
 
 from __future__ import annotations
@@ -166,9 +166,9 @@ async def _delete(
         else:
             context.require(Operation.DESCRIBE, TOPIC, name)
         if not context.may(Operation.DELETE, TOPIC, name):
-            find(cluster.image)  # a topic that it may describe is missing, or refused
+            find(cluster.image)  # it may describe the topic: say that it is missing, or refuse
             raise refusal(Operation.DELETE, TOPIC, name)
-        # It may have been created a moment ago: then the decision below finds it.
+        # It may have been created a moment ago; then the decision below finds it.
         topic_now = cluster.image.topic(name)
         partitions = 0 if topic_now is None else len(topic_now.partitions)
         strict = context.version >= FIRST_STRICT_DELETE_TOPICS

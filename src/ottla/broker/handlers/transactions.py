@@ -1,18 +1,18 @@
 """AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26), WriteTxnMarkers (27),
 DescribeTransactions (65) and ListTransactions (66).
 
-- AddPartitionsToTxn is a client's request up to v3. From v4 on leaders of partitions ask it, for
-  many transactions at once; their question may be whether partitions are in it already.
-- All partitions of a transaction join it or none: where one does not exist (3), the others are not
-  attempted (55).
-- A producer that was replaced is told so with 90, and with 47 where its version of the request came
-  before that code.
-- WriteTxnMarkers is asked by coordinators on other nodes, and by administrators to end what no
-  coordinator knows of. Its answer says of each partition what became of it.
+- Clients send AddPartitionsToTxn up to v3. From v4 on leaders of partitions send it, for many
+  transactions at once, also to verify that partitions are already in a transaction.
+- All partitions of a request join a transaction or none: if one does not exist (3), the others are
+  not attempted (55).
+- A fenced producer gets 90, or 47 in versions of the request that are older than that code.
+- Coordinators on other nodes send WriteTxnMarkers, and administrators to end transactions that no
+  coordinator knows. The response has a result for each partition.
 - ListTransactions matches patterns of ids (v2) with RE2, the whole id.
-- Producers need write on their transactional id, on the topics they add, and read on the group
-  whose offsets they add. Leaders need cluster action (31 for all of it), markers that or alter on
-  the cluster. Transactions are shown to who may describe them, without topics that are hidden.
+- Permissions: producers need write on their transactional id and on the topics that they add, and
+  read on the group whose offsets they add. Leaders need cluster action (else 31 for the whole
+  request), markers cluster action or alter on the cluster. Clients see transactions that they may
+  describe, without topics that they may not describe.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ async def add_partitions_to_txn(
 def _refused(
     context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> dict[m.Partition, ErrorCode]:
-    """The answer to a client that may not write to all of them; empty if it may."""
+    """The response to a client that may not write to all partitions; empty if it may."""
     topics = request.v3_and_below_topics
     name = request.v3_and_below_transactional_id
     if not context.may(WRITE, TRANSACTIONAL_ID, name):
@@ -210,11 +210,11 @@ async def add_offsets_to_txn(
     groups: Lazy[GroupService],
     transactions: Lazy[TransactionService],
 ) -> AddOffsetsToTxnResponse:
-    """The partition of `__consumer_offsets` that has the group joins the transaction."""
+    """Add the group's partition of `__consumer_offsets` to the transaction."""
     try:
         context.require(WRITE, TRANSACTIONAL_ID, request.transactional_id)
         context.require(Operation.READ, Resource.GROUP, request.group_id)
-        await groups().coordinator_of(request.group_id)  # makes the topic if need be
+        await groups().coordinator_of(request.group_id)  # creates the topic if it is missing
         count = len(cluster.image.topics_by_name[CONSUMER_OFFSETS_TOPIC].partitions)
         question = m.AddPartitions(
             request.transactional_id,
@@ -275,7 +275,7 @@ async def write_txn_markers(
 async def _write_markers(
     markers: MarkerWriter | None, asked: WritableTxnMarker
 ) -> WritableTxnMarkerResult:
-    """Without a writer the client may not write any."""
+    """Without a writer every marker is refused for lack of permission."""
     marker = Marker(
         asked.producer_id,
         asked.producer_epoch,

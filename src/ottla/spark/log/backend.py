@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 
 class LogBackend(Backend):
-    """Made without I/O: workers make one just to read."""
+    """Creating one does no I/O: workers create one only to read."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -83,7 +83,7 @@ class LogBackend(Backend):
         self._target: Offsets | None = None
         self._pace = Pace(options.min_offsets or 0, options.max_delay)
 
-    # What the driver asks.
+    # Called by the driver.
 
     def bounds(self) -> Bounds:
         options = self._options
@@ -182,7 +182,7 @@ class LogBackend(Backend):
         if cluster is not None:
             cluster.close()
 
-    # What workers do.
+    # Called by workers.
 
     def read(self, task: Task, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         from ottla.spark.log.reading import read_ranges
@@ -235,7 +235,7 @@ class LogBackend(Backend):
         if limit.max_bytes is None:
             return end
         if self._sizes is None:
-            cluster = cast("Cluster", self._cluster)  # the option is refused where there is none
+            cluster = cast("Cluster", self._cluster)  # the option is refused without a broker
             self._sizes = RecordSizes(cluster.record_sizes, self._options.metadata_ttl)
         sizes = self._sizes.of(latest)
         by_bytes = limited_bytes(begin, latest, limit.max_bytes, sizes)
@@ -366,7 +366,7 @@ class LogBackend(Backend):
                 self._lost(f"{place} is new to the query and begins at offset {first}, not at 0")
 
     def _wait_for_the_end(self, begin: Offsets) -> None:
-        """A log may seem shorter for a moment while its leader moves."""
+        """Look again at logs that seem too short, as while a leader moves; then report the loss."""
         retries = self._options.retries
         while behind := sorted(p for p, end in self._latest.items() if end < begin.get(p, 0)):
             if not retries:

@@ -40,7 +40,7 @@ _SEGMENT: Final = re.compile(r"\d{20}\.log")
 
 
 class LogDirectory:
-    """Answers like a cluster, and plans; not thread-safe."""
+    """Has the methods of a cluster and a planner; not thread-safe."""
 
     def __init__(self, settings: TierSettings) -> None:
         self._root = Path(settings.location().bucket)
@@ -83,7 +83,7 @@ class LogDirectory:
         raise BadOption(f"offsetsGroup={group} needs a broker: leave store=segments out")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no file stays open."""
 
     async def cover(self, ranges: Sequence[Range]) -> Covered:
         """Pieces of files with these offsets; earlier offsets are left over."""
@@ -140,7 +140,7 @@ class LogDirectory:
             for base in bases
         }
         found = list(self._logs[place].values())
-        # One that was the last may have grown before the next was begun.
+        # The previously last file may have grown before the next one started.
         for one in found[-2:]:
             one.walk()
         return found
@@ -155,7 +155,7 @@ class _Segment:
         size = path.stat().st_size
         try:
             self.index = OffsetIndex.decode(path.with_suffix(INDEX).read_bytes(), size)
-        except (CorruptIndex, FileNotFoundError):  # of a running broker: not cut yet
+        except (CorruptIndex, FileNotFoundError):  # of a running broker: not truncated yet
             self.index = OffsetIndex()
         # Entries of batches that a crash has cut point past the end.
         while self.index.positions and not any(self._headers(self.index.positions[-1])):
@@ -171,7 +171,7 @@ class _Segment:
         return max(self.end, self._size)
 
     def prepare(self) -> None:
-        """Make an index where there is none, so that the file can be read in pieces."""
+        """Build a missing index, so that the file can be read in pieces."""
         if not self.index.positions and not self.end:
             self.walk()
 

@@ -28,7 +28,7 @@ class HookFailed(Exception):
 
 
 def hook_name(text: str | None) -> str | None:
-    """The option, if it has the form of a name."""
+    """The option if it has the form `module:function`, else an error."""
     if text is not None and _NAME.fullmatch(text) is None:
         raise BadOption(f"{ON_SETTLED} is module:function, not {text!r}")
     return text

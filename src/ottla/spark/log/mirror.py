@@ -1,12 +1,12 @@
-"""Progress of a query for others to see: offsets saved elsewhere, such as in a consumer group.
+"""Copies of a query's offsets in other places, such as a consumer group, to monitor its progress.
 
 Spark's checkpoint decides where a query continues. A thread saves in the background, and newer
-offsets replace those that still wait. An exception of a save is a warning, and the next call saves
-the same offsets again; the thread never ends by an error. If saving is required, the next `save` or
-`flush` raises the failure instead, which ends the query.
+offsets replace waiting ones. An exception of a save is a warning, and the next call saves the same
+offsets again; the thread never ends by an error. If saving is required, the next `save` or `flush`
+raises the failure instead, which ends the query.
 
-PySpark kills the process of the source as soon as a query has ended, without a call of `stop`. So
-the last offsets are waited for in `flush`, which the source calls when nothing more is to be read.
+PySpark kills the process of the source when a query ends, without calling `stop`. So `flush`, which
+the source calls when there is nothing left to read, waits until the last offsets are saved.
 """
 
 from __future__ import annotations

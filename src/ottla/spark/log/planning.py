@@ -128,7 +128,7 @@ def _spread(pieces: Sequence[Range], count: int) -> list[list[Range]]:
 
 
 def _joined(task: Iterable[Range]) -> list[Range]:
-    """The ranges with neighbours made one, so that they are read in one go."""
+    """Merge adjacent ranges, so that each is read in one go."""
     joined: list[Range] = []
     for one in task:
         last = joined[-1] if joined else None

@@ -1,6 +1,6 @@
-"""Filters on topic, partition, offset and time as ranges that need not be read at all. Pure.
+"""Filters on topic, partition, offset and time, applied to ranges before they are read. Pure.
 
-Only what makes ranges smaller is taken; Spark applies every filter to the rows again.
+Only filters that make ranges smaller are used; Spark applies every filter to the rows again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def bounds_of(filters: Iterable[Filter]) -> list[Bound]:
         operator = _OPERATORS.get(type(one).__name__)
         if operator is None:
             continue
-        # Those that have an operator have both of these.
+        # Filters with an operator have both attributes.
         column: tuple[str, ...] = getattr(one, "attribute")  # noqa: B009
         value = getattr(one, "value")  # noqa: B009
         if column in _COLUMNS and value is not None:

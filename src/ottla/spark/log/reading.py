@@ -185,7 +185,7 @@ class _Reading:
         return False
 
     async def _skip_lost(self) -> None:
-        """Go on where the log begins, or not at all where it now ends before the range."""
+        """Continue at the new start of the log, or stop if the log now ends before the range."""
         places = [TopicPartition(self._topic, number) for number, _ in self._unread()]
         settings = self._options.client
         first = await offsets_at(self._client, settings, dict.fromkeys(places, EARLIEST))

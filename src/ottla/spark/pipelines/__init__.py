@@ -8,9 +8,9 @@
     def totals(orders):
         return orders.groupBy("shop").sum("amount")
 
-What is declared (`model`, `define`, `settings`, `graph`) and how flows are watched (`progress`,
-`supervision`, `runner`) knows nothing of Spark; `compiler`, `listener` and `sessions` are the parts
-that do. The functions stay plain functions of dataframes, which tests can call.
+The declarations (`model`, `define`, `settings`, `graph`) and the supervision of flows (`progress`,
+`supervision`, `runner`) do not import Spark; `compiler`, `listener` and `sessions` do. Decorated
+functions stay plain functions of dataframes, which tests can call.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ State: TypeAlias = Literal["waiting", "starting", "running", "pausing", "done", 
 
 @dataclass(frozen=True, slots=True)
 class FlowView:
-    """One flow now; `error` is the last there was."""
+    """The current state of one flow; `error` is its last error."""
 
     name: str
     state: State = "waiting"
@@ -47,7 +47,7 @@ class Board:
         self._flows = {name: FlowView(name) for name in flows}
         self._hooks = hooks
         self._tell = tell
-        self._done: dict[str, int] = {}  # the last batch of each start of a query
+        self._done: dict[str, int] = {}  # last batch of each run of a query
         self._lock = threading.Lock()
 
     def views(self) -> list[FlowView]:
@@ -61,7 +61,7 @@ class Board:
             return self._flows[name]
 
     def enter(self, name: str, state: State, error: str | None = None, restarts: int = 0) -> None:
-        """A flow is in another state."""
+        """Set the state of a flow."""
         with self._lock:
             before = self._flows[name]
             self._flows[name] = replace(
@@ -74,7 +74,7 @@ class Board:
         """Handle Spark's report of a batch; repeated reports are ignored."""
         with self._lock:
             view = self._flows.get(progress.flow)
-            if view is None:  # a query of the session that is not ours
+            if view is None:  # another query of the session
                 return
             done = progress.is_batch
             if done and self._done.get(progress.run_id, -1) >= progress.batch:
@@ -101,7 +101,7 @@ class Board:
             if hook.flow in (None, progress.flow):
                 try:
                     hook.function(progress)
-                except Exception:  # the batch is done whatever a hook makes of it
+                except Exception:  # a failing hook does not undo the batch
                     LOG.warning("@on_batch %s failed", hook.function.__name__, exc_info=True)
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ottla.spark.pipelines.load import Pipeline
     from ottla.spark.pipelines.outputs import Show
 
-# The column that a schema may have for values that are no such JSON.
+# The column that a schema may have for values that do not parse.
 CORRUPT: Final = "_corrupt_record"
 
 
@@ -62,8 +62,8 @@ class Compiler:
         self._outputs = Outputs(pipeline.places, self._connection, show)
 
     def start(self, flow: Flow) -> StreamingQuery:
-        """Start the query of a flow; it is called like the flow."""
-        # A file that was loaded again for this session has functions of its own.
+        """Start the query of a flow, under the name of the flow."""
+        # A file that was reloaded for this session has new function objects.
         flow = self._definition.flows[flow.name]
         frame = self.frame(flow)
         writer = self._outputs.writer(frame, flow)
@@ -84,7 +84,7 @@ class Compiler:
     def frame(self, flow: Flow) -> DataFrame:
         """The rows of a flow; Spark has checked names and types when this returns."""
         frame = self._rows(flow, flow)
-        # A Connect session looks at a plan only when it has to.
+        # A Connect session analyses a plan only when asked.
         self._schemas[flow.name] = frame.schema
         return frame
 
@@ -117,7 +117,7 @@ class Compiler:
                 f"flow {query.name} reads {name}, which only prints: give it a topic or a table"
             )
         options = {"startingOffsets": "earliest", "subscribe": flow.writes.name}
-        if flow.delivery == EXACTLY_ONCE:  # which is a promise to readers of what is committed
+        if flow.delivery == EXACTLY_ONCE:  # readers of committed records rely on it
             options["kafka.isolation.level"] = "read_committed"
         options |= self._connection
         return self._records(options, None if VALUE in written.names else written, query)
@@ -150,14 +150,14 @@ class Compiler:
         given = {**options, **query.read_options, **self._start_note(query)}
         if schema is not None:
             given.setdefault("columns", VALUE)
-        # If Spark asks the format itself, its messages are not shown.
+        # If Spark asked the format itself, its messages would be lost.
         warn_unknown(given)
         frame = self._spark.readStream.format(OUR_FORMAT).options(**given).load()
         if schema is None:
             return frame
         from pyspark.sql import functions as f
 
-        # Other writers have other ways to write a time, most of which Spark's default knows.
+        # Other writers format times differently; Spark's default parses most formats.
         how = {"columnNameOfCorruptRecord": CORRUPT} if isinstance(schema, str) else JSON_OPTIONS
         row = f.from_json(f.col(VALUE).cast("string"), schema, how)
         return frame.select(row.alias("row")).select("row.*")

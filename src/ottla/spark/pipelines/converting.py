@@ -1,10 +1,10 @@
-"""Checkpoints of the `kafka` format made those of `ottla`, and back.
+"""Converts checkpoints of the `kafka` format to `ottla`, and back.
 
 Both keep the same offsets, so a checkpoint moves as it is once its second batch is planned. Before
-that they differ in where they keep the place the query started at: `kafka` in a file `sources/N/0`,
-`ottla` in the end of the first batch. Spark finds by its text that an offset is not new, so it is
-written as the format itself would write it. Spark's local files have checksums beside them
-(`.NAME.crc`); those of files that are changed are removed, which Spark takes as "not checked".
+that they keep the start of the query in different places: `kafka` in a file `sources/N/0`, `ottla`
+in the end of the first batch. Spark compares the text of offsets to find out whether they are new,
+so they are written exactly as the format writes them. Spark's local files have checksums beside
+them (`.NAME.crc`); the checksums of changed files are removed, and Spark then skips the check.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def batches(directory: Path) -> list[Batch]:
 
 
 def convert(directory: Path, to: str) -> list[Path]:
-    """Make a checkpoint one of the format `to`; the files that were changed."""
+    """Convert a checkpoint to the format `to`; returns the changed files."""
     if to not in FORMATS:
         raise DefinitionError(f"--to is {' or '.join(FORMATS)}, not {to!r}")
     found = batches(directory)
@@ -60,7 +60,7 @@ def convert(directory: Path, to: str) -> list[Path]:
                 f"{directory} belongs to a query on a share group, which the kafka format has not"
             )
     if not found or found[0].number:
-        return []  # the place it started at is not asked for any more
+        return []  # Spark does not need the start any more
     first = found[0]
     convert_one = _to_kafka if to == "kafka" else _to_ottla
     changed: list[Path] = []
@@ -92,7 +92,7 @@ def _to_ottla(start: Path, offset: Any, changed: list[Path]) -> Any:
 
 
 def _write(file: Path, content: bytes, changed: list[Path]) -> None:
-    """In place of what there is, at once."""
+    """Replace the file atomically."""
     new = file.with_name(f".{file.name}.new")
     new.write_bytes(content)
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
@@ -101,7 +101,7 @@ def _write(file: Path, content: bytes, changed: list[Path]) -> None:
 
 
 def _line(offset: Any) -> str:
-    """As the kafka format writes it."""
+    """The text that the kafka format writes."""
     return json.dumps(offset, separators=(",", ":"))
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ottla.spark.pipelines.model import Flow
 
 CONNECT_SECONDS: Final = 5.0
-# More tasks than most clusters have slots, so that no executor is left out by chance.
+# More tasks than most clusters have slots, so that every executor gets one.
 TASKS: Final = 32
 # Spark's Python does not have what it needs.
 _OF_SURROUNDINGS: Final = ("DATA_SOURCE_NOT_FOUND", "ModuleNotFoundError", "PackageNotFoundError")
@@ -46,7 +46,7 @@ def deep_check(
 
 
 def checked_schema(compiler: Compiler, flow: Flow) -> str:
-    """The plan of a flow, seen by Spark before anything runs."""
+    """The schema of a flow by Spark's plan; nothing is run."""
     try:
         return compiler.frame(flow).schema.simpleString()
     except DefinitionError:

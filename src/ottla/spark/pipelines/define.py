@@ -1,7 +1,7 @@
-"""The names a pipeline file uses: decorators that register, and leave functions as they are.
+"""The names that a pipeline file uses: decorators that register functions without changing them.
 
-A file registers into the definition that `collecting` has open. Outside of it, in a test that
-imports the file say, the decorators do nothing but give the function back.
+A file registers into the open definition of `collecting`. Elsewhere, such as in a test that imports
+the file, the decorators only return the function.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def topic(
     partitions: int | None = None,
     options: Mapping[str, object] | None = None,
 ) -> ToTopic:
-    """Write to a topic, which is made if there is none.
+    """Write to a topic, which is created if it does not exist.
 
     A frame with a column `value` is written as it is (`key`, `value`, `headers`, `partition`).
     Any other becomes JSON objects, with the column `key` as their key.
@@ -95,7 +95,7 @@ def console(rows: int = 20) -> ToConsole:
 
 
 class Shape:
-    """What `source` returns: a decorator for a function from the raw frame to what flows see."""
+    """The result of `source`: a decorator for a function that converts the raw frame."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -118,7 +118,7 @@ def source(
     format: str = OUR_FORMAT,  # noqa: A002  # Spark's name for it
     options: Mapping[str, object] | None = None,
 ) -> Shape:
-    """Declare a stream; as a decorator, with a function that shapes it.
+    """Declare a stream; as a decorator, with a function that converts its frame.
 
     `topic` names one or several, with commas between. With a `share_group` the topic is a queue
     whose records are shared with all other members of that group. With a `schema` such as
@@ -174,8 +174,8 @@ def flow(
 def reject(*, to: ToTopic | str, when: str) -> Callable[[F], F]:
     """Beside @flow: rows for which the SQL condition `when` is true or unknown go to a topic.
 
-    They are written in the same batch as the others, so a queue's record is done with only when it
-    is in one place or the other.
+    They are written in the same batch as the others, so a queue's record is settled only when it is
+    in one place or the other.
     """
     rule = Reject(ToTopic(to) if isinstance(to, str) else to, when)
 
@@ -217,10 +217,10 @@ def on_batch(of: Callable[[Progress], object] | str | None = None) -> object:
 
 
 def samples(source: str) -> Callable[[F], F]:
-    """A function that gives records to try the pipeline with: dicts, text or bytes.
+    """A function that returns sample records for the pipeline: dicts, text or bytes.
 
     With them `ottla run` needs no broker: if none is named it starts one for the run and fills it.
-    They are never written to a broker that is not its own.
+    Samples are never written to any other broker.
     """
 
     def register(function: F) -> F:

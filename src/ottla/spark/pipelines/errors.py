@@ -19,8 +19,8 @@ class DefinitionError(SparkError, ValueError):
 
 
 class EnvironmentProblem(SparkError):
-    """The pipeline is right and the machine is not: Java, a package, a broker, a topic."""
+    """The pipeline is valid, but Java, a package, a broker or a topic is missing."""
 
 
 class SessionLost(SparkError):
-    """The Spark session is beyond use, with all flows in it; another one may do."""
+    """The Spark session is lost with all flows in it; they can continue in a new session."""

@@ -1,4 +1,4 @@
-"""An error of a query as one sentence, and whether to try again would help.
+"""An error of a query as one sentence, and whether a retry can help.
 
 Spark wraps what a Python source raises into several layers of text; the sentence is in the last
 line of the innermost traceback.
@@ -26,8 +26,8 @@ _FOR_GOOD_TEXTS: Final = (
     ),
     "STREAMING_STATEFUL_OPERATOR_NOT_MATCH",
 )
-# A map of Spark's that has not the size it says it has (`session.register` says why): no task can
-# be sent from then on, and the JVM seems to be well.
+# A corrupted map in Spark (see `session.register`): Spark can send no task any more, although the
+# JVM looks healthy.
 _BROKEN_SESSION: Final = re.compile(r"Illegal size \d+ of collection, expected \d+")
 _PYTHON: Final = re.compile(r"^((?:\w+\.)*([A-Z]\w+)): (.+)$", re.MULTILINE)
 _JVM_NOISE: Final = re.compile(r"at |\.\.\. \d+ more|An error occurred while calling")

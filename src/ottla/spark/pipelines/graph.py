@@ -38,11 +38,11 @@ SPECULATION: Final = "spark.speculation"
 
 
 def problems_of(definition: Definition, settings: Settings, places: Places) -> list[str]:
-    """One sentence for each thing that is wrong; none if the pipeline can run."""
+    """One sentence per problem; empty if the pipeline can run."""
     if not definition.flows:
         return ["the file declares no flow: decorate a function with @flow"]
     found = [*_unknown_names(definition), *_circles(definition)]
-    if found:  # what follows walks along the edges
+    if found:  # later checks follow the edges
         return found
     for source in definition.sources.values():
         found += _source_problems(source)
@@ -78,7 +78,7 @@ def upstream_of(definition: Definition, flow: Flow) -> list[str]:
 
 
 def ordered(definition: Definition) -> list[Flow]:
-    """The queries, each after those it reads."""
+    """The queries in the order of their dependencies."""
     done: dict[str, Flow] = {}
 
     def visit(flow: Flow) -> None:
@@ -152,11 +152,11 @@ def _circles(definition: Definition) -> Iterator[str]:
     edges_of = {flow.name: flow.reads for flow in definition.flows.values()}
     circle = _find_circle(edges_of)
     if circle:
-        yield f"flows read each other in a circle: {' <- '.join(circle)}; take one of them out"
+        yield f"flows read each other in a cycle: {' <- '.join(circle)}; take one of them out"
 
 
 def _loops_through_topics(definition: Definition) -> Iterator[str]:
-    """A circle that is closed outside: a source on a topic that a flow behind it writes."""
+    """Cycles through a topic: a source reads what one of its own flows writes."""
     edges_of: dict[str, list[str]] = {}
     for flow in definition.flows.values():
         edges_of[f"flow {flow.name}"] = [

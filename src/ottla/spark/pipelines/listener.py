@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class BoardListener(StreamingQueryListener):
-    """States are the runner's to know, since it starts and stops; batches come from here."""
+    """Reports batches; the runner reports states, because it starts and stops the queries."""
 
     def __init__(self, board: Board) -> None:
         self._board = board

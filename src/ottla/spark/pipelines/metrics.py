@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BoardCollector:
-    """One family per thing that is counted."""
+    """One metric family per value of a flow."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -49,7 +49,7 @@ class BoardCollector:
 
 
 def serve_metrics(board: Board, port: int) -> None:
-    """Show them on this port until the process ends."""
+    """Serve the metrics on this port until the process ends."""
     try:
         from prometheus_client import CollectorRegistry, start_http_server
     except ImportError:

@@ -57,7 +57,7 @@ Target: TypeAlias = ToTopic | ToTable | ToConsole
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A stream from outside; `shape` makes what flows see of it."""
+    """An input stream; `shape` converts its frame for the flows."""
 
     name: str
     topic: str | None = None
@@ -78,7 +78,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Rows of a flow for which `when` is true or unknown go elsewhere."""
+    """Where rows of a flow go for which `when` is true or unknown."""
 
     to: ToTopic
     when: str

@@ -1,9 +1,9 @@
-"""How the rows of a flow leave it.
+"""Writes the rows of flows to their targets.
 
 - A frame with a column `value` is written to a topic as it is, any other as JSON objects.
 - A flow with rejects, and one that prints, is written batch by batch: both halves of a batch are
   where they belong before Spark logs it. A batch that is repeated is written again.
-- So is a topic in another mode than append, since Spark lets no Python sink have updates.
+- So is a topic in another mode than append, because Spark's Python sinks support append alone.
 - A flow that is delivered exactly once is arranged so that one task writes each partition.
 """
 
@@ -48,7 +48,7 @@ class Outputs:
     show: Show | None = None
 
     def writer(self, frame: DataFrame, flow: Flow) -> DataStreamWriter:
-        """A writer that knows where to, and nothing else yet."""
+        """A stream writer with its target set."""
         target = flow.writes
         if (
             flow.reject is not None
@@ -79,7 +79,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class BatchOutput:
-    """One batch after the other, by Spark's batch writers."""
+    """Write batch by batch, with Spark's batch writers."""
 
     outputs: Outputs
     flow: str

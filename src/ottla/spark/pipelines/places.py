@@ -1,4 +1,4 @@
-"""Where a pipeline keeps things: checkpoints, tables, the note a reset leaves."""
+"""The paths of a pipeline: checkpoints, tables, the start position that a reset saves."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Places:
         return _below(self.tables, target.name)
 
     def start_note(self, flow: str) -> Path:
-        """Where `reset` writes down the place a flow is to start from."""
+        """The file in which `reset` saves the start position of a flow."""
         return self.state / "starts" / f"{flow}.json"
 
     @property

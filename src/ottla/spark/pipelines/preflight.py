@@ -84,7 +84,7 @@ def security_of(kafka: Mapping[str, str]) -> Security:
 
 
 def fill(bootstrap: str, definition: Definition) -> int:
-    """Write the samples of a pipeline; for brokers that exist for this run alone."""
+    """Write the samples of a pipeline to a broker that was started for this run."""
     from ottla.sync import Admin, Producer
 
     count = 0
@@ -101,7 +101,7 @@ def fill(bootstrap: str, definition: Definition) -> int:
     with Producer(bootstrap) as producer:
         for name, function in definition.samples.items():
             topic = topics_of(definition.sources[name])[0]
-            if topic in new:  # a broker whose data was kept has them
+            if topic in new:  # the broker kept them from an earlier run
                 records = _sampled(name, function)
                 producer.send_many(topic, records)
                 count += len(records)

@@ -32,11 +32,11 @@ class Progress(NamedTuple):
 
     @property
     def is_batch(self) -> bool:
-        """Spark reports now and then that there was nothing to do, too."""
+        """Whether a batch ran; Spark also reports idle triggers."""
         return self.run_ms > 0
 
     def as_json(self) -> dict[str, Any]:
-        """For programs: one flat object."""
+        """A flat dict for JSON."""
         return {"event": "progress", **self._asdict(), "offsets": list(self.offsets)}
 
 
@@ -68,12 +68,12 @@ def parse(report: Mapping[str, Any]) -> Progress:
 
 
 def _sum(sources: Sequence[Mapping[str, Any]], field: str) -> float:
-    """Over all sources: reports of a Connect session have no sums of their own."""
+    """The sum over all sources; reports of a Connect session do not contain it."""
     return sum(float(one.get(field) or 0.0) for one in sources)
 
 
 def _object(offset: object) -> dict[str, Any]:
-    """Offsets come as JSON objects; other sources have other things, which tell us nothing."""
+    """The offsets of a source if they are a JSON object, else an empty one."""
     return offset if isinstance(offset, dict) else {}
 
 

@@ -1,8 +1,7 @@
-"""A run outlives its Spark session: when one is lost another is begun, after a pause.
+"""Restarts a lost Spark session after a pause, so that a run outlives its sessions.
 
-The first session has to start: if it cannot, the user has to fix something. Later ones are retried,
-since the cause (a JVM that ran out of memory, a Connect server that is being restarted) may take a
-while to go away.
+If the first session cannot start, the user has to fix something. Later sessions are retried,
+because the cause (a JVM without memory, a Connect server that restarts) may go away.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ def run_in_sessions(
     begin: Callable[[], AbstractContextManager[Session]],
     tell: Callable[[str, float], object],
 ) -> bool:
-    """Run in as many sessions as it takes; whether all flows are well in the end.
+    """Run in as many sessions as needed; returns whether all flows ended well.
 
-    `tell` gets the event of a session, and the seconds until the next one.
+    `tell` is called with the event of a session and the seconds until the next one.
     """
     has_begun = False
     while True:

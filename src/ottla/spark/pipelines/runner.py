@@ -1,13 +1,12 @@
-"""Runs flows until they are done, stopped or beyond help.
+"""Runs flows until they are done, stopped or failed for good.
 
 Rules:
 
-- A flow that fails is started again after a pause (`supervision`), unless its failure is one that
-  stays (`failures`).
-- A session that is lost takes its queries with it: `run` raises `SessionLost`, and may be called
-  again with another session, in which flows go on from their checkpoints.
-- With `once` a flow starts when those it reads are done, so that one run carries records all the
-  way through.
+- A failed flow is restarted after a pause (`supervision`), unless a retry cannot help (`failures`).
+- If the session is lost, so are its queries: `run` raises `SessionLost` and may be called again
+  with a new session, in which flows continue from their checkpoints.
+- With `once` a flow starts when the flows that it reads are done, so that one run processes records
+  in all flows.
 - The first request to stop lets running batches end, the second does not.
 """
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 0.1
 # With --once, fail soon instead of retrying for hours.
 RESTARTS_ONCE: Final = 3
-# What a query says of itself between the plan of a batch and its end.
+# Status messages of a query between the plan of a batch and its end.
 IN_A_BATCH: Final = frozenset(
     {"Writing offsets to log", "Processing new data", "No new data but cleaning up state"}
 )
@@ -55,7 +54,7 @@ class Query(Protocol):
 
 
 class Session(Protocol):
-    """Where queries are started; `lives` asks it whether it can start any."""
+    """Starts queries; `lives` tells whether the session still can."""
 
     def start(self, flow: Flow) -> Query: ...
     def lives(self) -> bool: ...
@@ -109,7 +108,7 @@ class Runner:
         self._woken = threading.Event()
 
     def stop(self) -> None:
-        """Once: after the running batches. Twice: now. May be called by a signal handler."""
+        """First call: stop after the running batches; second: now. Safe in a signal handler."""
         self._stops += 1
         self._woken.set()
 
@@ -126,11 +125,11 @@ class Runner:
         return all(view.state != "failed" for view in self._board.views())
 
     def pause_after_loss(self) -> float | None:
-        """How long to wait before the next session; None: this was one too many."""
+        """Seconds to wait before the next session; None: give up."""
         return self._sessions.failed(0.0, for_good=False)
 
     def wait(self, seconds: float) -> bool:
-        """Let time pass; False if the run has to end instead, and then its flows have ended."""
+        """Wait; returns False if the run was stopped meanwhile, after ending its flows."""
         ends = self._clock() + seconds
         while not self._must_stop() and (left := ends - self._clock()) > 0:
             self._woken.wait(min(left, POLL_SECONDS))
@@ -143,7 +142,7 @@ class Runner:
     def step(self, session: Session) -> bool:
         """Look at each flow once; True if all have ended."""
         if self._ends is None and self._seconds is not None:
-            self._ends = self._clock() + self._seconds  # from when there is a session
+            self._ends = self._clock() + self._seconds  # time counts from the start of the session
         self._must_stop()
         now = self._clock()
         try:
@@ -169,7 +168,7 @@ class Runner:
         return [run for run in self._runs.values() if self._state(run) not in ENDED]
 
     def _lose(self, lost: SessionLost) -> None:
-        """No flow is at fault, so that none is nearer to its last failure."""
+        """Mark flows as waiting for a session; this does not count as a failure of theirs."""
         for run in self._unfinished():
             if run.query is not None:
                 run.supervision.restarts += 1
@@ -227,7 +226,7 @@ class Runner:
             raise SessionLost("the Spark session was stopped")
 
     def _catch_up(self, query: Query) -> None:
-        """The listener's events come late, and not at all when the session ends before them."""
+        """Report batches from the query itself: events come late, or never if the session ends."""
         for report in query.recentProgress:
             self._board.report(parse(json.loads(report.json)))
 
@@ -236,7 +235,7 @@ class Runner:
         if self._stops > 1:
             return True
         if run.batch_to_end is None:
-            # A batch that is done and not told of yet is not the one to wait for.
+            # A batch that is done but not reported yet need not be waited for.
             self._catch_up(query)
             run.batch_to_end = batches = self._board.view(run.flow.name).batches
         return batches > run.batch_to_end or query.status.get("message") not in IN_A_BATCH

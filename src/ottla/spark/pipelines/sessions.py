@@ -1,6 +1,6 @@
 """The session a pipeline runs in: on this machine, on a cluster, or at a Connect server.
 
-Spark's own log is long and comes from another process: it goes to a file, unless the user debugs.
+Spark's log is long and written by another process: it goes to a file, except when debugging.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def open_session(
     except ImportError:
         raise EnvironmentProblem("Spark is not installed: pip install 'ottla[spark]'") from None
     with _log_into(log), warnings.catch_warnings():
-        # PySpark warns of the pandas it finds, which nothing here uses.
+        # PySpark warns about the version of pandas, which nothing here uses.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
         try:
             if remote is not None:
@@ -84,7 +84,7 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
 
 
 def lives(spark: SparkSession) -> bool:
-    """Whether a session can still do anything; asked of whatever process it runs in."""
+    """Whether a session still works; asks the process that it runs in."""
     try:
         if not is_classic(spark):
             return bool(spark.version)
@@ -94,7 +94,7 @@ def lives(spark: SparkSession) -> bool:
 
 
 def is_classic(spark: SparkSession) -> bool:
-    """Whether the session has a JVM below this process, and is not a Connect server's."""
+    """Whether this process started the JVM of the session; False for a Connect server."""
     return hasattr(spark, "_jvm")
 
 
@@ -119,14 +119,14 @@ def closing(spark: SparkSession) -> Iterator[None]:
 
 def _give_up(spark: SparkSession) -> None:
     with suppress(Exception), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns that the JVM is gone
+        warnings.simplefilter("ignore")  # it warns that the JVM has exited
         spark.stop()
     if is_classic(spark):
         _forget_jvm()
 
 
 def _forget_jvm() -> None:
-    """PySpark keeps one JVM for the life of a process, and has no call to begin another."""
+    """Make PySpark forget its JVM; it has no call to start a second one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession as Session
 
@@ -135,7 +135,7 @@ def _forget_jvm() -> None:
     Session._instantiatedSession = Session._activeSession = None
     if gateway is None:
         return
-    process = getattr(gateway, "proc", None)  # not there if the JVM was started by others
+    process = getattr(gateway, "proc", None)  # None if another process started the JVM
     if process is not None:
         process.kill()
         process.wait()
@@ -151,7 +151,7 @@ def _classic(name: str, master: str, config: Mapping[str, str], *, local: bool) 
     if master.startswith("local"):
         return local_session(name, master=master, config=config, stock=True)
     prepare_environment()
-    # PySpark takes the workers' Python from the environment alone, whatever the settings say.
+    # PySpark takes the workers' Python from the environment and ignores the settings.
     os.environ["PYSPARK_PYTHON"] = config[WORKER_PYTHON]
     from pyspark.sql import SparkSession as Session
 

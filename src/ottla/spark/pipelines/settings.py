@@ -1,8 +1,9 @@
 """The YAML beside a pipeline: what differs by environment, and flows that are one SQL statement.
 
-`orders.yaml` belongs to `orders.py`; with `--env prod` what `orders.prod.yaml` says comes before
-it. An entry of `sources` or `flows` changes the one of that name, or makes it: a source by its
-`topic`, a flow by its `sql`. `${NAME}` in a text is the environment variable, for secrets.
+`orders.yaml` belongs to `orders.py`; with `--env prod` the values of `orders.prod.yaml` override
+it. An entry of `sources` or `flows` changes the one with that name, or creates it: a source with
+its `topic`, a flow with its `sql`. `${NAME}` in a text is replaced by the environment variable, for
+secrets.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def read_settings(file: Path) -> Settings:
 
 
 def parse_settings(found: object, where: str) -> Settings:
-    """Check what YAML gave; `where` is named in errors."""
+    """Check parsed YAML; `where` is the file name in errors."""
     given = _mapping(_filled_in(found, where), where)
     _known(given, [one.name for one in fields(Settings)], where)
     values: dict[str, Any] = {}
@@ -86,7 +87,7 @@ def parse_settings(found: object, where: str) -> Settings:
 
 
 def overlay(base: Settings, over: Settings) -> Settings:
-    """The second before the first; mappings are joined key by key."""
+    """Merge two settings: values of the second win, mappings are merged by key."""
     changes: dict[str, Any] = {}
     for one in fields(Settings):
         new = getattr(over, one.name)

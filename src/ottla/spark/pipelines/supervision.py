@@ -1,4 +1,4 @@
-"""When a failed flow is started again: after 1 s, 2 s ... 60 s; from 1 s again when it is well.
+"""When to restart a failed flow: after 1 s, 2 s ... 60 s; from 1 s again after it has recovered.
 
 Pure: time comes in, decisions go out.
 """
@@ -10,7 +10,7 @@ from typing import Final
 
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
-# A flow that fails in every other batch must not be restarted at once every time.
+# A flow that fails in every other batch must still back off.
 WELL_AFTER_BATCHES: Final = 10
 
 
@@ -24,13 +24,13 @@ class Supervision:
     good_batches: int = 0
 
     def batch_done(self) -> None:
-        """A batch is in Spark's log."""
+        """Note that a batch is in Spark's log."""
         self.good_batches += 1
         if self.good_batches >= WELL_AFTER_BATCHES:
             self.failures = 0
 
     def failed(self, now: float, *, for_good: bool) -> float | None:
-        """When to start again, None if it is not worth it."""
+        """When to restart; None: give up."""
         self.good_batches = 0
         if for_good or (self.most_restarts is not None and self.failures >= self.most_restarts):
             return None

@@ -2,17 +2,18 @@
 
 Rules:
 
-- All of the machine and the queue happens on the loop of the process, one thing at a time: what
-  Spark asks for, and the renewal of locks meanwhile.
-- A batch is settled by the first call for an offset after it, which Spark makes when the batch is
-  in its commit log.
+- The machine and the queue are used only on the loop of the process, one step at a time: by Spark's
+  calls and by the renewal of locks.
+- A batch is settled by the next call for an offset: Spark makes it when the batch is in its commit
+  log.
 - In a process that continues a checkpoint, the sessions are ended once after the first batch is
-  settled: records that an earlier process acquired and never planned are delivered again then, not
-  when their locks expire.
-- A batch that another process has planned is kept locked as one of our own, if the broker lets us.
-- Verdicts in a topic are read from where it ended when the batch was planned, before it is the
-  batch's turn to be settled: waiting for them does not keep locks from being renewed. As long as
-  there is one on a ghost, later batches carry the same place, so that no later life forgets it.
+  settled. The broker then redelivers records that an earlier process acquired and never planned,
+  before their locks expire.
+- The locks of a batch that another process planned are renewed like our own, if the broker allows
+  it.
+- Verdicts in a topic are read from the end that it had when the batch was planned, before the batch
+  is settled, so that locks are renewed meanwhile. As long as a verdict is on a ghost, later batches
+  carry the same place, so that a later process still reads it.
 - When the query stops, records that were never planned are released, and planned ones stay locked
   for the next process (`share.onStop=hold`), as long as the group's grace and its locks last.
 """
@@ -58,7 +59,7 @@ RENEWALS_PER_LOCK: Final = 3
 UNKNOWN_LOCK: Final = 1.0  # seconds; the shortest that Kafka allows
 WARN_AFTER: Final = 0.6  # part of a lock's time, where locks are not renewed
 FROZEN_WAIT: Final = 2.0  # seconds for the first records of a query that ends when there are none
-GHOST_ROUNDS: Final = 8  # requests a batch may spend on finding out which ghosts are history
+GHOST_ROUNDS: Final = 8  # requests per batch to find out which ghosts are below the group's start
 LIMIT: Final = "share.delivery.count.limit"
 
 
@@ -72,7 +73,7 @@ class _Lock(NamedTuple):
 
 
 class ShareBackend(Backend):
-    """Made without I/O: workers make one just to read."""
+    """Creating one does no I/O: workers create one only to read."""
 
     def __init__(self, options: SourceOptions, share: ShareOptions) -> None:
         self._options = options
@@ -95,7 +96,7 @@ class ShareBackend(Backend):
         self._verdicts: Spans = {}
         self._verdict_topic: VerdictTopic | None = None
 
-    # What the driver asks.
+    # Called by the driver.
 
     def bounds(self) -> Bounds:
         first = initial_offset(self._share.group)
@@ -148,7 +149,7 @@ class ShareBackend(Backend):
         except (TimeoutError, ClientError) as error:
             LOG.warning("could not leave share group %s cleanly: %s", self._share.group, error)
 
-    # What workers do.
+    # Called by workers.
 
     def read(self, task: Task, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         from ottla.spark.share.reading import read_spans
@@ -163,11 +164,11 @@ class ShareBackend(Backend):
     # On the loop.
 
     async def _opened(self) -> ShareQueue:
-        """The queue, of which the process becomes a member now if it is none."""
+        """The queue; joins the group first if this process is not a member."""
         if self._queue is None:
             names = self._options.selection.names()
             assert names is not None
-            if self._client is None:  # else it is that of an attempt which failed
+            if self._client is None:  # else it belongs to a failed attempt
                 self._client = make_client(self._options.client)
             client = self._client
             await self._set_up(client)
@@ -208,7 +209,7 @@ class ShareBackend(Backend):
             overdue = lock is not None and (now > lock.until or queue.breaks != lock.breaks)
             refused = await self._done_with(queue, owed)
             if refused:
-                # An earlier process may have accepted them: the next records will show that.
+                # An earlier process may have accepted them; the next records show whether it did.
                 level = logging.INFO if self._is_first_settle else logging.WARNING
                 LOG.log(
                     level,
@@ -255,7 +256,7 @@ class ShareBackend(Backend):
         return self._verdict_topic
 
     async def _verdicts_since(self, start: Offset) -> Offsets | None:
-        """From where on the verdicts of the batch that is planned now are to be read."""
+        """The place from which to read the verdicts of the batch that is being planned."""
         topic = self._verdicts_in_topic()
         if topic is None:
             return None
@@ -289,7 +290,7 @@ class ShareBackend(Backend):
             end = machine.end(start, most, since)
             self._planned_at = asyncio.get_running_loop().time()
             if end != start:
-                # Renewed once what waited is, at the latest.
+                # They are renewed together with the waiting records, at the latest.
                 self._lock = _Lock(began + (queue.lock_timeout or math.inf), queue.breaks)
             return end
 
@@ -301,7 +302,7 @@ class ShareBackend(Backend):
             self._machine.given_back(beyond)
 
     async def _adopt(self, end: Offset) -> None:
-        """Begin to renew the locks of an earlier process's batch, without waiting for it."""
+        """Start renewing the locks of an earlier process's batch in the background."""
         if self._machine.adopt(end):
             self._lock = _Lock(0.0, 0)
             self._adopting = asyncio.create_task(self._lock_adopted(), name="ottla share adoption")
@@ -359,8 +360,8 @@ class ShareBackend(Backend):
             else:
                 self._lock = _Lock(began + queue.lock_timeout, queue.breaks)
         if refused:
-            # Where renewal is not allowed the locks still last: what waits goes back uncounted,
-            # instead of using up its deliveries without ever being planned.
+            # Without renewal the locks are still valid: waiting records are released uncounted, so
+            # that they do not use up their deliveries without being planned.
             await queue.give_back(common(machine.waiting, refused))
             machine.unlocked(refused)
             LOG.warning(

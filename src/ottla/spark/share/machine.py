@@ -2,17 +2,18 @@
 
 Rules:
 
-- An offset is all a later process needs: the member, the ranges of the batch that ends there, and
-  the ghosts. A batch is its end's ranges, whatever process plans it.
-- Ranges are accepted when the batch that holds them is in Spark's commit log, which is known by the
-  next call for an offset, and once in a process. What the broker refuses has been processed all the
-  same: it becomes a ghost.
+- An offset has all that a later process needs: the member, the ranges of the batch that ends there,
+  and the ghosts. Every process plans the same batch from it.
+- Ranges are accepted when their batch is in Spark's commit log, which the next call for an offset
+  shows, and once per process. Records whose acceptance the broker refuses have been processed: they
+  become ghosts.
 - A ghost that is delivered again is accepted at once and never planned. An old ghost does no harm:
-  whatever is one has been in a batch that was committed.
-- What is acquired waits until it is planned. What is delivered twice waits once.
+  its record was in a committed batch.
+- Acquired records wait until they are planned. A record that is delivered twice waits once.
 - A batch has no more than `MAX_RANGES` ranges, ghosts included: Spark writes them to its log.
-- The end for a start is decided once in a process.
-- An end also carries, as it is given it, from where on the verdicts of its batch are to be read.
+- A process decides the end for a start once.
+- An end also carries the place from which to read the verdicts of its batch; the caller provides
+  it.
 
     acquired -> waiting -> held (planned) -> settled: accepted, or a ghost
     acquired -> accepted (it was a ghost)
@@ -59,7 +60,7 @@ class ShareOffset(NamedTuple):
     """Where a topic of verdicts ended when the batch was planned."""
 
     def to_json(self) -> Offset:
-        """As Spark keeps it."""
+        """The JSON for Spark's checkpoint."""
         found: Offset = {
             "version": VERSION,
             "group": self.group,
@@ -91,19 +92,19 @@ def parse_offset(found: Mapping[str, object], group: str) -> ShareOffset:
 
 
 def initial_offset(group: str) -> Offset:
-    """Where every query begins."""
+    """The initial offset of every query."""
     return ShareOffset(group, "", 0, {}, {}).to_json()
 
 
 class ShareMachine:
-    """The state of one process; `member` is a name to use where a checkpoint has none."""
+    """The state of one process; `member` is the name if the checkpoint has none."""
 
     def __init__(self, group: str, member: str) -> None:
         self.member = member
         self.waiting: Spans = {}
-        """Acquired, and in no batch yet."""
+        """Acquired records that are in no batch yet."""
         self.held: Spans = {}
-        """Of the batch that runs, as long as its locks are known to last."""
+        """Records of the running batch while we know that its locks are valid."""
         self.ghosts: Spans = {}
         self.lost_locks = 0
         """Records of batches whose locks were or may have been lost before they were accepted."""
@@ -149,20 +150,20 @@ class ShareMachine:
         return again
 
     def laid(self, ghosts: Spans) -> None:
-        """These need not be looked out for any more."""
+        """Forget these ghosts."""
         self.ghosts = minus(self.ghosts, ghosts)
 
     def oldest_ghosts(self) -> Spans:
-        """The lowest range of each partition, which the group's start passes first."""
+        """The lowest range of ghosts of each partition; the group's start passes it first."""
         return {place: some[:1] for place, some in self.ghosts.items()}
 
     def unlocked(self, gone: Spans) -> None:
-        """Locks have ended before their time: what waited is not ours to plan."""
+        """Locks were lost: forget these records."""
         self.waiting = minus(self.waiting, gone)
         self.held = minus(self.held, gone)
 
     def given_back(self, spans: Spans) -> None:
-        """Released, unplanned."""
+        """Forget waiting records that were released."""
         self.waiting = minus(self.waiting, spans)
 
     @property

@@ -22,7 +22,7 @@ TOPIC_PREFIX: Final = "topic:"
 MAX_RECORDS: Final = 1_000_000
 MAX_MEMBER_ID: Final = 36  # of the protocol
 
-# What a position in the log would mean; the group has its own.
+# Options for positions in a log; a group has its own position.
 _OF_THE_LOG: Final = (
     *("assign", "subscribePattern", "startingTimestamp", "startingOffsetsByTimestamp"),
     *("offsetsGroup", "offsetStore", "onSettled", "minOffsetsPerTrigger"),
@@ -31,7 +31,7 @@ _OF_THE_LOG: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ShareOptions:
-    """How to be a member."""
+    """Settings of a member of a share group."""
 
     group: str
     member_id: str | None
@@ -43,7 +43,7 @@ class ShareOptions:
 
     @property
     def verdict_topic(self) -> str | None:
-        """The topic that has the verdicts, if it is not a file that has them."""
+        """The topic of the verdicts; None if they are in files."""
         if self.verdicts is None or not self.verdicts.startswith(TOPIC_PREFIX):
             return None
         return self.verdicts.removeprefix(TOPIC_PREFIX)

@@ -1,4 +1,5 @@
-"""A share group for one driver: ranges in, acknowledgements out, records never.
+"""A member of a share group for one driver: it acquires ranges and acknowledges them, without
+records.
 
 Rules:
 
@@ -43,10 +44,10 @@ if TYPE_CHECKING:
     from ottla.wire.schema.share_fetch import ShareFetchResponse
 
 MAX_WAIT: Final = 0.25
-ASSIGNED_WITHIN: Final = 5.0  # seconds; after that partitions are noticed when they come
-UNROUTED_WAIT: Final = 0.02  # before looking again whether the coordinator has assigned partitions
+ASSIGNED_WITHIN: Final = 5.0  # seconds; later assignments are noticed when they come
+UNROUTED_WAIT: Final = 0.02  # seconds between two looks at the assignment
 MAX_HALVINGS: Final = 16  # requests that a partition may cost beyond the first
-FETCH_BYTES: Final = 0x7FFF_FFFF  # none of them travels; the broker has a limit of its own
+FETCH_BYTES: Final = 0x7FFF_FFFF  # no records are sent; the broker has its own limit
 NOTHING: Final = Limits(0, 0, 0)
 
 
@@ -73,7 +74,7 @@ class ShareQueue:
         self._now = asyncio.get_running_loop().time
 
     async def open(self) -> None:
-        """Become a member that has partitions, or would have if there were any."""
+        """Join the group and wait for the assignment, which may be empty."""
         self._member.news = self._routed.set
         try:
             await self._member.join()
@@ -222,13 +223,13 @@ class ShareQueue:
         )
         codes = ack_codes(await self._ask(node, request, needs_modes=renews))
         for code in STILL_HELD.intersection(codes.values()):
-            # Not written, and still locked for us. What was written along with it is refused the
-            # next time, which makes it a ghost that never comes.
+            # Not written, and still locked for us. Ranges that were written with it are refused the
+            # next time and become ghosts, which are never delivered.
             check(code, f"acknowledge records of share group {self._group!r}")
         return codes
 
     async def _ask(self, node: int, request: object, *, needs_modes: bool = False) -> Any:
-        """The answer, of the request's kind; without a good one the session is over."""
+        """The response to a request; an error ends the session."""
         session = self._sessions[node]
         low = OLDEST_WITH_MODES if needs_modes else 0
         try:
@@ -237,7 +238,7 @@ class ShareQueue:
             )
             what = f"share group {self._group!r}"
             if answer.error_code in SESSION_ERRORS:
-                # As a connection that broke: the next request opens a new one.
+                # Like a broken connection: the next request opens a new session.
                 raise KafkaError(ErrorCode.NETWORK_EXCEPTION, what, answer.error_message)
             check(answer.error_code, what, answer.error_message)
         except BaseException:

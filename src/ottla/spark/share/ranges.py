@@ -1,4 +1,4 @@
-"""Sets of offsets with delivery counts, by partition: the sums of the share source. Pure.
+"""Arithmetic on sets of offsets with delivery counts, by partition. Pure.
 
 Ranges of a partition are sorted and do not overlap; neighbours with one count are one range. No
 function changes what it is given.
@@ -49,7 +49,7 @@ def offsets(spans: Spans) -> Iterator[tuple[TopicPartition, int]]:
 
 
 def plus(spans: Spans, more: Spans) -> Spans:
-    """Both; where they overlap the counts are those of `more`."""
+    """The union; in overlaps the counts of `more` win."""
     found = dict(minus(spans, more))
     for place, some in more.items():
         found[place] = _joined([*found.get(place, ()), *some])
@@ -101,7 +101,7 @@ def part(spans: Spans, records: int, most_pieces: int) -> Spans:
 
 
 def to_json(spans: Spans) -> dict[str, dict[str, list[list[int]]]]:
-    """As it is kept in a checkpoint, in a fixed order."""
+    """The JSON of a checkpoint, in a fixed order."""
     found: dict[str, dict[str, list[list[int]]]] = {}
     for place in sorted(spans):
         found.setdefault(place.topic, {})[str(place.partition)] = [list(s) for s in spans[place]]
@@ -109,7 +109,7 @@ def to_json(spans: Spans) -> dict[str, dict[str, list[list[int]]]]:
 
 
 def from_json(found: Mapping[str, Mapping[str, Iterable[Iterable[int]]]]) -> Spans:
-    """The other way round."""
+    """Parse the result of `to_json`."""
     return {
         TopicPartition(topic, int(partition)): [Span(*one) for one in some]
         for topic, partitions in found.items()

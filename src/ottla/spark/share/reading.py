@@ -1,10 +1,10 @@
-"""The rows of acquired ranges, in Spark's workers: plain fetches, and nothing that is not ours.
+"""Reads the rows of acquired ranges in Spark's workers, by plain fetches.
 
 Rules:
 
-- Ranges with little between them are read in one go and rows between them are left out; a row that
-  is read for nothing costs less than another read.
-- Reading changes nothing: it can be done again, or twice.
+- Ranges with small gaps are read in one go, and rows of the gaps are dropped: an extra row costs
+  less than an extra read.
+- Reading has no side effects: a task can run again, or twice at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.spark.options import SourceOptions
     from ottla.spark.share.ranges import Span, Spans
 
-NEAR: Final = 20_000  # offsets that are rather read over than skipped
+NEAR: Final = 20_000  # gaps up to this many offsets are read and dropped
 
 
 class ShareTask(NamedTuple):
@@ -100,7 +100,7 @@ def read_spans(
 
 
 def _by_partition(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """The batch, taken apart where the partition changes."""
+    """Split a batch by partition."""
     if not batch.num_rows:
         return []
     numbers = batch.column("partition").to_numpy()

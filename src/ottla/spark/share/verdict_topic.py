@@ -2,14 +2,14 @@
 
 Rules:
 
-- The end of a batch carries where the topic ended when the batch was planned. Its job writes later
-  than that, in whatever process and how often it runs, so what is read for a batch begins there:
-  nothing but Spark's checkpoint has to survive a crash.
-- A place that is not known, or that the topic no longer has, is the topic's beginning.
-- What is read ends at the high watermark of that moment. Records of transactions count if these are
-  committed, so an open one is waited for: its verdicts may be the batch's.
+- The end of a batch carries where the topic ended when the batch was planned. Every run of its job
+  writes later than that, so reading for the batch starts there: only Spark's checkpoint has to
+  survive a crash.
+- If the place is unknown or already deleted, reading starts at the topic's beginning.
+- Reading ends at the current high watermark. It waits for open transactions, because they may
+  contain verdicts of the batch; aborted records are ignored.
 - Only verdicts on the requested offsets are kept. An invalid value is skipped, logged and counted.
-- While there is no such topic there are no verdicts.
+- A topic that does not exist has no verdicts.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class VerdictTopic:
 
     def __init__(self, options: SourceOptions, topic: str) -> None:
         self.bad = 0
-        """How many values were no verdicts."""
+        """How many values were not valid verdicts."""
         self._topic = topic
         self._patience = options.poll_timeout
         # The end is the high watermark, whatever transactions are open before it.
         self._settings = replace(options.client, isolation="read_uncommitted")
-        # One of its own: a fetch that waits holds up what follows it.
+        # A separate client: a waiting fetch delays later requests on its connection.
         self._client = make_client(options.client)
 
     async def ends(self) -> Offsets:
@@ -64,7 +64,7 @@ class VerdictTopic:
         return await offsets_at(self._client, self._settings, dict.fromkeys(places, LATEST))
 
     async def read(self, since: Mapping[TopicPartition, int], wanted: Spans) -> Spans:
-        """Those of the wanted offsets that there are verdicts on."""
+        """The wanted offsets that have verdicts."""
         ends = await self.ends()
         firsts = await offsets_at(self._client, self._settings, dict.fromkeys(ends, EARLIEST))
         start: dict[int, int] = {}

@@ -4,7 +4,7 @@
 
 The job writes them as JSON before its batch ends; files whose names begin with `_` or `.` are
 ignored, as in Spark. The named records are rejected when the batch is settled. Verdicts in a topic
-have the same form: see `share_verdict_topic`.
+have the same form: see `verdict_topic`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def parse_verdict(text: str | bytes) -> tuple[TopicPartition, int] | None:
 
 
 def as_spans(found: Iterable[tuple[TopicPartition, int]]) -> Spans:
-    """These offsets, which may come in any order and more than once."""
+    """Ranges of these offsets, given in any order, with repetitions."""
     by_place: dict[TopicPartition, set[int]] = {}
     for place, offset in found:
         by_place.setdefault(place, set()).add(offset)

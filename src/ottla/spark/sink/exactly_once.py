@@ -2,14 +2,14 @@
 
 Rules:
 
-- The source takes the lease when it makes the writer of a batch that is planned (`source`). The
-  lease travels with the writer to the tasks, and with their messages to the process that commits
-  a stream's batch, whose own writer has none. Pickling a writer is only that.
+- The source takes the lease when it creates the writer of a planned batch (`source`). Spark sends
+  the lease with the writer to the tasks, and their messages carry it to the process that commits a
+  stream's batch, whose own writer has no lease. Pickling a writer takes no lease.
 - All tasks of a batch share one producer id, so a partition belongs to exactly one of them, whose
   sequence starts at 0 there. `ottla.spark.sink.owners.by_partition` arranges a frame like that.
   Rows that name neither key nor partition go to one partition of their task's own.
-- If two tasks have still written to one partition, the broker's check of sequences refuses one of
-  them, or the batch is refused before it is committed.
+- If two tasks write to one partition nevertheless, the broker's check of sequences refuses one of
+  them, or the batch is refused before its commit.
 - No task is retried: its first attempt may have written. If Spark repeats one without saying so,
   the broker treats its batches as duplicates and answers with the offsets of the first ones. These
   are below the log's end when the task began, so each response is compared with that.
@@ -67,7 +67,7 @@ HOW_TO_OWN: Final = (
 
 
 class Task(NamedTuple):
-    """Which task of which batch this is; the result of a batch query has no batch."""
+    """A task and its micro-batch; a batch query has no micro-batch."""
 
     number: int
     attempt: int
@@ -77,7 +77,8 @@ class Task(NamedTuple):
     def current(cls, *, stream: bool) -> Task:
         """The task that Spark runs in this process now.
 
-        Batch queries inside `foreachBatch` see the names of its batch, which is not theirs.
+        Batch queries inside `foreachBatch` see the properties of its micro-batch, which are not
+        theirs.
         """
         context = TaskContext.get()
         assert context is not None  # writers are called in tasks
@@ -85,7 +86,7 @@ class Task(NamedTuple):
         if stream:
             query = context.getLocalProperty("sql.streaming.queryId")
             number = context.getLocalProperty("streaming.sql.batchId")
-            assert query is not None  # Spark has set both
+            assert query is not None  # Spark sets both
             assert number is not None
             batch = Batch(query, int(number))
         return cls(context.partitionId(), context.attemptNumber(), batch)
@@ -100,7 +101,7 @@ class WrittenOnce(Written):
 
 
 class _Leased:
-    """What both writers have in common."""
+    """Common base of both writers."""
 
     stream: bool
 
@@ -113,7 +114,7 @@ class _Leased:
 
     @classmethod
     def leased(cls, options: SinkOptions, transactional: Transactional) -> Self:
-        """A writer for the tasks of a batch that is planned now; fences the batch before."""
+        """A writer for the tasks of a new batch; fences the previous batch."""
         return cls(options, transactional, take_lease(transactional, stream=cls.stream))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenOnce:
@@ -155,7 +156,7 @@ class OnceStreamWriter(_Leased, DataSourceStreamArrowWriter):
         self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """What no task has told of is aborted by the next run, or by the timeout."""
+        """Abort the batch; without any message of a task, the next run or the timeout aborts it."""
         for one in messages:
             if isinstance(one, WrittenOnce) and one.lease is not None:
                 abort(self._transactional, one.lease.identity)
@@ -220,14 +221,14 @@ def _explained(of: Transactional, error: BaseException | None) -> SparkError | N
         return None
     if error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
         return OwnerRule(f"another task has written there ({error}); {HOW_TO_OWN}")
-    # A partition that has ended the transaction does not know whose it was.
+    # After the end of a transaction its partition no longer knows the producer.
     if isinstance(error, FatalTransactionError) or error.code == ErrorCode.INVALID_TXN_STATE:
         return batch_lost(of, error)
     return None
 
 
 class Logs:
-    """The logs a task writes to: where they ended before it did, and which of them is its own."""
+    """The partitions that a task writes to: their ends before the task, and its own partition."""
 
     def __init__(self, client: Client, options: SinkOptions, task: Task) -> None:
         self._client = client
@@ -236,7 +237,7 @@ class Logs:
         self._ends: dict[str, Offsets] = {}
 
     def placed(self, parts: Iterable[Part]) -> Iterator[Part]:
-        """The same rows; those that may go anywhere go where no other task's do."""
+        """The same rows; rows without key and partition get the task's own partition."""
         for part in parts:
             ends = self._ends_of(part.topic)
             if part.partition is not None:
@@ -261,7 +262,7 @@ class Logs:
                 )
 
     def _own(self, topic: str, partitions: int) -> int:
-        """Another one in each batch, so that they fill evenly."""
+        """The task's own partition; it changes with each batch, so that partitions fill evenly."""
         task, _, batch = self._task
         if task >= partitions:
             raise OwnerRule(

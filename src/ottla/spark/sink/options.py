@@ -1,4 +1,4 @@
-"""Options of the sink, by the names of Spark's Kafka sink where it has them.
+"""Options of the sink, with the names of Spark's Kafka sink where it has them.
 
 An exactly-once sink has a name that stays the same from run to run, `sinkId`: it is the
 transactional id by which a new run fences an old one, and the group that holds the last batch. A
@@ -33,7 +33,8 @@ SINK_NAMES: Final = (
 )
 AT_LEAST_ONCE: Final = "at-least-once"
 EXACTLY_ONCE: Final = "exactly-once"
-# Long enough for most batches; readers of committed records wait no longer for a driver that died.
+# Long enough for most batches; it limits how long readers of committed records wait for a dead
+# driver.
 DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 300_000
 
 
@@ -48,7 +49,7 @@ class Transactional:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """All a writer needs to know; picklable, and a key to the producer it uses."""
+    """The parsed options of a writer; picklable, and the key of its cached producer."""
 
     client: ClientSettings
     producer: ProducerOptions
@@ -61,7 +62,7 @@ class SinkOptions:
 def parse_sink(
     given: Mapping[str, str], schema: StructType, *, overwrite: bool = False, stream: bool = False
 ) -> SinkOptions:
-    """The options of one write; a `BadOption` or `BadSchema` for the first that is wrong."""
+    """Parse the options of one write; raises `BadOption` or `BadSchema` for the first error."""
     options = {name.lower(): value for name, value in given.items()}
     client = client_settings(options, writes=True)
     if overwrite:
@@ -112,7 +113,7 @@ def _transactional(
 
 
 def _name(options: Mapping[str, str], *, stream: bool) -> str:
-    """A name of its own for each write; the same in each run of a stream."""
+    """The name of the sink: unique for a batch write, the same in each run of a stream."""
     if not stream:
         return f"ottla-{uuid.uuid4()}"
     checkpoint = options.get("checkpointlocation")

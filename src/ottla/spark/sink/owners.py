@@ -6,11 +6,11 @@
 - Rows with a key get the partition that the sink would give them; rows with a `partition` keep it.
   All rows of a partition then go to one task. Partitions are counted when this is called, that is,
   at the start of a query; those that are added later are used by its next run.
-- Where a task runs again its rows have to go where they went before, so rows of a keyed frame that
-  have no key go by the hash of their value.
+- A repeated task must write its rows to the same partitions, so rows without a key in a keyed frame
+  are placed by the hash of their value.
 - Frames without any key need no shuffle: each task writes to one partition, another one in each
   batch, and there are no more tasks than partitions.
-- Where rows name their topics themselves, one task writes them all.
+- If rows name their topics themselves, one task writes all of them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def by_partition(frame: DataFrame, options: Mapping[str, str]) -> DataFrame:
 
 
 def partition_count(settings: ClientSettings, name: str) -> int:
-    """How many partitions a topic has; it is made if there is none and the broker allows it."""
+    """How many partitions a topic has; a missing topic is created if the broker allows it."""
     client = make_client(settings)
 
     async def attempt() -> Topic:
@@ -80,7 +80,7 @@ def _partition_column(frame: DataFrame, partitions: int) -> Column:
 
 
 def key_hashes(keys: pa.Array) -> pa.Array:
-    """What every Kafka client divides by the number of partitions to find that of a key."""
+    """The hash that Kafka clients take modulo the number of partitions to place a key."""
     column = keys.cast(pa.large_binary())
     found = np.zeros(len(column), np.int32)
     _, offsets, content = column.buffers()

@@ -1,13 +1,13 @@
-"""Rows into topics: the classes Spark writes through.
+"""Writes rows to topics: the classes that Spark calls.
 
 Rules:
 
 - A task's rows are written in the order they come, by one idempotent producer. `write` returns when
   all of them are acknowledged; a task or a batch that Spark repeats is written again.
-- While one parcel of rows is on its way the next is taken from Spark; memory holds two.
+- While one chunk of rows is being sent the next is taken from Spark; memory holds two.
 - The option `topic` comes before the column; a `partition` that is not null before the key's hash.
-- The tasks' messages carry what the commit of a batch needs, since the process that commits has no
-  other source: which partitions each task wrote, and how many rows.
+- The tasks' messages carry what the commit of a batch needs: which partitions each task wrote, and
+  how many rows. The committing process has no other source for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ottla.client.producer.types import DeliveredRange
     from ottla.spark.sink.options import SinkOptions
 
-PARCEL_BYTES: Final = 8 * 1024 * 1024  # what the producer encodes at a time
+PARCEL_BYTES: Final = 8 * 1024 * 1024  # bytes that the producer encodes at a time
 
 
 class BadRow(SparkError, ValueError):
@@ -97,7 +97,7 @@ def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Writt
 
 
 def sent(producer: Producer, parcels: Iterable[Sequence[Part]]) -> Iterator[list[DeliveredRange]]:
-    """Send one parcel after the other; the next is taken while one is on its way."""
+    """Send one chunk after the other; the next is taken while one is being sent."""
     loop = background()
     sending: Future[list[DeliveredRange]] | None = None
     try:
@@ -180,7 +180,7 @@ async def _send(producer: Producer, parts: Sequence[Part]) -> list[DeliveredRang
 
 
 def count(delivered: Iterable[DeliveredRange], rows: dict[TopicPartition, int]) -> None:
-    """Add up what was written where."""
+    """Add up the written rows by partition."""
     for topic, partition, _, records in delivered:
         place = TopicPartition(topic, partition)
         rows[place] = rows.get(place, 0) + records

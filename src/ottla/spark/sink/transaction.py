@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger(__name__)
 ABORT_SECONDS: Final = 10.0
-"""Later the next run or the timeout aborts it."""
+"""Longest time to try to abort; after that the next run or the timeout aborts it."""
 MARKER_PARTITION: Final = 0
-_STABLE: Final = 7  # the first OffsetFetch that can ask for what no transaction may change
+_STABLE: Final = 7  # the first version with require_stable
 _LAST_WITH_NAMES: Final = 9
 
 
@@ -62,14 +62,14 @@ class Lease(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A micro-batch by the names that Spark has for it."""
+    """Spark's identifiers of a micro-batch."""
 
     query: str
     number: int
 
 
 def kept_client(settings: ClientSettings) -> AbstractContextManager[Client]:
-    """A client of this process, with its connections, for as long as it is used."""
+    """Borrow a client of this process."""
     return background().borrowed(("client", settings), lambda: make_client(settings))
 
 
@@ -117,7 +117,7 @@ async def _next_batches(client: Client, group: str) -> dict[str, int]:
 def commit(
     of: Transactional, identity: Identity, batch: Batch | None, topics: Iterable[str]
 ) -> None:
-    """Make the rows of all tasks visible, and with them that their batch is done."""
+    """Commit the rows of all tasks together with the marker of their batch."""
 
     async def end(client: Client) -> None:
         coordinator = TransactionCoordinator(client, of.sink_id)
@@ -135,7 +135,7 @@ def commit(
 
 
 def abort(of: Transactional, identity: Identity) -> None:
-    """Take the rows back; never raises.
+    """Abort the transaction; never raises.
 
     Spark asks for this after a failed commit too, which may have succeeded.
     """
@@ -151,7 +151,7 @@ def abort(of: Transactional, identity: Identity) -> None:
 
 
 def batch_lost(of: Transactional, error: KafkaError) -> BatchLost:
-    """The sentence for a transaction that the cluster has taken away."""
+    """The error for a transaction that was aborted or taken over."""
     return BatchLost(
         f"sink {of.sink_id!r} has lost its transaction ({error.what}: {error.name}): another run "
         "of the query has taken over, or the batch took longer than "

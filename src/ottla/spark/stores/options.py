@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STORES: Final = ("kafka", "segments", "redis", "ss")
-# Those that are no logs of topics, and how their places begin.
+# Stores that are not logs of topics, and the prefixes of their paths.
 _NO_LOGS: Final = {"redis": ("redis://", "rediss://"), "ss": ("/",)}
 _OF_TOPICS: Final = (
     *("assign", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition", "offsetsGroup"),

@@ -105,7 +105,7 @@ class RedisBackend(StreamsBackend):
         return dict.fromkeys(ends, times << IDS.bits)
 
     def is_cut(self, offset: int, end: int | None) -> bool:
-        """Never: what has been read may be trimmed, and ids do not go back."""
+        """Always False: read entries may be trimmed, and ids never decrease."""
         return False
 
     def plan(self, start: Offset, end: Offset) -> Sequence[Task]:

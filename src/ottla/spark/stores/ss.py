@@ -1,7 +1,7 @@
-"""A `.ss` file as a source: bytes of one file, each range a number of whole frames.
+"""A `.ss` file as a source: each range is a number of whole frames of one file.
 
 Offsets are places in the file, `{"file name": {"0": 128}}`. A large range is cut at beacons, where
-frames can be found without reading what is before them. A torn end and an end mark are not read.
+a reader can start. A torn end and an end mark are not read.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SsBackend(StreamsBackend):
         with closing(SsReader(self._options.store.path)) as reader:
             interval = reader.header.interval
             survey = Survey(reader.pread, end, interval)
-            # Messages of other streams count too: they are read all the same.
+            # Messages of other streams count too, because they are read as well.
             decoder = Decoder(interval, _begin(begin, self._place), verify=False)
             for number, (offset, _) in enumerate(survey.scan(decoder)):
                 if number == rows:

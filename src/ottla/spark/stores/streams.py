@@ -1,10 +1,10 @@
-"""What sources over other stores than a topic's log have in common.
+"""Common base of sources over stores other than the log of a topic.
 
 Rules:
 
-- Offsets have the shape that topics have, `{"stream": {"0": 5}}`, and say what to read next. They
-  are the store's own order, so that the same offsets are the same messages at any time.
-- Nothing is settled: Spark's checkpoint alone knows how far a query is.
+- Offsets have the same form as for topics, `{"stream": {"0": 5}}`, and name the next message to
+  read. They follow the order of the store, so the same offsets always mean the same messages.
+- Nothing is settled: only Spark's checkpoint has the position of a query.
 - Columns are those of topics, `topic` being the stream, `partition` the shard and `offset` the
   sequence.
 """
@@ -94,17 +94,17 @@ class StreamsBackend(Backend):
         return to_json(self._latest) if self._latest else None
 
     def settle(self, end: Mapping[str, Any]) -> None:
-        """Nothing is kept but Spark's checkpoint."""
+        """Does nothing: only Spark's checkpoint has the position."""
 
     def close(self) -> None:
-        """Does nothing: connections are closed when they have not been used for a while."""
+        """Does nothing: idle connections are closed after a while."""
 
     def lost(self, what: str) -> None:
         """Raise or warn about lost messages, depending on `failOnDataLoss`."""
         report_loss(what, fail=self._options.fail_on_data_loss)
 
     def _look(self, begin: Offsets) -> Offsets:
-        """The ends, no place being before where the query is."""
+        """The ends, at least the position of the query in each shard."""
         self._latest = self.ends()
         gone = sorted(begin.keys() - self._latest.keys())
         if gone:

@@ -1,7 +1,7 @@
-"""Answers of the object store in place of a broker, for `tier=only`.
+"""The object store in the role of a cluster, for `tier=only`.
 
-Topics, their ids and partitions come from the names of objects, logs end where the tier ends.
-The store is listed at most once in the time that topics are taken to stay the same.
+Topics, their ids and partitions come from the names of objects, logs end where the tier ends. The
+store is listed at most once per `metadataTtlMs`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class TierCluster:
         raise BadOption(f"offsetsGroup={group} needs a broker: leave tier=only out")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
     async def _list(self, selection: Selection) -> dict[str, Topic]:
         prefix = self._planner.storage.prefix
@@ -125,7 +125,7 @@ class TierCluster:
 
     async def _look(self, tip: TopicIdPartition) -> tuple[int, int]:
         segments = await self._planner.manifests.refresh(tip)
-        # Only for committed records do earlier segments matter: a transaction may begin in them.
+        # Earlier segments matter only for committed reads: a transaction may begin in them.
         first = None if self._isolation == "read_committed" else newest(segments).start_offset
         plan = await self._planner.reader.plan(
             *(tip.topic, tip.partition),

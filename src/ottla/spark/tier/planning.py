@@ -5,8 +5,8 @@ Rules:
 - Pieces have exact offsets, so that one whose object is gone can be read from the broker instead.
   They are cut where the segment's index has entries; the batch at a cut is read by both sides.
 - Offsets that the tier does not have, before or after the pieces, are left to the live log.
-- So is a range that is too small to be worth it. The store is not asked at all about a range that
-  begins where the tier ended a short time ago, as in a query that keeps up.
+- So is a range that is too small. The store is not asked about a range that starts where the tier
+  ended recently, as in a query that keeps up.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from ottla.tier.reader import PlannedSegment
 
 PIECE_BYTES: Final = 8 * 1024 * 1024
-"""Read and decoded at once: what a worker holds is a few of these."""
+"""Bytes that are read and decoded at once; a worker holds a few such pieces."""
 
 TASK_BYTES: Final = 256 * 1024 * 1024
-"""At most, in one task: tasks cost something, and take no more memory if they read more."""
+"""Most bytes in one task: each task has a cost, and a larger task needs no more memory."""
 
 MIN_TASK_BYTES: Final = 64 * 1024 * 1024
 LOOK_AGAIN: Final = 60.0  # seconds until the store is asked again about offsets it did not have
@@ -59,7 +59,7 @@ class Piece(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets; not all of them need to hold a record."""
+        """How many offsets; some may have no record."""
         return self.end - self.first
 
 
@@ -71,7 +71,7 @@ class Covered(NamedTuple):
 
 
 class Manifests:
-    """A source of segments that reads the manifest of each of them once."""
+    """A source of segments that reads each manifest once."""
 
     def __init__(self, storage: RemoteStorageManager) -> None:
         self._storage = storage
@@ -83,7 +83,7 @@ class Manifests:
         assert topic_id is not None
         tip = TopicIdPartition(topic_id, topic, partition)
         found = self._known.get(tip.identity, {}).values()
-        # Copies of one range: the later one counts, as it does in the metadata topic.
+        # Of two copies of one range the later one counts, as in the metadata topic.
         return Found(tip, sorted(found, key=lambda one: (one.event_timestamp_ms, one.id.id)))
 
     async def refresh(self, tip: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
@@ -105,7 +105,7 @@ class Manifests:
         async with self._turn:
             try:
                 return key, (await self._storage.fetch_manifest(key)).metadata
-            except RemoteNotFound:  # retention was faster
+            except RemoteNotFound:  # retention deleted it meanwhile
                 return key, None
 
 
@@ -152,7 +152,7 @@ class TierPlanner:
                 end_offset=one.end,
                 topic_id=tip.topic_id,
                 isolation_level=self._isolation,
-                split_bytes=MAX_SEGMENT_SIZE,  # one split for each object; cut below
+                split_bytes=MAX_SEGMENT_SIZE,  # one split per object; divided below
             )
         except OffsetsExpired:
             return nothing

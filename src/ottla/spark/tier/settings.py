@@ -1,7 +1,7 @@
 """Options for tiered segments: `tier`, `tierUrl` and others.
 
-`tier.*` are the settings of the object store, under the names that brokers know them by as
-`rsm.config.*`. What is not given comes from the environment of each worker.
+`tier.*` are the settings of the object store; brokers have the same ones as `rsm.config.*`. Missing
+settings come from the environment of each worker.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ TierMode: TypeAlias = Literal["auto", "only", "directory"]
 
 OPTION_PREFIX: Final = "tier."
 MODES: Final = ("auto", "off", "only")
-MIN_BYTES: Final = 64 * 1024 * 1024  # a first byte takes longer from a store than from a broker
+MIN_BYTES: Final = 64 * 1024 * 1024  # the first byte from a store takes longer than from a broker
 
 
 @dataclass(frozen=True, slots=True)
 class TierSettings:
-    """Where segments are, and when to read them there; hashable, and the same in every process."""
+    """Where segments are and when to read them; hashable, and equal in every process."""
 
     mode: TierMode
     url: str

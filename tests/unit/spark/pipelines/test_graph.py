@@ -61,7 +61,7 @@ def test_case_48_three_flows_and_an_intermediate_topic_are_in_order(tmp_path: Pa
 def test_case_48_a_circle_is_found(tmp_path: Path) -> None:
     body = a_flow("a", ["c"]) + a_flow("b", ["a"]) + a_flow("c", ["b", "s"])
     [problem] = problems(tmp_path, body)
-    assert "in a circle: a <- c <- b <- a" in problem
+    assert "in a cycle: a <- c <- b <- a" in problem
 
 
 def test_case_48_a_circle_through_a_topic_is_found(tmp_path: Path) -> None:
