@@ -24,6 +24,7 @@ from ottla.broker.access.authentication import (
 )
 from ottla.security.steps import Challenge, Failure, Step, Success, Work
 from ottla.wire.error_codes import ErrorCode
+from tests.support.sizes import examples
 
 METADATA, API_VERSIONS, HANDSHAKE, AUTHENTICATE = 3, 18, 17, 36
 WALL: Final = 1_000_000.0
@@ -327,5 +328,5 @@ class Sessions(RuleBasedStateMachine):
         assert known == (self.watched.proven_at is not None)
 
 
-Sessions.TestCase.settings = hypothesis_settings(max_examples=100, stateful_step_count=40)
+Sessions.TestCase.settings = hypothesis_settings(max_examples=examples(), stateful_step_count=40)
 TestSessions = Sessions.TestCase

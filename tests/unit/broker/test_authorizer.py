@@ -29,6 +29,7 @@ from ottla.broker.serving.context import Peer, RequestContext
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.names import OWN_TOPICS
 from ottla.metadata.security.acls import Acl, Operation, Pattern, Permission, Resource
+from tests.support.sizes import examples
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -158,7 +159,7 @@ def _masks(names: dict[str, dict[str, module._Masks]]) -> object:
     }
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(_acls, min_size=1, max_size=6))
 def test_50_an_index_that_followed_changes_is_one_made_afresh(states: list[list[Acl]]) -> None:
     """CVE-2024-27309: removing one ACL must not drop another."""

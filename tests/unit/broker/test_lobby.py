@@ -8,6 +8,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from ottla.broker.access import lobby as lobby_module
 from ottla.broker.access.lobby import Bucket, Failures, Lobby
+from tests.support.sizes import examples
 
 WAIT, LIMIT = 30.0, 10.0
 
@@ -148,7 +149,7 @@ class Visits(RuleBasedStateMachine):
         assert self.lobby.authenticating == len(self.inside) <= 3
 
 
-Visits.TestCase.settings = hypothesis_settings(max_examples=100, stateful_step_count=40)
+Visits.TestCase.settings = hypothesis_settings(max_examples=examples(), stateful_step_count=40)
 TestVisits = Visits.TestCase
 
 
