@@ -101,7 +101,8 @@ def _keep_security(_: object, __: object, path: str | None) -> None:
 
     from ottla.client.errors import ClientError
     from ottla.client.security import Security
-    from ottla.client.security_properties import PREFIXES, read_file
+    from ottla.client.security_keys import PREFIXES
+    from ottla.client.security_properties import read_file
 
     try:
         properties = read_file(Path(path))

@@ -19,7 +19,7 @@ from ottla.client.errors import UnsupportedSecurity, WrongType
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
@@ -46,6 +46,10 @@ class Security:
     - `ssl_certificate`, `ssl_key`: the client's own, as files or as PEM text; one PEM or PKCS12
       file may hold both.
     - `ssl_check_hostname`: False accepts a certificate for another name; a warning says so.
+    - `ssl_crl`: a PEM file with the list of certificates that `ssl_ca` has revoked.
+    - `ssl_enabled_protocols`, `ssl_cipher_suites`: what to offer, such as `["TLSv1.3"]`; by default
+      TLS 1.2 and 1.3 with all ciphers that are forward secret. Ciphers have IANA's or OpenSSL's
+      names; those of TLS 1.3 cannot be chosen.
     - `ssl_context`: instead of all `ssl_*` settings.
     - `token`: an async function that returns a `Token`, for OAUTHBEARER; or the
       `sasl_oauthbearer_*` settings, for an OAuth server that gives tokens to clients.
@@ -62,6 +66,9 @@ class Security:
     ssl_key: str | os.PathLike[str] | None = field(default=None, repr=False)
     ssl_key_password: str | None = field(default=None, repr=False)
     ssl_check_hostname: bool = True
+    ssl_crl: str | os.PathLike[str] | None = None
+    ssl_enabled_protocols: Sequence[str] = ()
+    ssl_cipher_suites: Sequence[str] = ()
     ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
     token: Callable[[], Awaitable[Token]] | None = field(default=None, repr=False)
     sasl_oauthbearer_token_endpoint_url: str | None = None
@@ -154,10 +161,14 @@ class Security:
 
 _PATH: Final = ((str, os.PathLike), "a path or PEM text")
 _FLAG: Final = ((bool,), "True or False")
+_TEXTS: Final = ((tuple, list), "a list of texts")
 _KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "ssl_ca": _PATH,
     "ssl_certificate": _PATH,
     "ssl_key": _PATH,
+    "ssl_crl": _PATH,
+    "ssl_enabled_protocols": _TEXTS,
+    "ssl_cipher_suites": _TEXTS,
     "ssl_check_hostname": _FLAG,
     "allow_plaintext_password": _FLAG,
     "ssl_context": ((object,), "an ssl.SSLContext"),
@@ -188,8 +199,35 @@ def _check(given: Security) -> None:
         raise UnsupportedSecurity(f"ssl_context takes the place of {tls[0]}: give one of them")
     if given.ssl_key is not None and given.ssl_certificate is None:
         raise UnsupportedSecurity("ssl_key needs ssl_certificate, its certificate")
+    if given.ssl_crl is not None and given.ssl_ca is None:
+        raise UnsupportedSecurity("ssl_crl needs ssl_ca, the CA that has signed the list")
+    if given.ssl_enabled_protocols or given.ssl_cipher_suites:
+        _check_offer(given)
     if given.has_sasl:
         _check_sasl(given, mechanism)
+
+
+def _check_offer(given: Security) -> None:
+    from ottla.security.contexts import TlsSettings, offer
+    from ottla.security.errors import BadSecuritySetting
+
+    try:
+        offer(TlsSettings(**offered(given)))
+    except BadSecuritySetting as error:
+        raise UnsupportedSecurity(str(error)) from None
+
+
+def offered(given: Security) -> dict[str, Any]:
+    """Versions and ciphers in the words of `TlsSettings`; empty ones are left out."""
+    found: dict[str, tuple[str, ...]] = {}
+    if given.ssl_enabled_protocols:
+        found["enabled_protocols"] = tuple(given.ssl_enabled_protocols)
+    if given.ssl_cipher_suites:
+        from ottla.security.contexts import CIPHERS
+
+        iana = {openssl: name for name, openssl in CIPHERS.items()}
+        found["cipher_suites"] = tuple(iana.get(one, one) for one in given.ssl_cipher_suites)
+    return found
 
 
 def _check_sasl(given: Security, mechanism: str | None) -> None:

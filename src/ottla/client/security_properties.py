@@ -11,6 +11,14 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.errors import UnsupportedSecurity
+from ottla.client.security_keys import (
+    KNOWN,
+    NAMES,
+    ONLY,
+    PREFIXES,
+    STORE_TYPES,
+    refusal,
+)
 from ottla.properties import parse_properties
 
 if TYPE_CHECKING:
@@ -21,66 +29,6 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 """A page of text with a few certificates in it; a data file named by mistake is refused."""
-
-PREFIXES: Final = ("ssl.", "sasl.", "security.")
-
-# Each setting of ours, under all of its names.
-_NAMES: Final = {
-    "security.protocol": "security_protocol",
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.mechanisms": "sasl_mechanism",
-    "sasl.username": "sasl_username",
-    "sasl.password": "sasl_password",
-    "ssl.truststore.location": "ssl_ca",
-    "ssl.truststore.certificates": "ssl_ca",
-    "ssl.truststore.password": "ssl_ca_password",
-    "ssl.ca.location": "ssl_ca",
-    "ssl.ca.pem": "ssl_ca",
-    "ssl.keystore.location": "ssl_certificate",
-    "ssl.keystore.certificate.chain": "ssl_certificate",
-    "ssl.keystore.key": "ssl_key",
-    "ssl.keystore.password": "ssl_key_password",
-    "ssl.certificate.location": "ssl_certificate",
-    "ssl.certificate.pem": "ssl_certificate",
-    "ssl.key.location": "ssl_key",
-    "ssl.key.pem": "ssl_key",
-    "ssl.key.password": "ssl_key_password",
-    "sasl.oauthbearer.token.endpoint.url": "sasl_oauthbearer_token_endpoint_url",
-    "sasl.oauthbearer.client.id": "sasl_oauthbearer_client_id",
-    "sasl.oauthbearer.client.secret": "sasl_oauthbearer_client_secret",
-    "sasl.oauthbearer.client.credentials.client.id": "sasl_oauthbearer_client_id",
-    "sasl.oauthbearer.client.credentials.client.secret": "sasl_oauthbearer_client_secret",
-    "sasl.oauthbearer.scope": "sasl_oauthbearer_scope",
-}
-_STORE_TYPES: Final = ("ssl.keystore.type", "ssl.truststore.type")
-_OTHERS: Final = (
-    "sasl.jaas.config",
-    "ssl.endpoint.identification.algorithm",
-    *_STORE_TYPES,
-    "sasl.oauthbearer.method",
-)
-# They steer how Java or librdkafka work inside. TLS 1.2 and 1.3 with forward secrecy are what the
-# own client offers, whatever these say.
-_NO_EFFECT: Final = frozenset(
-    {
-        *("ssl.protocol", "ssl.enabled.protocols", "ssl.cipher.suites", "ssl.provider"),
-        *("ssl.keymanager.algorithm", "ssl.trustmanager.algorithm", "ssl.curves.list"),
-        *("ssl.secure.random.implementation", "ssl.sigalgs.list", "ssl.crl.location"),
-        *("sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms"),
-        *("sasl.login.retry.backoff.ms", "sasl.login.retry.backoff.max.ms"),
-        *("sasl.login.refresh.buffer.seconds", "sasl.login.refresh.min.period.seconds"),
-        *("sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter"),
-    }
-)
-_KNOWN: Final = frozenset({*_NAMES, *_OTHERS, *_NO_EFFECT})
-SECRET_KEYS: Final = frozenset(
-    {
-        *("sasl.password", "sasl.jaas.config", "ssl.keystore.password", "ssl.truststore.password"),
-        *("ssl.key.password", "ssl.keystore.key", "ssl.key.pem", "sasl.oauthbearer.client.secret"),
-        "sasl.oauthbearer.client.credentials.client.secret",
-    }
-)
-"""Keys whose values are secret."""
 
 _JAAS_OPTIONS: Final = {
     "username": "sasl_username",
@@ -106,36 +54,28 @@ def read_file(path: Path) -> dict[str, str]:
     return parse_properties(text)
 
 
-def known_keys() -> frozenset[str]:
-    """All keys that mean something here."""
-    return _KNOWN
-
-
 def security_fields(properties: Mapping[str, str]) -> dict[str, Any]:
     """The arguments of `Security` for these properties."""
     for key in properties:
         _refuse_unknown(key, properties)
     found = _Found()
-    for key, name in _NAMES.items():
+    for key, name in NAMES.items():
         if key in properties:
             found.add(name, properties[key].strip(), key)
     jaas = properties.get("sasl.jaas.config")
     if jaas is not None:
         _add_jaas(found, jaas)
-    for key in _STORE_TYPES:
+    for key in STORE_TYPES:
         if properties.get(key, "").strip().upper() == "JKS":
             raise UnsupportedSecurity(java_store(properties.get(key.replace("type", "location"))))
     algorithm = properties.get("ssl.endpoint.identification.algorithm")
     if algorithm is not None and algorithm.strip().lower() in ("", "none"):
         found.values["ssl_check_hostname"] = False
-    method = properties.get("sasl.oauthbearer.method", "oidc").strip().lower()
-    if method not in ("oidc", "default"):
-        raise UnsupportedSecurity(f"sasl.oauthbearer.method is oidc or default, not {method!r}")
-    if properties.get("enable.ssl.certificate.verification", "").strip().lower() == "false":
-        raise UnsupportedSecurity(
-            "enable.ssl.certificate.verification=false is not supported; name the CA to trust by "
-            "ssl.ca.location"
-        )
+    for name in ("ssl_enabled_protocols", "ssl_cipher_suites"):
+        if name in found.values:
+            # librdkafka's lists of ciphers have colons.
+            parts = found.values[name].replace(":", ",").split(",")
+            found.values[name] = tuple(part.strip() for part in parts if part.strip())
     protocol = found.values.get("security_protocol")
     if protocol is not None:
         found.values["security_protocol"] = protocol.upper()
@@ -191,17 +131,25 @@ def _add_jaas(found: _Found, text: str) -> None:
 
 
 def _refuse_unknown(key: str, properties: Mapping[str, str]) -> None:
-    is_plug_in = key.endswith(".class") or ".callback.handler" in key
-    if key.startswith(PREFIXES) and (
-        is_plug_in or key.startswith("ssl.engine.") or key == "security.providers"
-    ):
-        raise UnsupportedSecurity(f"{key} is not supported: no classes are loaded")
-    if key.startswith(PREFIXES) and key not in _KNOWN:
-        near = difflib.get_close_matches(key, sorted(_KNOWN), 1)
+    value = properties[key]
+    if key not in ONLY and not key.startswith(PREFIXES):
+        return
+    if (why := refusal(key)) is not None:
+        raise UnsupportedSecurity(f"{key} is not supported: {why}")
+    if key not in ONLY and key not in KNOWN:
+        near = difflib.get_close_matches(key, sorted(KNOWN), 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UnsupportedSecurity(f"{key} is not a setting of this client{hint}")
-    if not isinstance(properties[key], str) and key.startswith(PREFIXES):
+    if not isinstance(value, str):
         raise UnsupportedSecurity(f"{key} must be a text")
+    if key in ONLY and value.strip().lower() not in ONLY[key]:
+        fits = " or ".join(one for one in ONLY[key] if one not in ("", "jks"))
+        hint = (
+            "; name the CA to trust by ssl.ca.location"
+            if key == "enable.ssl.certificate.verification"
+            else ""
+        )
+        raise UnsupportedSecurity(f"{key} can be {fits}, not {value.strip()[:40]!r}{hint}")
 
 
 def java_store(location: str | None) -> str:
@@ -239,9 +187,30 @@ def librdkafka_properties(security: Security) -> dict[str, Any]:
         found |= _material("ssl.ca", security.ssl_ca)
     if security.ssl_certificate is not None:
         found |= _own_certificate(security)
+    if security.ssl_crl is not None:
+        found["ssl.crl.location"] = os.fspath(security.ssl_crl)
+    found |= _offer(security)
     if not security.ssl_check_hostname:
         found["ssl.endpoint.identification.algorithm"] = "none"
     return found
+
+
+def _offer(security: Security) -> dict[str, str]:
+    """Versions and ciphers; librdkafka offers all versions, and takes OpenSSL's names."""
+    if security.ssl_enabled_protocols:
+        from ottla.security.contexts import PROTOCOLS
+
+        if not set(security.ssl_enabled_protocols).issuperset(PROTOCOLS):
+            raise UnsupportedSecurity(
+                "librdkafka cannot be told which versions of TLS to offer; leave out "
+                "ssl.enabled.protocols (ssl_enabled_protocols), or set it on the broker"
+            )
+    if not security.ssl_cipher_suites:
+        return {}
+    from ottla.security.contexts import CIPHERS
+
+    named = [CIPHERS.get(one, one) for one in security.ssl_cipher_suites]
+    return {"ssl.cipher.suites": ":".join(one for one in named if not one.startswith("TLS_"))}
 
 
 def _own_certificate(security: Security) -> dict[str, str]:

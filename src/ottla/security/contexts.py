@@ -19,7 +19,7 @@ import ssl
 import time
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.clock import SYSTEM
 from ottla.security.errors import BadSecuritySetting
@@ -235,8 +235,16 @@ def fingerprint(paths: Iterable[Path]) -> tuple[tuple[str, int, int, int] | None
 # -- parts ----------------------------------------------------------------------------------------
 
 
-def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    """Versions, ciphers and options."""
+class Offer(NamedTuple):
+    """Versions, and OpenSSL's names of the ciphers of TLS 1.2."""
+
+    lowest: ssl.TLSVersion
+    highest: ssl.TLSVersion
+    ciphers: list[str]
+
+
+def offer(settings: TlsSettings) -> Offer:
+    """What the settings allow; raises `BadSecuritySetting`, which names the key."""
     key = KEYS["enabled_protocols"]
     protocols = settings.enabled_protocols
     for one in protocols:
@@ -248,10 +256,24 @@ def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
     if only_13 and "TLSv1.3" not in protocols:
         raise BadSecuritySetting(KEYS["cipher_suites"], "has no cipher of TLSv1.2")
     lowest_12 = "TLSv1.2" in protocols and not only_13
-    context.minimum_version = ssl.TLSVersion.TLSv1_2 if lowest_12 else ssl.TLSVersion.TLSv1_3
     highest_13 = "TLSv1.3" in protocols
-    context.maximum_version = ssl.TLSVersion.TLSv1_3 if highest_13 else ssl.TLSVersion.TLSv1_2
-    context.set_ciphers(f"{':'.join(ciphers)}:{SECURITY_LEVEL}")
+    return Offer(
+        ssl.TLSVersion.TLSv1_2 if lowest_12 else ssl.TLSVersion.TLSv1_3,
+        ssl.TLSVersion.TLSv1_3 if highest_13 else ssl.TLSVersion.TLSv1_2,
+        ciphers,
+    )
+
+
+def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    """Versions, ciphers and options."""
+    allowed = offer(settings)
+    if any(one in CIPHERS_13 for one in settings.cipher_suites):
+        logger.warning(
+            "%s: the ciphers of TLS 1.3 cannot be chosen, all three of them are offered",
+            KEYS["cipher_suites"],
+        )
+    context.minimum_version, context.maximum_version = allowed.lowest, allowed.highest
+    context.set_ciphers(f"{':'.join(allowed.ciphers)}:{SECURITY_LEVEL}")
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
 
 
@@ -263,11 +285,6 @@ def _ciphers(settings: TlsSettings) -> tuple[list[str], bool]:
             raise BadSecuritySetting(
                 KEYS["cipher_suites"], f"{one!r} is not one of {', '.join((*CIPHERS, *CIPHERS_13))}"
             )
-    if any(one in CIPHERS_13 for one in named):
-        logger.warning(
-            "%s: the ciphers of TLS 1.3 cannot be chosen, all three of them are offered",
-            KEYS["cipher_suites"],
-        )
     of_12 = [CIPHERS[one] for one in named if one in CIPHERS]
     return of_12 or list(CIPHERS.values()), bool(named) and not of_12
 

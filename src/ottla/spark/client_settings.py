@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ottla.client.errors import ClientError
 from ottla.client.security import Security
-from ottla.client.security_properties import PREFIXES, SECRET_KEYS, known_keys
+from ottla.client.security_keys import KNOWN, PREFIXES, SECRET_KEYS
 from ottla.security.secrets import TWINS, Fence, SecretRefused, with_secrets
 from ottla.spark.errors import BadOption
 
@@ -168,7 +168,7 @@ _KNOWN: Final = frozenset(
 
 
 def _known() -> frozenset[str]:
-    return _KNOWN | known_keys() | {f"{key}{twin}" for key in SECRET_KEYS for twin in TWINS}
+    return _KNOWN | KNOWN | {f"{key}{twin}" for key in SECRET_KEYS for twin in TWINS}
 
 
 def unknown_settings(options: Mapping[str, str]) -> list[str]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.support.doors import TlsFiles
 
 REFUSED = r"client's certificate|certificate of the client.*ssl\.keystore\.location"
 
@@ -54,6 +55,43 @@ async def test_a_client_certificate_of_another_ca_case_8(
 async def test_an_unknown_ca_case_9(asking: ottla.EmbeddedBroker) -> None:
     with pytest.raises(ottla.errors.TlsFailed, match="not of a CA that is trusted"):
         await connect(asking, ottla.Security("SSL"))
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "said"),
+    [
+        (
+            {"protocols": "TLSv1.3"},
+            {"protocols": "TLSv1.2"},
+            r"no version.*ssl\.enabled\.protocols",
+        ),
+        (
+            {"protocols": "TLSv1.2"},
+            {"protocols": "TLSv1.3"},
+            r"no version.*ssl\.enabled\.protocols",
+        ),
+        (
+            {"protocols": "TLSv1.2", "ciphers": "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"},
+            {"protocols": "TLSv1.2", "ciphers": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"},
+            r"nothing that both sides offer.*ssl\.cipher\.suites",
+        ),
+    ],
+)
+async def test_nothing_in_common_case_5(
+    tls_files: TlsFiles, server: dict[str, str], client: dict[str, str], said: str
+) -> None:
+    """Versions and ciphers of the client's file are what it offers."""
+
+    def keys(given: dict[str, str]) -> dict[str, str]:
+        names = {"protocols": "ssl.enabled.protocols", "ciphers": "ssl.cipher.suites"}
+        return {names[one]: value for one, value in given.items()}
+
+    config = {"listeners": "SSL://127.0.0.1:0", **tls_files.config(), **keys(server)}
+    with ottla.EmbeddedBroker(config=config) as broker:
+        base = {"security.protocol": "SSL", "ssl.ca.location": str(tls_files.ca)}
+        await connect(broker, ottla.Security.from_properties(base | keys(server)))
+        with pytest.raises(ottla.errors.TlsFailed, match=said):
+            await connect(broker, ottla.Security.from_properties(base | keys(client)))
 
 
 async def test_tls_at_a_plain_listener_case_18(ottla_broker: ottla.EmbeddedBroker) -> None:

@@ -41,9 +41,11 @@ from ottla.wire.schema.sasl_authenticate import SaslAuthenticateRequest, SaslAut
 from ottla.wire.schema.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tests.support.client_broker import Instead, ScriptedBroker, describe
 from tests.support.tls import ago, authority, server_issued, shows
+from tests.unit.security.test_contexts import revocation_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from ssl import SSLContext
 
 HEARTBEAT = HeartbeatRequest("g", 1, "m")
@@ -243,6 +245,20 @@ async def test_an_expired_certificate_is_refused_case_9() -> None:
     async with ScriptedBroker(ssl=context) as broker:
         with pytest.raises(TlsFailed, match="has expired"):
             await connected(broker, Security("SSL", ssl_ca=CA))
+
+
+async def test_a_revoked_certificate_is_refused(tmp_path: Path) -> None:
+    revoked, crl = server_issued(), tmp_path / "crl.pem"
+    asked = Security("SSL", ssl_ca=CA, ssl_crl=crl)
+    async with ScriptedBroker(ssl=server_context(shows(revoked))) as broker:
+        said = r"cannot read .*crl\.pem"
+        with pytest.raises(UnsupportedSecurity, match=rf"^ssl\.crl\.location \(ssl_crl\): {said}"):
+            await connected(broker, asked)
+        crl.write_bytes(revocation_list(authority()))
+        await (await connected(broker, asked)).close()
+        crl.write_bytes(revocation_list(authority(), revoked))
+        with pytest.raises(TlsFailed, match="is revoked"):
+            await connected(broker, asked)
 
 
 async def test_a_name_that_is_not_checked(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import TYPE_CHECKING, Any
+import re
+import ssl
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ottla.client import security_keys
+from ottla.client.cluster.protection import tls_settings
 from ottla.client.errors import UnsupportedSecurity, WrongType
 from ottla.client.security import PLAINTEXT, Security, Token, is_loopback
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from ottla.security.contexts import client_context
 
 SCRAM_JAAS = (
     "org.apache.kafka.common.security.scram.ScramLoginModule required "
@@ -143,6 +146,7 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {
         """,
         {
             "security_protocol": "SSL",
+            "ssl_enabled_protocols": ("TLSv1.2", "TLSv1.3"),
             "ssl_ca": CERTIFICATE,
             "ssl_certificate": CERTIFICATE,
             "ssl_key": "-----BEGIN PRIVATE KEY-----\nMII\n-----END PRIVATE KEY-----",
@@ -247,7 +251,26 @@ SASL_SSL = {
         ({"sasl.mechanism": ""}, "sasl_mechanism is missing"),
         ({"sasl.password": ""}, "SCRAM-SHA-512 needs sasl_username and sasl_password"),
         ({"enable.ssl.certificate.verification": "false"}, "name the CA to trust"),
-        ({"sasl.oauthbearer.method": "x"}, "is oidc or default"),
+        ({"sasl.oauthbearer.method": "x"}, "can be oidc or default, not 'x'"),
+        ({"sasl.oauthbearer.header.urlencode": "true"}, "can be false"),
+        ({"sasl.oauthbearer.grant.type": "jwt-bearer"}, "can be client_credentials"),
+        ({"enable.sasl.oauthbearer.unsecure.jwt": "true"}, "can be false"),
+        ({"sasl.oauthbearer.assertion.file": "f"}, "only client credentials"),
+        ({"sasl.oauthbearer.extensions": "a=b"}, "extensions are not sent"),
+        ({"sasl.login.callback.handler.class": "x.Y"}, "token.endpoint.url is enough"),
+        ({"ssl.keystore.type": "BCFKS"}, "can be pem or pkcs12, not 'BCFKS'"),
+        ({"ssl.endpoint.identification.algorithm": "ldaps"}, "can be https or none"),
+        ({"ssl.enabled.protocols": "TLSv1.1,TLSv1.2"}, "'TLSv1.1' is not one of TLSv1.2, TLSv1.3"),
+        ({"ssl.cipher.suites": "DEFAULT"}, "'DEFAULT' is not one of TLS_ECDHE"),
+        (
+            {
+                "ssl.enabled.protocols": "TLSv1.2",
+                "ssl.cipher.suites": "TLS_AES_256_GCM_SHA384",
+            },
+            "has no cipher of TLSv1.2",
+        ),
+        ({"ssl.curves.list": "P-256"}, "Python cannot choose it"),
+        ({"ssl.crl.location": "crl.pem", "ssl.ca.location": ""}, "ssl_crl needs ssl_ca"),
     ],
 )
 def test_what_is_refused_case_99(changes: dict[str, str], said: str) -> None:
@@ -411,3 +434,57 @@ def test_librdkafka_tokens() -> None:
     ).librdkafka()
     assert oidc["sasl.oauthbearer.method"] == "oidc"
     assert oidc["sasl.oauthbearer.client.secret"] == "canary"
+
+
+def test_librdkafka_offers() -> None:
+    asked = Security("SSL", ssl_cipher_suites=["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"])
+    assert asked.librdkafka()["ssl.cipher.suites"] == "ECDHE-RSA-AES256-GCM-SHA384"
+    with pytest.raises(UnsupportedSecurity, match="librdkafka cannot be told which versions"):
+        Security("SSL", ssl_enabled_protocols=["TLSv1.3"]).librdkafka()
+    both = Security("SSL", ssl_enabled_protocols=["TLSv1.2", "TLSv1.3"])
+    assert both.librdkafka() == {"security.protocol": "SSL"}
+
+
+def test_ciphers_have_the_names_of_both_dialects() -> None:
+    java = {"ssl.cipher.suites": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_AES_128_GCM_SHA256"}
+    rdkafka = {"ssl.cipher.suites": "ECDHE-RSA-AES128-GCM-SHA256:TLS_AES_128_GCM_SHA256"}
+    settings = [
+        tls_settings(Security.from_properties({"security.protocol": "SSL"} | one))
+        for one in (java, rdkafka)
+    ]
+    assert settings[0] == settings[1]
+    ciphers = {one["name"] for one in client_context(settings[0]).get_ciphers()}
+    of_13 = {one for one in ciphers if one.startswith("TLS_")}
+    assert ciphers - of_13 == {"ECDHE-RSA-AES128-GCM-SHA256"}
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_versions_are_offered_as_asked(version: str) -> None:
+    asked = {"security.protocol": "SSL", "ssl.enabled.protocols": version}
+    context = client_context(tls_settings(Security.from_properties(asked)))
+    only = ssl.TLSVersion[version.replace(".", "_")]
+    assert (context.minimum_version, context.maximum_version) == (only, only)
+
+
+ROW = re.compile(r"^\| (`.*?) \|", re.MULTILINE)
+
+
+def test_every_key_is_on_its_page() -> None:
+    """Each with what it does, under the heading that says whether it does something."""
+    page = (Path(__file__).parents[3] / "docs/reference/client-security.md").read_text()
+    taken, _, rest = page.partition("## Without effect")
+    without, _, refused = rest.partition("## Refused")
+    shown = [
+        {key for row in ROW.findall(part) for key in re.findall("`([^`]+)`", row)}
+        for part in (taken, without, refused)
+    ]
+    assert shown[0] == {*security_keys.NAMES, *security_keys.OTHERS}
+    assert shown[1] == {*security_keys.NO_EFFECT}
+    assert shown[2] >= {*security_keys.REFUSED}
+    reasons = {reason for reason in security_keys.NO_EFFECT.values() if reason not in without}
+    assert not reasons
+    # The others there are patterns, and keys with a value that cannot be had.
+    for key in shown[2] - {*security_keys.REFUSED}:
+        name, _, value = key.partition("=")
+        with pytest.raises(UnsupportedSecurity):
+            Security.from_properties({name.replace("*", "x"): value})

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.errors import AuthenticationFailed, UnsupportedSecurity
 from ottla.client.sasl import Login, mechanism_of
-from ottla.client.security import Token
+from ottla.client.security import Token, offered
 from ottla.client.security_properties import is_pem_text
 from ottla.clock import SYSTEM
 from ottla.security.contexts import TlsSettings, client_context
@@ -54,7 +54,9 @@ class Protection:
             try:
                 self._context = await asyncio.to_thread(_context_of, self.security)
             except SecurityError as error:
-                raise UnsupportedSecurity(str(error)) from error
+                # A broker's key for the same thing has another name.
+                said = str(error).replace("ottla.ssl.crl.location", "ssl.crl.location (ssl_crl)")
+                raise UnsupportedSecurity(said) from error
         # An address is checked against the certificate; only a name is told to the server (SNI).
         return TlsChannel(self._context, server_side=False, server_hostname=host.strip("[]"))
 
@@ -120,9 +122,11 @@ def tls_settings(security: Security) -> TlsSettings:
     """The files and texts of a client, in the words of `ssl.*` settings."""
     trust = _text(security.ssl_ca)
     chain, key = _text(security.ssl_certificate), _text(security.ssl_key)
-    given: dict[str, str | None] = {
+    given: dict[str, Any] = {
+        **offered(security),
         "truststore_password": security.ssl_ca_password,
         "key_password": security.ssl_key_password,
+        "crl_location": _text(security.ssl_crl),
     }
     if trust is not None:
         given["truststore_certificates" if is_pem_text(trust) else "truststore_location"] = trust
@@ -141,7 +145,7 @@ def tls_settings(security: Security) -> TlsSettings:
     else:
         given["certificate_location"] = chain
         given["key_location"] = key
-    return TlsSettings(**given)  # type: ignore[arg-type]  # all of them are texts
+    return TlsSettings(**given)
 
 
 def _text(given: str | os.PathLike[str] | None) -> str | None:

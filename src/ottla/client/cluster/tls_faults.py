@@ -29,6 +29,8 @@ _UNKNOWN_CA: Final = (2, 18, 19, 20, 21, 27)
 _REVOKED: Final = 23
 _OTHER_NAME: Final = (62, 64)
 
+_NO_VERSION: Final = ("TLSV1_ALERT_PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL")
+_NO_CIPHER: Final = ("SSLV3_ALERT_HANDSHAKE_FAILURE", "NO_SHARED_CIPHER")
 _NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "BAD_RECORD_TYPE")
 
 
@@ -55,7 +57,7 @@ async def tls_failure(
             f"{why}its certificate is not for {address.host}{shown}; connect to one of these "
             "names, or have a certificate made for this one"
         )
-    if fault.verify_code or fault.reason in _NOT_TLS:
+    if fault.verify_code or fault.reason in (*_NOT_TLS, *_NO_VERSION, *_NO_CIPHER):
         return TlsFailed(why + _sentence(fault))
     return refused_certificate(address, fault) or TlsFailed(f"{why}{fault}")
 
@@ -86,6 +88,16 @@ def _sentence(fault: TlsFault) -> str:
         return "its certificate is revoked"
     if code:
         return f"its certificate is refused: {fault.detail}"
+    if fault.reason in _NO_VERSION:
+        return (
+            f"no version of TLS that both sides offer ({fault.reason}); see ssl.enabled.protocols "
+            "here and on the broker"
+        )
+    if fault.reason in _NO_CIPHER:
+        return (
+            f"nothing that both sides offer ({fault.reason}); see ssl.cipher.suites here and on "
+            "the broker, and whether it asks for a client certificate (ssl.keystore.location)"
+        )
     return "the server there does not speak TLS; give the port of a TLS listener"
 
 
