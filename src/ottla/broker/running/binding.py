@@ -11,13 +11,16 @@ import asyncio
 import errno
 import os
 import socket
+from functools import partial
 
 
 async def bound(host: str, port: int) -> list[socket.socket]:
     """A socket for each address of the host (none: of the machine), not listening yet."""
-    found = await asyncio.to_thread(
-        socket.getaddrinfo, host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
+    look_up = partial(socket.getaddrinfo, host or None, port, type=socket.SOCK_STREAM)
+    try:
+        found = look_up(flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST)  # asks nobody
+    except socket.gaierror:
+        found = await asyncio.to_thread(look_up, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     try:
         for family, kind, protocol, _, address in dict.fromkeys(found):

@@ -192,14 +192,18 @@ class Node:
                 await node.workers.run(
                     partial(node.data.look_for_journal, accept_loss=settings.accepts_lost_journal)
                 )
-            adopted = await node.workers.run(node._adopt) if node.data.all_on_disk() else []
-            first_users = await node.workers.run(partial(first_users_of, config, node.image))
+            has_logs = bool(node.data.all_on_disk())
+            adopted = await node.workers.run(node._adopt) if has_logs else []
+            first_users: list[Change] = []
+            if config.parsed("ottla.bootstrap.user.file") is not None:
+                first_users = await node.workers.run(partial(first_users_of, config, node.image))
             node.entrance.warn_of_unused_security()
             await node.entrance.open()
             await node.entrance.check_own_rights(talks_to_nodes=node.shares_metadata)
             await node._bind()
             await node._register([*adopted, *first_users])
-            await node.workers.run(partial(node.data.set_aside_strays, node.image))
+            if has_logs:
+                await node.workers.run(partial(node.data.set_aside_strays, node.image))
             if isinstance(file, Path):
                 await node.workers.run(partial(reserve.keep, file.parent))
             node.data.keep_leftover_of(node.image)

@@ -16,7 +16,7 @@ import struct
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.broker.running.services import Lazy
 from ottla.broker.serving.apis import SERVED, foresight_of, handler_of, load, services_of
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 _HEADER = struct.Struct(">hhi")
 _START = struct.Struct(">ii")  # API and version as one number
+# APIs whose modules this process has imported: another broker of it need not ask a thread.
+_LOADED: Final[set[int]] = set()
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +140,9 @@ class Dispatcher:
             raise UnsupportedVersion(expected, version, f"API {api_key}")
         loaded = self._handlers.get(api_key)
         if loaded is None:
-            return self._first(frame, peer, api_key)
+            if api_key not in _LOADED:
+                return self._first(frame, peer, api_key)
+            loaded = self._handler(api_key)
         self.requests.setdefault(api_key, 0)
         route = _Route(api_key, version, codec(api_key, version), *loaded)
         self._routes[_START.unpack_from(frame)[0]] = route
@@ -147,6 +151,13 @@ class Dispatcher:
     async def _first(self, frame: memoryview, peer: Peer, api_key: int) -> Parked:
         """The first request of an API: load its modules while others are served."""
         await self._services.workers.run(partial(self._load, api_key))
+        answer = self.dispatch(frame, peer, admitted=True)
+        if answer is None or isinstance(answer, list | Ack):
+            return answer
+        return await answer
+
+    def _handler(self, api_key: int) -> tuple[Handler, tuple[Any, ...]]:
+        """That of an API whose modules are loaded, with its services."""
         handler = handler_of(api_key)
         services = self._services_of(handler)
         if self._services.audit is not None:
@@ -157,10 +168,7 @@ class Dispatcher:
         foresight = foresight_of(api_key)
         if foresight is not None:
             self._foresights[api_key] = foresight, self._services_of(foresight)
-        answer = self.dispatch(frame, peer, admitted=True)
-        if answer is None or isinstance(answer, list | Ack):
-            return answer
-        return await answer
+        return handler, services
 
     def _services_of(self, handler: Handler) -> tuple[Any, ...]:
         return tuple(getattr(self._services, name) for name in services_of(handler))
@@ -194,6 +202,7 @@ class Dispatcher:
                 service = getattr(self._services, name)
                 if isinstance(service, Lazy):
                     service.load()
+        _LOADED.add(api_key)
 
     async def _later(self, coded: Codec, correlation_id: int, response: Awaitable[Any]) -> Parked:
         body = await response

@@ -151,13 +151,16 @@ class SqliteMetadataStore:
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute("PRAGMA secure_delete = ON")
         with self._transaction("IMMEDIATE"):
+            image = MetadataImage()
             if self._is_empty():
                 for statement in _SCHEMA:
                     self._connection.execute(statement)
-            self._check_schema()
-            if self._pragma("user_version") < SCHEMA_VERSION:
                 self._raise_schema()
-            image = self._read(MetadataImage())
+            else:
+                self._check_schema()
+                if self._pragma("user_version") < SCHEMA_VERSION:
+                    self._raise_schema()
+                image = self._read(image)
             if not image.cluster_id:
                 first = SetClusterId(cluster_id)
                 after = apply(image, first)
