@@ -1,4 +1,4 @@
-"""Kafka's primitive encodings, as the internal topics use them.
+"""Kafka's primitive encodings in the internal topics.
 
 Rules: keys and old values are non-flexible (int16 string lengths, int32 array lengths); newer
 values are flexible (unsigned varint of length + 1, then a tagged section). A null has length -1,
@@ -35,13 +35,13 @@ class MalformedRecord(WireError):
 
 
 class UnsupportedRecordVersion(WireError):
-    """A value written by a newer release than this one can read."""
+    """A value that a newer release wrote and this one cannot read."""
 
     summary = "unsupported coordinator record version"
 
 
 class Reader:
-    """Reads one key or value from its start; `flexible` picks the length encoding."""
+    """Reads one key or value from its start; `flexible` selects the encoding of lengths."""
 
     __slots__ = ("_data", "_pos", "_where", "flexible")
 
@@ -117,7 +117,7 @@ class Reader:
         return self._required(self.nullable_array(read), "an array")
 
     def tags(self) -> dict[int, Reader]:
-        """The tagged section: a reader per tag; callers pick those they know."""
+        """The tagged section: one reader per tag; callers use the tags that they know."""
         found = {}
         for _ in range(self.uvarint()):
             tag = self.uvarint()
@@ -136,7 +136,7 @@ class Reader:
 
 
 class Writer:
-    """Builds one key or value; the mirror image of `Reader`."""
+    """Builds one key or value, which `Reader` reads."""
 
     __slots__ = ("_out", "flexible")
 

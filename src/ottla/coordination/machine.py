@@ -1,6 +1,6 @@
 """The interface of a coordinator's state machine.
 
-Rules every machine keeps:
+Rules of every machine:
 
 - A decision's records are applied as they are emitted, by the same `apply` that replay uses, so a
   later step of one decision sees the earlier ones. Durable state changes in no other way.
@@ -9,10 +9,10 @@ Rules every machine keeps:
 - A request may belong to a producer's transaction: its records are written as a batch of that
   transaction and take effect with the commit marker. Only the log knows whether a producer has been
   fenced, so the runtime asks it before it passes such a request to the machine.
-- Work elsewhere goes out as an effect, after the records are committed; its outcome returns as a
-  request. A restart or a failed append can lose an effect.
-- Time comes in as an argument: deadlines and whatever is compared with them are monotonic, wall
-  time only stamps what is stored. A tick at `next_deadline()` is a decision like any other.
+- Work outside the machine is an effect, emitted after the records are committed; its outcome
+  returns as a request. A restart or a failed append can lose an effect.
+- Time is an argument: deadlines and times compared with them are monotonic; wall time only stamps
+  stored records. A tick at `next_deadline()` is a decision like any other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ottla.wire.error_codes import ErrorCode
 
 Token: TypeAlias = int
-"""Names one request to its machine, so that a reply can find its way back later."""
+"""Identifies a request, so that a later decision can reply to it."""
 
 RequestT_contra = TypeVar("RequestT_contra", contravariant=True)
 ResponseT = TypeVar("ResponseT")
@@ -74,7 +74,7 @@ class Batch(NamedTuple):
 
 
 class Refused(Exception):
-    """Raised in a decision for a request that changes nothing; the machine answers with it."""
+    """Raised in a decision to refuse a request without changes; the machine replies with it."""
 
     def __init__(self, error: ErrorCode, message: str = "") -> None:
         super().__init__(error, message)
@@ -83,7 +83,7 @@ class Refused(Exception):
 
 
 class Effect:
-    """Something to be done outside of the machine; each machine has its own kinds."""
+    """Work outside the machine; each machine has its own kinds."""
 
     __slots__ = ()
 
@@ -104,10 +104,10 @@ class Machine(Protocol[RequestT_contra, RecordT, ResponseT]):
     """One partition's coordinator."""
 
     def replay(self, key: bytes, value: bytes | None) -> None:
-        """Folds one committed record into the state."""
+        """Apply one committed record to the state."""
 
     def loaded(self, now: Now) -> None:
-        """Replay has ended; deadlines start now."""
+        """Called after replay: start the deadlines."""
 
     def decide(
         self, request: RequestT_contra, token: Token, now: Now
@@ -126,7 +126,7 @@ class TransactionalMachine(Protocol):
     """Further methods of a machine whose topic has transactions."""
 
     def replay_transactional(self, producer_id: int, key: bytes, value: bytes | None) -> None:
-        """Folds one record in that counts if the producer's next marker is a commit."""
+        """Apply a record that takes effect if the producer's next marker is a commit."""
 
     def replay_marker(self, marker: Marker) -> None:
-        """Folds the end of a transaction in."""
+        """Apply the end of a transaction."""

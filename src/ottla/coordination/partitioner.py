@@ -1,8 +1,8 @@
 """Which partition of an internal topic an id belongs to.
 
-Kafka's rule, kept so that offsets and transactions stay where another broker would look for them:
-Java's String.hashCode over UTF-16 units, absolute value (of the one int with none: 0), modulo the
-number of partitions.
+The same rule as in Kafka, so that another broker finds offsets and transactions in the same
+partitions: Java's String.hashCode over UTF-16 units, its absolute value (0 for the smallest int),
+modulo the number of partitions.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """Drives machines against a log: load, decide, append, answer after commit.
 
-The only module of this room that knows an event loop. Rules:
+The only module of this package that uses an event loop. Rules:
 
 - A partition is loaded by replay before it decides anything; until then `CoordinatorLoading`, and
   `NotCoordinator` for a partition that is not hosted here.
-- Everything decided while an append is under way, or within one turn of the loop, goes into the
-  next append: one batch, one commit, up to `MAX_BATCH_BYTES`. One decision is never split. Records
-  of a transaction, and each marker, are a batch of their own in the same append.
-- An answer leaves when every record it could have been decided on is committed, so also the answer
-  to a read.
-- A request in a transaction is refused by the log (`RefusedByLog`), or decided. For the log to
-  know, all that was decided for that producer before must be written: one waits for the other.
-- Effects leave with the answers; `perform` of the runtime carries them out.
+- All decisions during an append, or within one turn of the loop, go into the next append: one
+  batch, one commit, up to `MAX_BATCH_BYTES`. A decision is never split. Records of a transaction,
+  and each marker, are a batch of their own in the same append.
+- A response is sent when every record that it may depend on is committed; this includes responses
+  to reads.
+- A request in a transaction is refused by the log (`RefusedByLog`), or decided. The log can only
+  tell after all earlier decisions for that producer are written, so such requests of a producer
+  wait for each other.
+- Effects are emitted with the responses; `perform` of the runtime starts them.
 - After a failed append, or an exception of the machine, the state in memory is invalid: every
   waiting request fails with `NotCoordinator` (clients look the coordinator up again), and the
   partition is loaded again.
@@ -45,32 +46,32 @@ MAX_BATCH_BYTES = 512 * 1024
 
 
 class CoordinatorLog(Protocol):
-    """The internal topic, as the runtime sees it."""
+    """The runtime's interface to the internal topic."""
 
     def check(self, partition: int, transaction: Transaction) -> None:
-        """Raises `RefusedByLog` for a producer or a coordinator that has been fenced."""
+        """Raise `RefusedByLog` for a fenced producer or coordinator."""
 
     def append(self, partition: int, batches: Sequence[Batch], wall_ms: int) -> Awaitable[object]:
-        """Writes the batches in order, stamped `wall_ms`; done when all are committed."""
+        """Write the batches in order, stamped `wall_ms`; returns when all are committed."""
 
     def replay(self, partition: int) -> AsyncIterator[Sequence[Batch]]:
-        """All batches of the partition in order, some at a time."""
+        """Yield all batches of the partition in order, some at a time."""
 
 
 class CoordinatorError(OttlaError):
-    """No answer from this coordinator; `error_code` is what Kafka calls the reason."""
+    """This coordinator cannot answer; `error_code` is Kafka's code for the reason."""
 
     error_code: int
 
 
 class CoordinatorLoading(CoordinatorError):
-    """The partition is being replayed; the client tries again shortly."""
+    """The partition is being replayed; the client retries."""
 
     error_code = 14
 
 
 class RefusedByLog(CoordinatorError):
-    """The log would not take it; nothing was decided."""
+    """The log refused the request; nothing was decided."""
 
     def __init__(self, error_code: int, reason: str) -> None:
         super().__init__(reason)
@@ -173,7 +174,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
     def close(self) -> asyncio.Task[None] | None:
         """Stop; waiting requests fail with NOT_COORDINATOR.
 
-        Returns the append that is still under way: a reload before its end could miss it.
+        Returns the running append: a reload must wait for its end, or it could miss records.
         """
         self._closed = True
         if self._timer is not None:
@@ -223,7 +224,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
                 self._answer(replies, effects)
         except Exception as error:
             if self._closed:
-                # No request waits for it: the partition moved, or its topic was deleted.
+                # No request waits for this append: the partition moved, or its topic was deleted.
                 logger.info("coordinator partition %d was given up: %r", self.index, error)
             else:
                 logger.exception("append to coordinator partition %d failed", self.index)
@@ -233,7 +234,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
 
     def _next_append(self) -> tuple[list[Batch], list[Reply[ResponseT]], list[Effect]]:
         batches: list[Batch] = []
-        plain: list[tuple[bytes, bytes | None]] | None = None  # the last batch, while it may grow
+        plain: list[tuple[bytes, bytes | None]] | None = None  # the last batch, while it can grow
         replies: list[Reply[ResponseT]] = []
         effects: list[Effect] = []
         size = 0
@@ -271,7 +272,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
             self._perform(effect)
 
     def _arm(self) -> None:
-        """Wakes up for the next deadline; one that moved later is noticed on waking up."""
+        """Wake up for the next deadline; if it moved later, sleep again."""
         deadline = self._machine.next_deadline()
         if deadline is None or (self._timer is not None and self._armed_for <= deadline):
             return
@@ -289,7 +290,7 @@ class _Partition(Generic[RequestT, RecordT, ResponseT]):
 class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
     """The hosted partitions of one internal topic.
 
-    `perform` must return at once; it starts the work of an effect and submits the outcome later.
+    `perform` must not block: it starts the work of an effect and submits the outcome later.
     """
 
     def __init__(
@@ -308,7 +309,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
         self._draining: dict[int, asyncio.Task[None]] = {}
 
     async def load(self, index: int) -> None:
-        """Hosts a partition: replays it, then serves it. A failed replay leaves it unhosted."""
+        """Host a partition: replay it, then serve it. After a failed replay it is not hosted."""
         self.unload(index)
         await self._load(self._host(index))
 
@@ -323,7 +324,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
         return index in self._partitions
 
     def submit(self, index: int, request: RequestT) -> asyncio.Future[ResponseT]:
-        """Decides at once; the future ends when the answer may leave."""
+        """Decide at once; the future ends when the response may be sent."""
         return self._loaded(index).submit(request)
 
     async def submit_in(
@@ -333,14 +334,14 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
         request: RequestT,
         admit: Callable[[], None] = lambda: None,
     ) -> ResponseT:
-        """The answer to a request in a transaction, or to its end; `RefusedByLog` if it is fenced.
+        """The response to a request in a transaction, or to its end; `RefusedByLog` if fenced.
 
-        `admit` is called in the turn in which the request is decided, and may refuse it too.
+        `admit` is called in the same turn as the decision and may refuse the request, too.
         """
         return await self._loaded(index).submit_in(transaction, request, admit)
 
     async def close(self) -> None:
-        """Stops hosting everything; ends when no append is under way."""
+        """Stop hosting all partitions; returns when no append is running."""
         for task in self._reloads:
             task.cancel()
         for index in tuple(self._partitions):
@@ -373,9 +374,9 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, ResponseT]):
             raise
 
     async def _drained(self, index: int) -> None:
-        """Returns when nothing is written any more for an earlier hosting of the partition."""
+        """Wait for the last append of an earlier hosting of the partition."""
         while (writer := self._draining.get(index)) is not None:
-            await asyncio.wait([writer])  # a cancelled caller leaves it to the next one
+            await asyncio.wait([writer])  # if the caller is cancelled, the next one waits
             if self._draining.get(index) is writer:
                 del self._draining[index]
 

@@ -1,7 +1,7 @@
 """Named deadlines, for state machines that get the time as an argument.
 
-Moving a deadline later, what every heartbeat does, is one dictionary write: the heap keeps the old,
-earlier entry and corrects it when it comes up.
+Moving a deadline later, as every heartbeat does, is one dictionary write: the heap keeps the old
+entry and corrects it when it becomes due.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Timers(Generic[K]):
         return None
 
     def pop_due(self, now_ms: int) -> K | None:
-        """Removes and returns one key that is due, the earliest; None when none is.
+        """Remove and return the earliest due key; None if none is due.
 
-        One at a time, because what is done about one may move or cancel the next.
+        One at a time, because handling one may move or cancel the next.
         """
         deadline = self.next_deadline()
         if deadline is None or deadline > now_ms:
@@ -65,6 +65,6 @@ class Timers(Generic[K]):
 
     def _push(self, key: K, deadline_ms: int) -> None:
         self._queued[key] = deadline_ms
-        # The count keeps the heap from comparing keys, and equal deadlines in the order they came.
+        # The count prevents comparisons of keys and keeps equal deadlines in order of insertion.
         self._count += 1
         heapq.heappush(self._heap, (deadline_ms, self._count, key))

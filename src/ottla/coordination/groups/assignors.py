@@ -3,12 +3,13 @@
 `range` gives each member, topic by topic, one contiguous run of partitions, in the order of
 instance ids (or member ids), so that topics with equal counts and equal readers are co-partitioned.
 
-`uniform` keeps what members have and spreads the rest evenly. With equal subscriptions loads differ
-by one at most. With unequal ones it keeps moving partitions, if need be along a chain of members
-(A gives one to B, who gives another to C), while that makes the most and the least loaded end of
-the chain more alike; when no chain is left the spread is as even as the subscriptions allow.
-Members with equal subscriptions are taken as one for that, and many partitions move at once: of 300
-members and 5,000 partitions a few subscriptions take milliseconds, 300 different ones some hundred.
+`uniform` keeps the partitions of members and spreads the rest evenly. With equal subscriptions
+loads differ by one at most. With unequal ones it moves partitions, if necessary along a chain of
+members (A gives one to B, B gives another to C), as long as a move balances the most and the least
+loaded end of the chain; without such a chain the spread is as even as the subscriptions allow.
+Members with equal subscriptions count as one class, and many partitions move at once: for 300
+members and 5,000 partitions this takes milliseconds with a few subscriptions, some hundred
+milliseconds with 300 different ones.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Subscriber(NamedTuple):
-    """What an assignor knows of a member; `current` is its target so far."""
+    """A member as input of an assignor; `current` is its previous target."""
 
     topics: frozenset[UUID]
     current: Partitions = frozenset()
@@ -70,7 +71,7 @@ def assign_uniform(members: Mapping[str, Subscriber], counts: Mapping[UUID, int]
 
 
 class _Class:
-    """Members with equal subscriptions; any of them can take any of their partitions.
+    """Members with equal subscriptions; each can take any partition of the class.
 
     So loads within a class differ by one at most, and between classes only numbers matter.
     """
@@ -135,9 +136,9 @@ def _kept(
 
 
 def _fill_evenly(shares: _Loads, free: list[TopicPartition]) -> None:
-    """Equal subscriptions: everyone gets the quota, and as many as needed one more."""
+    """Equal subscriptions: each member gets the quota, and some get one more."""
     quota, extras = divmod(sum(map(len, shares.values())) + len(free), len(shares))
-    # The extra ones stay with those who have most already, which moves the fewest partitions.
+    # Members with the most partitions keep the extra ones, which moves the fewest partitions.
     by_load = sorted(shares, key=lambda member_id: (-len(shares[member_id]), member_id))
     limits = {m: quota + (position < extras) for position, m in enumerate(by_load)}
     for member_id, share in shares.items():
@@ -164,10 +165,10 @@ def _hand_out(readers: Mapping[UUID, list[_Class]], free: list[TopicPartition]) 
 def _improving_chain(
     classes: list[_Class], readers: Mapping[UUID, list[_Class]]
 ) -> list[_Step] | None:
-    """The shortest chain of moves from a loaded class to one whose members have two less."""
+    """The shortest chain of moves from a loaded class to a class whose members have two fewer."""
     hopeless: set[int] = set()
-    # What can be reached from a class without finding such a one need not be looked at again:
-    # those that come after it have less to give.
+    # If the search from a class finds no such class, the visited classes need not be searched
+    # again: later classes have less to give.
     for start in sorted(classes, key=lambda one: -one.highest):
         if id(start) in hopeless:
             continue
@@ -202,7 +203,7 @@ def _unwind(reached: dict[int, _Step], start: _Class, taker: _Class) -> list[_St
 
 
 def _move(chain: list[_Step]) -> None:
-    """As many at once as are there to be given and still make both ends more alike."""
+    """Move as many partitions at once as are available and make both ends more equal."""
     last, first = chain[0].taker, chain[-1].giver
     gap = first.mean - last.mean - 2
     useful = 1 + int(gap / (1 / len(first.shares) + 1 / len(last.shares))) if gap > 0 else 1
@@ -262,4 +263,4 @@ ASSIGNORS: dict[str, Callable[[Mapping[str, Subscriber], Mapping[UUID, int]], As
     "uniform": assign_uniform,
     "range": assign_range,
 }
-"""By the names members ask for."""
+"""The assignors by the names that members request."""

@@ -1,4 +1,4 @@
-"""The classic protocol: what each request does to a group in each state.
+"""The classic protocol: the effect of each request in each state of a group.
 
     request     Empty   PreparingRebalance  CompletingRebalance        Stable
     Join        round   waits               round if metadata changed  round if metadata changed
@@ -10,8 +10,8 @@
     * without member and generation 0, otherwise 25.
 
 Checks come in one order everywhere: instance and member first (25 unknown, 82 fenced), then
-generation (22), then protocol (23), then state. A join whose metadata is unchanged in the two
-later states gets the current generation again: its first answer was lost.
+generation (22), then protocol (23), then state. In the two later states a join with unchanged
+metadata gets the current generation again, because its first response was lost.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _update(member: ClassicMember, request: JoinGroup) -> None:
 
 
 def _take_over(group: ClassicGroup, request: JoinGroup, token: Token, turn: Turn) -> None:
-    """A static member restarted: the old id is fenced, the place and the assignment stay."""
+    """A static member restarted: its old id is fenced; it keeps its place and assignment."""
     assert request.instance_id is not None
     old_id = group.static[request.instance_id]
     group.fail_waiting(group.members[old_id], ErrorCode.FENCED_INSTANCE_ID, turn)
@@ -173,7 +173,7 @@ def _take_over(group: ClassicGroup, request: JoinGroup, token: Token, turn: Turn
 def _kept_place(
     group: ClassicGroup, member: ClassicMember, old_id: str, request: JoinGroup
 ) -> JoinGroupResponse:
-    """A returning leader must not assign again; below v9 it is told that it does not lead."""
+    """A returning leader must not assign again; below v9 the response names another leader."""
     answer = group.joined(member)
     if group.leader != member.member_id:
         return answer
@@ -255,7 +255,7 @@ def _leave_one(
 
 
 def check_commit(group: ClassicGroup, request: OffsetCommit, turn: Turn) -> ErrorCode:
-    """Whether this member may commit now; a commit is a sign of life."""
+    """Check whether this member may commit now; a commit renews its session."""
     error = check_member(group, request.member_id, request.instance_id)
     if error is not ErrorCode.NONE:
         return error
@@ -268,7 +268,7 @@ def check_commit(group: ClassicGroup, request: OffsetCommit, turn: Turn) -> Erro
 
 
 def describe(group: ClassicGroup) -> DescribeGroupResponse:
-    """Metadata and assignments are shown once they are settled."""
+    """Metadata and assignments are shown only when the group is stable."""
     stable = group.state is State.STABLE
     return DescribeGroupResponse(
         ErrorCode.NONE,

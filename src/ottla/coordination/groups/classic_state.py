@@ -8,14 +8,14 @@
 Rules:
 
 - Each completed round raises the generation by one, also the one that ends in Empty.
-- The first round of an Empty group waits `initial_rebalance_delay_ms`, again after each delay in
-  which someone arrived, up to the rebalance timeout. Later rounds end when every known member and
-  every pending id has joined, or at the largest rebalance timeout.
+- The first round of an Empty group waits `initial_rebalance_delay_ms`, and once more after each
+  delay in which a member joined, up to the rebalance timeout. Later rounds end when every known
+  member and every pending id has joined, or at the largest rebalance timeout.
 - Members that miss a round are dropped, static ones (KIP-345) only by their session.
 - Members that get a generation and do not sync within the rebalance timeout are dropped.
-- Waiting in Join or Sync counts as being alive: the session runs again from the answer.
-- The durable part is `stored`, the last record; the rest is rebuilt from it after a restart, which
-  is why a group in the middle of a round falls back to its last stable generation.
+- A member that waits in Join or Sync is alive: its session starts again with the response.
+- Only `stored`, the last record, is durable; the rest is rebuilt from it after a restart. So a
+  restart in the middle of a round takes the group back to its last stable generation.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class ClassicGroup:
         self.stored: ClassicGroupValue | None = None
         self.state = State.EMPTY
         self.state_ms = -1
-        """Since when, in wall time: it is stored, and offsets expire by it."""
+        """Wall time of the last change of state: it is stored, and offsets expire by it."""
         self.generation = 0
         self.protocol_type = ""
         self.protocol: str | None = None
@@ -170,7 +170,7 @@ class ClassicGroup:
     # Members
 
     def touch(self, member: ClassicMember, now_ms: int) -> None:
-        """A sign of life; a waiting member needs none."""
+        """Renew the session of a member; a waiting member needs none."""
         if not member.waiting:
             self.timers.set(session(member.member_id), now_ms + member.session_timeout_ms)
 
@@ -189,7 +189,7 @@ class ClassicGroup:
         self.timers.cancel(pending(member_id))
 
     def remove(self, member_id: str, turn: Turn) -> None:
-        """Takes a member out; `after_removal` then starts or ends the round."""
+        """Remove a member; `after_removal` then starts or ends the round."""
         member = self.members.pop(member_id)
         self.fail_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID, turn)
         self.unsynced.discard(member_id)
@@ -234,7 +234,7 @@ class ClassicGroup:
     def shares_protocol(
         self, protocol_type: str, names: set[str], besides: str | None = None
     ) -> bool:
-        """Whether all members, not counting `besides`, could work with one of these protocols."""
+        """Whether all members except `besides` support one of these protocols."""
         others = [member for member in self.members.values() if member.member_id != besides]
         if not others:
             return True
@@ -252,7 +252,7 @@ class ClassicGroup:
         return votes.most_common(1)[0][0]
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Topics the members read, or None when that cannot be known (then no offset expires)."""
+        """The topics that members read; None if unknown, and then no offset expires."""
         if not self.members:
             return frozenset()
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
@@ -271,7 +271,7 @@ class ClassicGroup:
     # Rounds
 
     def park_join(self, member: ClassicMember, token: Token, turn: Turn) -> None:
-        """The member waits for the end of the round; a request it repeats replaces the first."""
+        """Park the member until the end of the round; a repeated request replaces the first."""
         self.fail_waiting(member, ErrorCode.REBALANCE_IN_PROGRESS, turn)
         member.join_token = token
         self.timers.cancel(session(member.member_id))

@@ -37,7 +37,7 @@ class GroupConfig:
     max_size: int = 2**31 - 1
     """group.max.size"""
     max_pending_members: int = 10_000
-    """Unused member ids per group: a client that never returns costs memory."""
+    """Most unused member ids per group; each costs memory until its client joins."""
     consumer: ConsumerSettings = ConsumerSettings()
     """Of groups without settings of their own."""
     consumer_max_size: int = 2**31 - 1

@@ -1,4 +1,4 @@
-"""KIP-848: one heartbeat does it all.
+"""KIP-848: members join, reconcile and leave by heartbeats.
 
     epoch 0   join, or join again after being fenced: all fields, nothing owned
     epoch n   alive; fields that are null are unchanged, `owned` acknowledges an assignment
@@ -9,13 +9,13 @@ Rules:
 
 - Only a real change raises the group epoch: fields sent again with equal values do not, and an
   empty regex is no regex.
-- The epoch of a heartbeat must be the member's. The one before is accepted when the reported
-  partitions are a subset of the assigned ones: the answer with the new epoch was lost.
+- The epoch of a heartbeat must be the member's. The previous epoch is accepted if the reported
+  partitions are a subset of the assigned ones, because the response with the new epoch was lost.
 - An instance id in use is not taken over (111) until its owner has left with -2 or expired.
 - A heartbeat that changes a large group soon after its last target waits for the next one; see
-  `consumer_state`. All others are answered at once, with the target there is.
-- The answer names the assignment when it changed, when the member reports another one (it missed an
-  answer), on a join and on a full request; otherwise it is left out.
+  `consumer_state`. All others are answered at once, with the current target.
+- The response has the assignment if it changed, if the member reports another one (it missed a
+  response), on a join and on a full request.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ if TYPE_CHECKING:
     from ottla.coordination.machine import Token
 
 Resolve: TypeAlias = "Callable[[str, TopicsImage], frozenset[str]]"
-"""Topics a regular expression matches; raises `InvalidRegularExpression`."""
+"""Returns the topics that a regular expression matches; raises `InvalidRegularExpression`."""
 
 JOIN, LEAVE = 0, -1
 
 
 class InvalidRegularExpression(ValueError):
-    """Raised by the matcher the broker supplies; the message goes to the client."""
+    """Raised by the broker's matcher; the message goes to the client."""
 
 
 def refused(refusal: Refused) -> ConsumerHeartbeatResponse:
@@ -77,7 +77,7 @@ def refused(refusal: Refused) -> ConsumerHeartbeatResponse:
 
 
 def check_request(request: ConsumerHeartbeat) -> None:
-    """What is wrong with a heartbeat whatever the state of its group."""
+    """Check the parts of a heartbeat that do not depend on the state of the group."""
     joining = request.member_epoch == JOIN
     faults = (
         (not request.group_id, "the group id is empty"),
@@ -221,7 +221,7 @@ def _check_instance(group: ConsumerGroup, member_id: str, request: ConsumerHeart
 
 
 def _replace(group: ConsumerGroup, old_id: str, new_id: str, turn: Turn) -> None:
-    """A static member is back under a new id: it inherits subscription, target and partitions."""
+    """A static member returned under a new id: it inherits subscription, target and partitions."""
     target = group.targets.get(old_id, frozenset())
     assigned = group.current[old_id].assigned
     turn.emit(MemberKey(group.group_id, new_id), group.members[old_id])
@@ -285,7 +285,7 @@ def _merged(old: MemberValue | None, request: ConsumerHeartbeat) -> MemberValue:
 def _follow_topics(
     group: ConsumerGroup, topics: TopicsImage, resolve: Resolve, turn: Turn, *, changed: bool
 ) -> None:
-    """Matches stale expressions again, and raises the group epoch if anything is different."""
+    """Match stale expressions again; raise the group epoch if anything changed."""
     stale = [
         regex
         for regex, value in group.regexes.items()
@@ -302,7 +302,7 @@ def _follow_topics(
         return
     group.seen_topics = topics
     now = metadata_hash(topics, group.subscribed_topics())
-    # What one expression matches may change while others match the same topics as before.
+    # One expression may match other topics while the rest match the same ones as before.
     changed = changed or (moved and now == group.metadata_hash)
     if changed or (now != group.metadata_hash and group.epoch <= group.target_epoch):
         group.bump(turn, now)
@@ -349,7 +349,7 @@ def _leave(
 
 
 def check_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode:
-    """Whether a commit or fetch of offsets speaks for a current member."""
+    """Check that a commit or fetch of offsets comes from a current member."""
     if member_id not in group.members:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if group.current.get(member_id, NOTHING_YET).member_epoch != epoch:

@@ -1,12 +1,12 @@
-"""A KIP-848 group: everything but its deadlines is folded from records.
+"""A KIP-848 group: its state is folded from records, except deadlines.
 
-Three epochs tell how far the group is. The group epoch rises with every change of members,
-subscriptions or topics; the target epoch says for which group epoch the target was computed; a
-member's epoch says which target it has reached.
+A group has three epochs. The group epoch rises with every change of members, subscriptions or
+topics; the target epoch says for which group epoch the target was computed; a member's epoch says
+which target it has reached.
 
-Computing a target takes time in proportion to the group. In a small group every change computes it.
-In a large one changes are gathered for a while, and the heartbeats that brought them wait for the
-one target that covers them all.
+Computing a target takes time in proportion to the size of the group. In a small group every change
+computes one. In a large group changes are collected for a while, and their heartbeats wait for one
+target that covers all of them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ottla.coordination.groups.turn import Turn
 
 LEFT_FOR_NOW = -2
-"""The epoch of a static member that will be back; it keeps its partitions for a session."""
+"""The epoch of a static member that left temporarily; it keeps its partitions for a session."""
 
 NOTHING_YET = CurrentAssignmentValue(0, 0, STABLE, frozenset(), frozenset())
 
@@ -58,13 +58,13 @@ Subscription: TypeAlias = "tuple[tuple[str, ...], str | None]"
 
 
 class Waiting(NamedTuple):
-    """A heartbeat that changed the group and is answered when there is a target for that."""
+    """A heartbeat that changed the group and waits for the target of that change."""
 
     member_id: str
     topics: TopicsImage
     answer: Callable[[Turn], None]
     refuse: Callable[[Turn], None]
-    """Tells whether the member is gone or has sent a newer heartbeat."""
+    """Replies with an error: the member left or sent a newer heartbeat."""
 
 
 def subscription(member: MemberValue) -> Subscription:
@@ -95,14 +95,14 @@ class ConsumerGroup:
         self.static: dict[str, str] = {}
         self.subscriptions: Counter[Subscription] = Counter()
         self.owners: dict[TopicPartition, str] = {}
-        # From here on: lost in a restart.
+        # Volatile state, lost in a restart.
         self.timers: Timers[TimerKey] = Timers()
         self.matched_ms: dict[str, int] = {}
-        """When each expression was matched; one that is not here may be matched at once."""
+        """When each expression was last matched; a missing one may be matched at once."""
         self.waiting: list[Waiting] = []
         self.retargeted_ms: int | None = None
         self.seen_topics: TopicsImage | None = None
-        """The snapshot that the subscriptions were last compared with; most heartbeats bring it."""
+        """The last snapshot compared with the subscriptions; most heartbeats have the same one."""
 
     # The durable part
 
@@ -203,7 +203,7 @@ class ConsumerGroup:
     # Changes, as records
 
     def next_target_ms(self, topics: TopicsImage) -> int:
-        """From when on a target may be computed."""
+        """The earliest time for the next target."""
         if self.retargeted_ms is None:
             return 0
         by_name = topics.topics_by_name
@@ -248,9 +248,9 @@ class ConsumerGroup:
         return frozenset(by_name[name].topic_id for name in names if name in by_name)
 
     def overtake(self, member_id: str, turn: Turn) -> bool:
-        """Refuses the heartbeats of a member that still wait; whether there were any.
+        """Refuse the waiting heartbeats of a member; returns whether there were any.
 
-        Answered later than a newer one, an old heartbeat would tell of partitions as they were.
+        If an old heartbeat were answered after a newer one, it would return outdated partitions.
         """
         overtaken = [one for one in self.waiting if one.member_id == member_id]
         if overtaken:
@@ -264,7 +264,7 @@ class ConsumerGroup:
         turn.emit(ConsumerGroupKey(self.group_id), value)
 
     def remove(self, member_id: str, turn: Turn) -> None:
-        """Takes a member out; the next heartbeat of another one computes the new target."""
+        """Remove a member; the next heartbeat of another one computes the new target."""
         self.forget(member_id, turn)
         self.bump(turn, self.metadata_hash)
 
@@ -285,7 +285,7 @@ class ConsumerGroup:
             turn.emit(RegexKey(self.group_id, regex or ""), None)
 
     def end(self, turn: Turn) -> None:
-        """The tombstones of an empty group; type 4 is one an older release may have written."""
+        """The tombstones of an empty group; older releases may have written a record of type 4."""
         turn.emit(TargetEpochKey(self.group_id), None)
         turn.emit(PartitionMetadataKey(self.group_id), None)
         turn.emit(ConsumerGroupKey(self.group_id), None)
@@ -305,7 +305,7 @@ class ConsumerGroup:
             self.timers.cancel(revocation(member_id))
 
     def tick(self, turn: Turn) -> None:
-        """A member without a sign of life, or that does not give back, is fenced."""
+        """Fence a member whose session expired, or that did not revoke its partitions in time."""
         while (key := self.timers.pop_due(turn.now_ms)) is not None:
             if key != TARGET:
                 self.remove(key[1], turn)

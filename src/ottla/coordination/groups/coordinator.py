@@ -1,9 +1,9 @@
-"""The groups of one partition of `__consumer_offsets`: one machine for the runtime to drive.
+"""The groups of one partition of `__consumer_offsets`, as one state machine.
 
-Maps each group id to a classic, consumer or share group and hands every request to it. A group id
-that only holds offsets has no group: it is listed and described as an Empty classic one. A classic
-or consumer group may become the other while it is empty; with members, the other protocol's join is
-refused. A share group stays one until it is deleted, and has no committed offsets.
+Passes every request to the classic, consumer or share group of its group id. A group id with
+offsets alone is listed and described as an Empty classic group. An empty classic group may become a
+consumer group and vice versa; while there are members, a join of the other protocol is refused. A
+share group stays a share group until it is deleted, and has no committed offsets.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ if TYPE_CHECKING:
     from ottla.coordination.machine import Decision, Marker, Token
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup
-"""What shares a partition of `__consumer_offsets`."""
+"""The kinds of groups in a partition of `__consumer_offsets`."""
 
 _EXPIRY = ""
-"""The coordinator's own deadline among those of its groups; no group has this id."""
+"""The key of the coordinator's own deadline; no group has this id."""
 
 MAX_EXPIRED_PER_TICK = 5_000
 """Tombstones of one sweep that go into one batch: some 300 kB, well under a batch's limit."""
@@ -77,7 +77,7 @@ NEXT_SWEEP_MS = 10
 
 
 def is_idle(group: Group | None) -> bool:
-    """No members, and none joining."""
+    """Whether a group has no members, and none that join."""
     return group is not None and group.timers.next_deadline() is None
 
 
@@ -106,7 +106,7 @@ class GroupCoordinator:
             **self.shares.handlers,
         }
 
-    # What the runtime drives
+    # Called by the runtime
 
     def replay(self, key: bytes, value: bytes | None) -> None:
         if (record := decode(key, value)) is not None:
@@ -152,7 +152,7 @@ class GroupCoordinator:
         return record.encode()
 
     def apply(self, record: Record, producer_id: int | None = None) -> None:
-        """With `producer_id`, as part of its transaction: only offsets are ever written so."""
+        """Apply a record of a producer's transaction; only offsets are written in transactions."""
         key, value = record
         if isinstance(key, OffsetKey):
             assert value is None or isinstance(value, OffsetValue)
@@ -192,7 +192,7 @@ class GroupCoordinator:
         self._timers.cancel(group_id)
 
     def _settle(self, group_id: str) -> None:
-        """After a decision on a group: its next deadline, or its end if nothing is known of it."""
+        """After a decision: set the next deadline of the group, or forget an unused group."""
         group = self.groups.get(group_id)
         if group is None:
             return
@@ -278,7 +278,7 @@ class GroupCoordinator:
         may_change = group is None or (isinstance(group, ClassicGroup) and is_idle(group))
         if request.member_epoch != consumer.JOIN or not may_change:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"no consumer group {request.group_id!r}")
-        # A join that will be refused must not cost an empty classic group its record.
+        # A refused join must not delete the record of an empty classic group.
         consumer.match_regex(request, self._resolve)
         if group is not None:
             turn.emit(ClassicGroupKey(request.group_id), None)
@@ -294,11 +294,11 @@ class GroupCoordinator:
     # Ends
 
     def _expire(self, turn: Turn) -> int:
-        """Old offsets go first, then groups with neither members nor offsets.
+        """Delete expired offsets, then groups with neither members nor offsets.
 
 
-        A share group stays: it is all that knows where the group's state is. Returns the time to
-        the next sweep: short when this one had more to do than one batch holds.
+        Share groups stay, because only they know where their state is. Returns the time until the
+        next sweep, which is short if one batch could not hold all tombstones.
         """
         for group_id in sorted(self.groups.keys() | self.offsets.group_ids()):
             group = self.groups.get(group_id)

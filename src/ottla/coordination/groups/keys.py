@@ -151,7 +151,7 @@ def encode_key(key: Key) -> bytes:
 
 
 def decode_key(data: bytes) -> Key | None:
-    """The key, or None for a type that is not folded here."""
+    """The key; None for an unknown type."""
     reader = Reader(data, "key of __consumer_offsets")
     kind = reader.int16()
     key: Key

@@ -1,4 +1,4 @@
-"""Requests and responses of the group coordinator, free of protocol versions.
+"""Requests and responses of the group coordinator, independent of protocol versions.
 
 The broker's handlers translate each version of each API to and from these values.
 """
@@ -22,7 +22,7 @@ NO_OFFSET = -1
 
 
 class JoinProtocol(NamedTuple):
-    """One assignor a classic member offers, with its subscription."""
+    """One assignor of a classic member, with its subscription."""
 
     name: str
     metadata: bytes
@@ -30,7 +30,7 @@ class JoinProtocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JoinGroup:
-    """`fresh_id` is new randomness for a member id, used only if one has to be made.
+    """`fresh_id` is a random member id, used if the member needs one.
 
     `require_known_member` is true from v4 on (KIP-394), `can_skip_assignment` from v9 on.
     Below v1 the rebalance timeout is the session timeout.
@@ -121,7 +121,7 @@ class LeftMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroupResponse:
-    """One entry per member asked for; below v3 the handler lifts the only entry's error."""
+    """One entry per requested member; below v3 the handler returns the error of the only entry."""
 
     members: tuple[LeftMember, ...]
 
@@ -138,7 +138,7 @@ class OffsetToCommit(NamedTuple):
 class OffsetCommit:
     """`epoch` is the generation of a classic member or the member epoch of a KIP-848 one.
 
-    With `transaction` the offsets count when that ends in a commit (KIP-98, KIP-447).
+    With `transaction` the offsets take effect when it commits (KIP-98, KIP-447).
     """
 
     group_id: str
@@ -169,7 +169,7 @@ class OffsetCommitResponse:
 class OffsetFetch:
     """`topics` None asks for all offsets of the group.
 
-    `require_stable` does not take an offset for an answer that an open transaction may replace.
+    With `require_stable` an offset that an open transaction may replace is an error.
     """
 
     group_id: str
@@ -208,7 +208,7 @@ class OffsetDeleteResponse:
 
 @dataclass(frozen=True, slots=True)
 class ForgetOffsets:
-    """These topics are deleted: what any group has committed for them goes with them."""
+    """These topics were deleted: delete their committed offsets in all groups."""
 
     topics: frozenset[str]
 
@@ -220,7 +220,7 @@ class ForgetOffsetsResponse:
 
 @dataclass(frozen=True, slots=True)
 class ApplyMarker:
-    """The marker of a producer: its pending offsets, in all groups, are applied or dropped."""
+    """The marker of a producer: applies or drops its pending offsets in all groups."""
 
     marker: Marker
 
@@ -232,7 +232,7 @@ class MarkerApplied:
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroup:
-    """A classic group, or a group id that only holds offsets."""
+    """A classic group, or a group id with offsets alone."""
 
     group_id: str
 
@@ -259,7 +259,7 @@ class DescribeGroupResponse:
 
 @dataclass(frozen=True, slots=True)
 class ListGroups:
-    """Empty filters let everything pass; names are compared without regard to case."""
+    """Empty filters match everything; names are case-insensitive."""
 
     states: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
@@ -279,7 +279,7 @@ class ListGroupsResponse:
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup:
-    """A share group needs to know the topics; it is answered when its state has been deleted."""
+    """For share groups `topics` is needed, and the response waits until their state is deleted."""
 
     group_id: str
     topics: TopicsImage = field(default_factory=TopicsImage)
@@ -294,9 +294,9 @@ class DeleteGroupResponse:
 class ConsumerHeartbeat:
     """KIP-848. None, and -1 as a timeout, mean unchanged; an empty regex means none.
 
-    `topics` is the cluster's topics at this moment. `fresh_id` names the member when it sends no
-    id of its own, which only v0 allows. `settings` are the group's, kept within the broker's
-    bounds; None stands for the broker's.
+    `topics` are the current topics of the cluster. `fresh_id` is the member id if the request has
+    none, which only v0 allows. `settings` are those of the group, within the broker's bounds; None:
+    use the broker's.
     """
 
     group_id: str

@@ -1,4 +1,4 @@
-"""Sets of partitions by topic id, and how the values of `__consumer_offsets` hold them."""
+"""Sets of partitions by topic id, and their encoding in `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ottla.coordination.codec import Reader, Writer
 
 TopicPartition: TypeAlias = tuple[UUID, int]
-"""A partition as KIP-848 names it: topic id and index."""
+"""A partition in KIP-848: topic id and index."""
 
 Partitions: TypeAlias = frozenset[TopicPartition]
 

@@ -1,4 +1,4 @@
-"""How one member moves towards its target: revoke before grant.
+"""Moves one member towards its target: revoke before grant.
 
 A member is in one of three states, kept in its current assignment:
 

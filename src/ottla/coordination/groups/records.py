@@ -1,7 +1,7 @@
 """The records of `__consumer_offsets`, byte for byte as Kafka writes them.
 
-A value is int16 version plus fields; a null value is a tombstone. A record whose key is of a type
-not folded here decodes to None and stays in the log untouched.
+A value is int16 version plus fields; a null value is a tombstone. A record with a key of an unknown
+type decodes to None and stays in the log unchanged.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OffsetValue:
-    """Written as v3; as v1 when it carries an expiry of its own, which v3 has no place for."""
+    """Written as v3; as v1 if it has its own expiry, for which v3 has no field."""
 
     where: ClassVar[str] = "committed offset"
     versions: ClassVar[int] = 4
@@ -325,7 +325,7 @@ _VALUE_OF: dict[type, type[Value]] = {
 
 
 class Record(NamedTuple):
-    """One fact of a group; `value` None is its end."""
+    """One record of a group; `value` None is a tombstone."""
 
     key: Key
     value: Value | None
@@ -335,7 +335,7 @@ class Record(NamedTuple):
 
 
 def decode(key_data: bytes, value_data: bytes | None) -> Record | None:
-    """The record, or None when its type is not folded here."""
+    """The record; None for an unknown type."""
     key = decode_key(key_data)
     if key is None:
         return None

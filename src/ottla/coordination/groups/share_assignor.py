@@ -1,12 +1,12 @@
-"""The assignor of share groups, `simple`: every partition read, every member busy, little moved.
+"""The assignor of share groups, `simple`: reads every partition, uses every member, moves little.
 
-A partition may have several members, and has when there are more members than partitions. With M
+A partition may have several members, as it must if there are more members than partitions. With M
 members and P partitions each partition wants S = ceil(M / P) members, and the S * P places are
-spread over the members as evenly as whole numbers allow. Members with unequal subscriptions are
-assigned topic by topic among those who read it.
+spread over the members as evenly as whole numbers allow. With unequal subscriptions each topic is
+divided among the members that read it.
 
-What members have they keep, unless they have too much or a partition has too many. If the last free
-places cannot be filled because who has room holds the partition already, they stay free.
+Members keep their partitions unless they have too many of them or a partition has too many members.
+The last places stay free if every member with room already has the partition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAME = "simple"
 
 
 class ShareReader(NamedTuple):
-    """What the assignor knows of a member; `current` is its target so far."""
+    """A member as input of the assignor; `current` is its previous target."""
 
     topics: frozenset[UUID]
     current: Partitions = frozenset()
@@ -72,7 +72,7 @@ def _assign(
 
 
 def _wanted(readers: Sequence[str], places: int) -> dict[str, int]:
-    """How many places each reader should have: the sum is exact, and no two differ by over one."""
+    """The number of places of each reader: the sum is exact, and they differ by one at most."""
     count = len(readers)
     ends = [-(-places * position // count) for position in range(count + 1)]
     return {m: ends[position + 1] - ends[position] for position, m in enumerate(readers)}
@@ -106,7 +106,7 @@ def _fill(
     room: Mapping[str, int],
     sharing: int,
 ) -> None:
-    """Free places go round among those with room."""
+    """Give free places in turn to the members with room."""
     waiting = deque(m for m in shares if len(shares[m]) < room[m])
     for partition, held_by in holders.items():
         for _ in range(len(waiting)):

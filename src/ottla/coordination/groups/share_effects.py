@@ -1,11 +1,11 @@
 """Effects of share groups at the share coordinator.
 
-An effect is passed on after its decision is committed. The code that carries it out must
+An effect is emitted after its decision is committed. The code that performs it must
 
-- carry out the effects of one group one after another, in the order they came, because a delete
-  that overtakes an initialise (or the other way round) would leave the wrong state behind, and
-- report every effect back once, with any outcome: `ShareStateInitialized` or
-  `ShareStateDeleted` with an error code per partition; one that is missing counts as failed.
+- perform the effects of a group one after another, in their order, because a delete that overtakes
+  an initialise (or vice versa) would leave the wrong state, and
+- report the outcome of every effect once: `ShareStateInitialized` or `ShareStateDeleted` with an
+  error code per partition; a missing partition counts as failed.
 
 Effects are compared by identity: a report refers to the effect object itself.
 """

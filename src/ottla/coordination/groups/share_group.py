@@ -1,17 +1,17 @@
-"""A share group: everything but its deadlines and open questions is folded from records.
+"""A share group: its state is folded from records, except deadlines and open requests.
 
-Three epochs tell how far the group is, as in a consumer group. Members never give anything back
-first, because a partition may have several of them: each goes straight to its target.
+It has three epochs, as a consumer group has. Members never revoke partitions first, because a
+partition may have several members: each gets its target at once.
 
-The group also keeps the books about its state at the share coordinator, see
-`ShareStatePartitionsValue`. Rules:
+The group also records where it has state at the share coordinator, see `ShareStatePartitionsValue`.
+Rules:
 
-- A partition can be assigned once it is initialized. A subscribed one that is not is asked for,
-  and by the next heartbeat again when the answer was bad, did not come in time, or was lost with
-  a restart. Until it is good the partition counts as one that may have state.
-- An answer counts only if it is to a question that is still open: the latest to initialise a
-  partition, the first to delete the state of a topic.
-- State outlives subscriptions: only deleting offsets, the group or the topic ends it.
+- A partition can be assigned once it is initialized. For other subscribed partitions the group
+  requests initialization, again with the next heartbeat if the request failed, timed out or was
+  lost in a restart. Until it succeeds the partition counts as one that may have state.
+- A report counts only for an open request: the latest to initialize a partition, the first to
+  delete the state of a topic.
+- State outlives subscriptions: it ends only if offsets, the group or the topic are deleted.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ NO_STATE = ShareStatePartitionsValue()
 
 
 class Attempt(NamedTuple):
-    """The latest question about a partition; after a restart the question itself is lost."""
+    """The latest request for a partition; `effect` is None after a failure or a restart."""
 
     effect: InitializeShareState | None
     retry_ms: int
@@ -78,15 +78,15 @@ class ShareGroup:
         self.targets: dict[str, Partitions] = {}
         self.current: dict[str, ShareCurrentAssignmentValue] = {}
         self.states = NO_STATE
-        # From here on: what a restart forgets.
+        # Volatile state, lost in a restart.
         self.timers: Timers[str] = Timers()
         self.attempts: dict[TopicPartition, Attempt] = {}
         self.deletes: dict[UUID, DeleteShareState] = {}
         self.retargeted_ms: int | None = None
         self.seen_topics: TopicsImage | None = None
-        """The topics that members and state were last compared with; most heartbeats bring it."""
+        """The last topics compared with members and state; most heartbeats have the same ones."""
         self.wanted: Partitions = frozenset()
-        """All partitions of the subscribed topics among these."""
+        """All partitions of the subscribed topics in that snapshot."""
 
     # The durable part
 
@@ -153,7 +153,7 @@ class ShareGroup:
     def follow(self, topics: TopicsImage, turn: Turn, *, changed: bool) -> None:
         """Raise the group epoch if members, topics or assignable partitions changed.
 
-        Once is enough: while a new target is due anyway, only the hash follows.
+        If a new target is due anyway, only the hash is updated.
         """
         if topics is self.seen_topics and not changed:
             return
@@ -169,13 +169,13 @@ class ShareGroup:
             turn.emit(ShareGroupKey(self.group_id), ShareGroupValue(self.epoch, new_hash))
 
     def retarget(self, topics: TopicsImage, interval_ms: int, turn: Turn) -> None:
-        """Computes the target for the group epoch, unless the last one is too recent."""
+        """Compute the target for the group epoch, unless the last one is too recent."""
         last_ms = self.retargeted_ms
         if self.epoch <= self.target_epoch:
             return
         if last_ms is not None and turn.now_ms < last_ms + interval_ms:
             return
-        # A target of nothing costs nothing; the first real one must not wait for it.
+        # An empty target is cheap; the first real one must not wait because of it.
         self.retargeted_ms = turn.now_ms if self.assignable() else None
         readers = {
             member_id: ShareReader(
@@ -189,7 +189,7 @@ class ShareGroup:
         turn.emit(ShareTargetEpochKey(self.group_id), TargetEpochValue(self.epoch))
 
     def remove(self, member_id: str, turn: Turn) -> None:
-        """Takes a member out; the next heartbeat of another one computes the new target."""
+        """Remove a member; the next heartbeat of another one computes the new target."""
         turn.emit(ShareCurrentAssignmentKey(self.group_id, member_id), None)
         turn.emit(ShareTargetMemberKey(self.group_id, member_id), None)
         turn.emit(ShareMemberKey(self.group_id, member_id), None)
@@ -220,7 +220,7 @@ class ShareGroup:
     ) -> InitializeShareState:
         """Request state; a partition with state keeps it if the request fails.
 
-        A topic leaves `deleting` when each of its partitions is accounted for otherwise.
+        A topic leaves `deleting` when each of its partitions is in another set.
         """
         effect = InitializeShareState(self.group_id, self.epoch, starts)
         fresh = starts.keys() - self.states.initialized
@@ -228,7 +228,7 @@ class ShareGroup:
         names = {topic_id: topics.topics_by_id[topic_id].name for topic_id, _ in starts}
         booked = initializing | self.states.initialized
         for topic_id in names:
-            # A running delete ends before this begins, and is ignored afterwards.
+            # A running delete ends before this request starts; its report is ignored.
             self.deletes.pop(topic_id, None)
         covered = {t for t, name in names.items() if booked.issuperset(_partitions(topics, [name]))}
         self._set_states(
@@ -243,7 +243,7 @@ class ShareGroup:
         return effect
 
     def take_initialized(self, effect: InitializeShareState, outcome: Outcome, turn: Turn) -> None:
-        """A failure may have happened after the deed, so its partition stays in the books."""
+        """A failed request may have taken effect, so its partition stays recorded."""
         asked = frozenset(p for p, attempt in self.attempts.items() if attempt.effect is effect)
         done = frozenset(p for p in asked if error_of(outcome, p) is ErrorCode.NONE)
         self.attempts.update(dict.fromkeys(asked - done, Attempt(None, turn.now_ms)))
@@ -254,7 +254,7 @@ class ShareGroup:
         )
 
     def with_state(self, topics: TopicsImage) -> Partitions:
-        """Partitions that have state or may have; of a topic in `deleting`, all that it has."""
+        """Partitions that have or may have state; all partitions of topics in `deleting`."""
         deleting = (topics.topics_by_id.get(topic_id) for topic_id in self.states.deleting)
         names = (topic.name for topic in deleting if topic is not None)
         left = frozenset(_partitions(topics, names))
@@ -321,13 +321,13 @@ class ShareGroup:
         self.timers.set(member_id, now_ms + settings.session_timeout_ms)
 
     def tick(self, turn: Turn) -> None:
-        """A member without a sign of life is out."""
+        """Remove members whose session expired."""
         while (member_id := self.timers.pop_due(turn.now_ms)) is not None:
             self.remove(member_id, turn)
 
 
 def topic_ids(topics: TopicsImage, names: Iterable[str]) -> frozenset[UUID]:
-    """Of the topics that exist."""
+    """The ids of those topics that exist."""
     by_name = topics.topics_by_name
     return frozenset(by_name[name].topic_id for name in names if name in by_name)
 

@@ -6,15 +6,15 @@
 
 Rules:
 
-- The member makes its id, any text up to 36 characters; one that joins with none is given one,
-  unless that is switched off.
-- The epoch must be the member's, or the one before: the answer with the new one was lost.
-- The group epoch rises when a subscription, a topic or what can be assigned has changed, and the
-  target follows at most once per assignment interval. The member goes to the target at once.
-- The answer names the assignment when it changed, on a join, with a subscription, and to a member
-  that missed an answer; otherwise it is left out.
+- The member chooses its id, any text up to 36 characters; a join without one gets one, unless that
+  is disabled.
+- The epoch must be the member's, or the previous one if the response with the new one was lost.
+- The group epoch rises when subscriptions, topics or assignable partitions change, and a new target
+  is computed at most once per assignment interval. Members get their target at once.
+- The response has the assignment if it changed, on a join, with a subscription, and for a member
+  that missed a response.
 - A heartbeat never waits for the share coordinator, and never fails because of it. So a first join
-  is assigned nothing, and the next heartbeat what has been initialized meanwhile.
+  gets no partitions, and the next heartbeat those that were initialized meanwhile.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def refused(refusal: Refused) -> ShareHeartbeatResponse:
 
 
 def check_request(request: ShareHeartbeat, *, may_be_nameless: bool) -> None:
-    """What is wrong with a heartbeat whatever the state of its group."""
+    """Check the parts of a heartbeat that do not depend on the state of the group."""
     joining = request.member_epoch == JOIN
     faults = (
         (
@@ -133,10 +133,10 @@ def _update(group: ShareGroup, member_id: str, request: ShareHeartbeat, turn: Tu
 def _reconcile(
     group: ShareGroup, member_id: str, topics: TopicsImage, turn: Turn
 ) -> ShareCurrentAssignmentValue:
-    """There is nothing to give back first: the member is where its target is.
+    """Move the member to its target; nothing has to be revoked first.
 
-    Only a new subscription, and nothing that happens to topics, changes the assignment within an
-    epoch: a member that repeats its epoch because an answer was lost has missed nothing else.
+    Within an epoch only a new subscription changes the assignment, never a change of topics: a
+    member that repeats its epoch because a response was lost has missed nothing else.
     """
     current = group.current.get(member_id, NOTHING_YET)
     subscribed = group.members[member_id].topic_names

@@ -1,6 +1,6 @@
 """Requests and responses of the group coordinator that concern share groups.
 
-`topics` is always the cluster's topics at this moment.
+`topics` are always the current topics of the cluster.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShareHeartbeat:
-    """None means unchanged. `fresh_id` names a member that joins without an id of its own.
+    """None means unchanged. `fresh_id` is the id of a member that joins without one.
 
-    `settings` are the group's, kept within the broker's bounds; None stands for the broker's.
+    `settings` are those of the group, within the broker's bounds; None: use the broker's.
     """
 
     group_id: str
@@ -85,7 +85,7 @@ class DescribeShareOffsets:
 
 
 class SharePartition(NamedTuple):
-    """`has_state` False: there is nothing to read, the start offset is -1 without an error."""
+    """`has_state` False: nothing is read; the start offset is -1 without an error."""
 
     topic: str
     topic_id: UUID | None
@@ -150,7 +150,7 @@ class DeleteShareOffsetsResponse:
 
 @dataclass(frozen=True, slots=True)
 class ForgetTopics:
-    """The topics were deleted, and with them their state; no share group remembers them."""
+    """The topics and their state were deleted: share groups forget them."""
 
     topic_ids: frozenset[UUID]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ottla.coordination.groups.partitions import Partitions, TopicPartition
 
 STABLE = 0
-"""The only state a member of a share group has: it gives nothing back before it is given more."""
+"""The only state of a share group's member: it revokes nothing before it gets more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ShareGroupValue:
 
 @dataclass(frozen=True, slots=True)
 class ShareMemberValue:
-    """What a member told about itself; topic names are kept sorted."""
+    """The stored data of a member; topic names are sorted."""
 
     where: ClassVar[str] = "share group member"
     versions: ClassVar[int] = 0
@@ -99,8 +99,8 @@ class ShareCurrentAssignmentValue:
 class ShareStatePartitionsValue:
     """Where the group has state at the share coordinator, or may have.
 
-    `initializing` was asked for and not yet confirmed; `initialized` can be assigned; of topics in
-    `deleting` anything may be left. `names` has the name of every topic in these.
+    `initializing` is requested and not confirmed; `initialized` can be assigned; topics in
+    `deleting` may still have state. `names` has the name of every topic in these.
     """
 
     where: ClassVar[str] = "state partitions of a share group"

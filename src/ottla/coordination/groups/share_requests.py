@@ -1,9 +1,8 @@
-"""The requests about share groups, as a part of the group coordinator.
+"""Requests for share groups; a part of the group coordinator.
 
-Heartbeats are answered at once. Requests of administrators to alter or delete are answered when the
-share coordinator has reported; until then the request waits here, and a restart drops it. A group
-is deleted in rounds: as long as it may have state somewhere, that is deleted first, so a new group
-of the same name never finds state of an old one.
+Heartbeats are answered at once. Requests of administrators to alter or delete wait here until the
+share coordinator has reported; a restart drops them. A group is deleted in rounds: as long as it
+may have state, that is deleted first, so that a new group with the same name never finds old state.
 """
 
 from __future__ import annotations
@@ -51,16 +50,16 @@ if TYPE_CHECKING:
     from ottla.coordination.machine import Effect, Token
 
 Continuation: TypeAlias = "partial[None]"
-"""Continues with the outcome of an effect."""
+"""Continues a request with the outcome of an effect."""
 
 UNRESOLVED = -1
 """The lowest start offset of a request; it means `share.auto.offset.reset`."""
 
 
 class ShareRequests:
-    """`groups` are all groups of the partition, of any type; `is_taken` knows of all group ids.
+    """`groups` are all groups of the partition, of any type.
 
-    `make` adds an empty share group under an id that is not taken.
+    `is_taken` tells whether a group id is used; `make` adds an empty share group.
     """
 
     def __init__(
@@ -269,7 +268,7 @@ def _first_error(outcome: Outcome, partitions: Partitions) -> ErrorCode:
 
 
 def _partition_of(start: ShareStart, topics: TopicsImage) -> TopicPartition | None:
-    """The partition to alter; None when it does not exist or the offset makes no sense."""
+    """The partition to alter; None if it does not exist or the offset is invalid."""
     topic = topics.topics_by_name.get(start.topic)
     if topic is None or start.start_offset < UNRESOLVED:
         return None

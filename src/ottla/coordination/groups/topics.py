@@ -1,4 +1,4 @@
-"""The topics as the group coordinator sees them: an immutable snapshot given with each request."""
+"""The topics for the group coordinator: an immutable snapshot in each request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Topic(NamedTuple):
 
 @dataclass(frozen=True)
 class TopicsImage:
-    """`version` grows whenever topics come, go or change."""
+    """`version` grows with every change of topics."""
 
     topics_by_name: Mapping[str, Topic] = field(default_factory=dict)
     version: int = 0
@@ -31,7 +31,7 @@ class TopicsImage:
 
 
 def metadata_hash(image: TopicsImage, names: Iterable[str]) -> int:
-    """Changes when one of these topics does; 0 when none of them exists.
+    """A hash of these topics; 0 if none exists.
 
     Stored with the group epoch, so that a restart does not look like a change of topics.
     """

@@ -1,4 +1,4 @@
-"""One decision of the group coordinator in the making."""
+"""One decision of the group coordinator while it is being made."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Turn:
     """Collects records, replies and effects of one request; records are applied at once.
 
-    Deadlines are made of `now_ms`, which is monotonic; `wall_ms` only stamps records.
+    Deadlines use `now_ms`, which is monotonic; `wall_ms` only stamps records.
     """
 
     __slots__ = ("_apply", "decision", "now_ms", "wall_ms")

@@ -2,8 +2,8 @@
 
 A share-partition's state is a list of ranges: sorted, disjoint, and with no two neighbours that
 touch and are equal. Where a new range meets an old one, the higher delivery count wins, then the
-higher state id. So combining is the maximum per offset: it does not matter in which order ranges
-come in, and one that is written twice or late changes nothing.
+higher state id. So combining takes the maximum per offset: the order of ranges does not matter, and
+repeated or late ranges change nothing.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def is_valid(batch: StateBatch) -> bool:
 
 
 def combine(stored: StateBatches, new: Iterable[StateBatch], start: int) -> StateBatches:
-    """`stored` is combined already; below `start` nothing is kept (-1: everything is).
+    """`stored` is already combined; ranges below `start` are dropped (-1: none).
 
-    Only the neighbourhood of each new range is looked at, so a long list costs a copy, not a walk.
+    Only the neighbours of each new range are examined, so a long list costs a copy, not a scan.
     """
     result = list(stored)
     if start != NO_OFFSET:
@@ -78,7 +78,7 @@ def _from(batch: StateBatch, start: int) -> StateBatch:
 
 
 def _put(result: list[StateBatch], new: StateBatch) -> None:
-    """Merges one range into the list."""
+    """Merge one range into the list."""
     if not result or result[-1].last + 1 < new.first:
         result.append(new)
         return
@@ -88,7 +88,7 @@ def _put(result: list[StateBatch], new: StateBatch) -> None:
 
 
 def _resolved(old: Sequence[StateBatch], new: StateBatch) -> Iterable[StateBatch]:
-    """The old ranges near the new one, and it, cut so that each offset has one owner."""
+    """The new range and the old ones near it, cut so that each offset is in one range."""
     position = new.first
     for batch in old:
         if batch.first < new.first:

@@ -1,16 +1,16 @@
-"""The share coordinator: the durable state of share-partitions, one state partition's worth.
+"""The share coordinator: the durable state of the share-partitions in one state partition.
 
 Rules:
 
-- A share-partition begins with Initialize, whose snapshot forgets everything before it. Until then
-  it can be neither read nor written (42), only summed up and deleted.
+- A share-partition begins with Initialize, whose snapshot replaces everything before it. Until then
+  it can be neither read nor written (42), only summarized and deleted.
 - The state epoch fences: an Initialize or Write with a lower one than stored is refused (124).
 - The leader epoch fences: a Read or Write with a lower one than was ever stored is refused (74).
   Only Read stores it. A Write with -1 as an epoch is not checked for it.
-- A write is an update until `updates_per_snapshot` of them follow the last snapshot; the next is a
-  snapshot of the whole.
-- A snapshot that has grown old is written again as it stands ("cold"), so that the log before it
-  can be pruned. `state_index` says up to where.
+- A write is stored as an update; after `updates_per_snapshot` updates the next write is stored as a
+  whole snapshot.
+- An old snapshot is written again unchanged ("cold"), so that the log before it can be pruned.
+  `index` tells up to which offset.
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ class ShareStateConfig:
 
 
 class ShareState(NamedTuple):
-    """A share-partition as folded from its records."""
+    """The state of a share-partition."""
 
     snapshot: Snapshot
     """The last snapshot with all updates since folded into it."""
     updates: int = 0
-    """Since that snapshot."""
+    """Number of updates since that snapshot."""
     leader_fence: int = NO_EPOCH
     """The highest leader epoch ever stored; Initialize does not lower it."""
 
 
 def fold(snapshot: Snapshot, update: Update) -> Snapshot:
-    """The snapshot as it is after an update."""
+    """The snapshot after an update."""
     moved = update.start_offset != NO_OFFSET
     start = update.start_offset if moved else snapshot.start_offset
     led = update.leader_epoch != NO_EPOCH
@@ -107,7 +107,7 @@ class ShareStateMachine:
             DropTopics: (self._drop, StateResponse),
         }
 
-    # What the runtime drives
+    # Called by the runtime
 
     def replay(self, key: bytes, value: bytes | None) -> None:
         if (record := decode(key, value)) is not None:
@@ -273,12 +273,13 @@ class ShareStateMachine:
         self._emit(key, snapshot, decision)
 
     def _write_cold(self, wall_ms: int, decision: _Decision) -> None:
-        """Write old snapshots again, unless all are repeats: then nothing could be pruned."""
+        """Write old snapshots again, unless all are repeats and nothing could be pruned."""
         snapshots = {key: state.snapshot for key, state in self.states.items()}
         if all(snapshot.create_ms != snapshot.write_ms for snapshot in snapshots.values()):
             return
         for key, snapshot in snapshots.items():
-            # One from the future was written before the wall clock was set back: it is old, too.
+            # A snapshot from the future was written before the wall clock was set back: it counts
+            # as old.
             if not 0 <= wall_ms - snapshot.write_ms < self.config.cold_snapshot_interval_ms:
                 epoch = snapshot.snapshot_epoch + 1
                 cold = replace(snapshot, snapshot_epoch=epoch, write_ms=wall_ms)

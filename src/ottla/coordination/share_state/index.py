@@ -1,8 +1,8 @@
-"""Up to where a partition of `__share_group_state` may be pruned.
+"""Finds the offset up to which a partition of `__share_group_state` may be pruned.
 
 A share-partition needs the log from its latest snapshot on, so the log is needed from the oldest of
-these. The code that writes and replays the log keeps this index, because only it knows the offsets;
-it notes every record, in order, once it is committed.
+these. The code that writes and replays the log maintains this index, because only it knows the
+offsets; it adds every record, in order, once it is committed.
 """
 
 from __future__ import annotations

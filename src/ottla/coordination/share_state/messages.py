@@ -1,7 +1,7 @@
 """Requests and responses of the share coordinator, one share-partition each.
 
-An RPC names many share-partitions, and each may belong to another partition of the state topic, so
-the broker takes it apart and asks once per key.
+An RPC contains many share-partitions, which may belong to different partitions of the state topic,
+so the broker splits it into one request per key.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class InitializeState:
 
 @dataclass(frozen=True, slots=True)
 class ReadState:
-    """A leader takes over: its epoch is stored, which fences the leader before it."""
+    """A leader takes over: its epoch is stored, which fences the previous leader."""
 
     key: ShareKey
     topics: TopicsImage
@@ -43,7 +43,7 @@ class ReadState:
 
 @dataclass(frozen=True, slots=True)
 class WriteState:
-    """-1 as an epoch is not checked; a start offset of -1 leaves it where it is."""
+    """An epoch of -1 is not checked; a start offset of -1 means unchanged."""
 
     key: ShareKey
     topics: TopicsImage
@@ -76,7 +76,7 @@ class DropTopics:
 
 @dataclass(frozen=True, slots=True)
 class StateResponse:
-    """The answer to initialise, write, delete and drop."""
+    """The response to initialize, write, delete and drop."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -93,7 +93,7 @@ class ReadStateResponse:
 
 @dataclass(frozen=True, slots=True)
 class StateSummaryResponse:
-    """A key that is not known has the defaults and no error."""
+    """An unknown key gets the defaults and no error."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -103,7 +103,7 @@ class StateSummaryResponse:
     delivery_complete_count: int = UNKNOWN_COUNT
 
     def lag(self, end_offset: int) -> int:
-        """Records not yet delivered for good (KIP-1226); -1 when that is not known."""
+        """Number of records that are not settled yet (KIP-1226); -1 if unknown."""
         if self.start_offset == NO_OFFSET or self.delivery_complete_count == UNKNOWN_COUNT:
             return UNKNOWN_LAG
         return end_offset - self.start_offset - self.delivery_complete_count

@@ -3,7 +3,7 @@
 A key is int16 type (0 snapshot, 1 update), group id, topic id and partition, never flexible. A
 value is int16 version 0 and flexible fields; a snapshot without a value ends its share-partition.
 The count of completed deliveries is a tagged field here, though a plain one in the requests. A
-record of another type, and an update without a value, decode to None and are left alone.
+record of another type, and an update without a value, decode to None and are ignored.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ShareKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything about a share-partition; a start offset of -1 was not resolved yet."""
+    """The whole state of a share-partition; a start offset of -1 is not resolved yet."""
 
     where: ClassVar[str] = "share snapshot"
     snapshot_epoch: int
@@ -137,7 +137,7 @@ class Update:
 
 
 def _tail(batches: StateBatches, count: int) -> bytes:
-    """Every acknowledgement is written: the batches and the count as they lie in a value."""
+    """Encode batches and count directly: every acknowledgement is written, so this must be fast."""
     size = Writer().uvarint(len(batches) + 1).done()
     body = b"".join([_BATCH.pack(*batch, _NO_TAGS) for batch in batches])
     tags = b"\0" if count == UNKNOWN_COUNT else _COUNT.pack(1, _COUNT_TAG, 4, count)
@@ -162,7 +162,7 @@ Value: TypeAlias = Snapshot | Update
 
 
 class StateRecord(NamedTuple):
-    """One fact of a share-partition; `value` None is its end."""
+    """One record of a share-partition; `value` None is a tombstone."""
 
     key: ShareKey
     value: Value | None
@@ -176,7 +176,7 @@ class StateRecord(NamedTuple):
 
 
 def decode_key(data: bytes) -> tuple[int, ShareKey] | None:
-    """Type and key, or None for a type that is not known."""
+    """Type and key; None for an unknown type."""
     reader = Reader(data, "key of __share_group_state")
     kind = reader.int16()
     if kind not in (SNAPSHOT, UPDATE):
@@ -187,7 +187,7 @@ def decode_key(data: bytes) -> tuple[int, ShareKey] | None:
 
 
 def decode(key_data: bytes, value_data: bytes | None) -> StateRecord | None:
-    """The record, or None when there is nothing in it to fold."""
+    """The record; None if there is nothing to apply."""
     named = decode_key(key_data)
     if named is None:
         return None

@@ -2,22 +2,22 @@
 
 Rules:
 
-- One producer at a time: the identity (producer id, epoch) that was given out last. Another id gets
-  49, another epoch 90.
+- Only the last assigned identity (producer id, epoch) may write. Another id gets 49, another epoch
+  90.
 - InitProducerId gives out the next identity. A request that names an identity must name the current
   one, or the previous one as long as the current one is unused (its response was lost).
 - InitProducerId during a transaction, and a transaction older than its timeout, abort it under an
   epoch that was never given out, so that its producer is fenced. The client retries (51).
 - An end is decided when Prepare* is committed, and answered then. Until all markers are written
   (Complete*) the id is busy: valid requests get 51, a request for the opposite end gets 48.
-- The markers are asked for once; again only after a reload, by a tick. A report counts only for
-  the request that is open. Where there is no partition to mark, the transaction completes at once.
-- EndTxn may be repeated: in the first version with the same epoch; in the second with the epoch
-  before, which gets the identity that it missed. A fenced producer cannot repeat (see `state`).
+- Markers are requested once, and again only after a reload, by a tick. A report counts only for the
+  open request. Without partitions to mark the transaction completes at once.
+- EndTxn may be repeated: in the first version with the same epoch; in the second with the previous
+  epoch, and the response has the missed identity. A fenced producer cannot repeat (see `state`).
 - An id without a transaction and unused for `id_expiration_ms` is forgotten.
 
-Volatile: the identity before the present one, the markers that are asked for, the deadlines, and
-how many transactions have timed out.
+Volatile: the previous identity, the requested markers, the deadlines, and the number of timed-out
+transactions.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 _Decision: TypeAlias = "Decision[TransactionRecord, Response]"
 
 IDS_PER_TICK: Final = 128
-"""A decision is one append; after a long stop every id may be due, and they need not all fit."""
+"""A tick is one append, and after a long stop more ids may be due than fit into it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class TransactionCoordinator:
         self.timed_out = 0
         self._before: dict[str, Identity] = {}
         self._markers: dict[str, WriteMarkers] = {}
-        # Apart, because a deadline that moves to an earlier time leaves its old entry behind.
+        # Separate timers, because a deadline that moves earlier leaves its old entry behind.
         self._open: Timers[str] = Timers()
         self._idle: Timers[str] = Timers()
         self._handlers: dict[type, tuple[Callable[..., Response], Callable[..., Response]]] = {
@@ -110,7 +110,7 @@ class TransactionCoordinator:
             ListTransactions: (self._list, ListTransactionsResponse),
         }
 
-    # What the runtime drives
+    # Called by the runtime
 
     def replay(self, key: bytes, value: bytes | None) -> None:
         if (record := decode(key, value)) is not None:
@@ -120,9 +120,9 @@ class TransactionCoordinator:
         """Deadlines after a replay.
 
         An open transaction gets its whole timeout again, as members of a group get their session.
-        Its record says when it began only by the wall clock, which may have been set since: an age
-        taken from it could end the transaction of a producer that is alive and in time. Unused ids
-        expire after days, so there the wall clock will do; a time in the future counts as now.
+        Its record has only the wall time of its start, and the clock may have been set since: that
+        age could end the transaction of a live producer too early. Unused ids expire after days, so
+        wall time is good enough; a time in the future counts as now.
         """
         for transactional_id, txn in self.transactions.items():
             if txn.state in PREPARED:
@@ -197,7 +197,7 @@ class TransactionCoordinator:
             self._arm(transactional_id, now, age_ms=0)
 
     def _arm(self, transactional_id: str, now: Now, age_ms: int) -> None:
-        """`age_ms` is how long an idle id has been idle; 0 for a transaction."""
+        """`age_ms` is the idle time of an idle id; 0 for a transaction."""
         self._open.cancel(transactional_id)
         self._idle.cancel(transactional_id)
         txn = self.transactions.get(transactional_id)
@@ -215,7 +215,7 @@ class TransactionCoordinator:
         self._mark(transactional_id, decision, now)
 
     def _mark(self, transactional_id: str, decision: _Decision, now: Now) -> None:
-        """The end is decided: ask for its markers in all partitions of the transaction."""
+        """Request the markers of a decided end in all partitions of the transaction."""
         txn = self.transactions[transactional_id]
         if not txn.partitions:
             self._complete(transactional_id, decision, now)
@@ -273,7 +273,7 @@ class TransactionCoordinator:
         self._emit(request.transactional_id, txn, decision, now, before)
         return InitProducerIdResponse(ErrorCode.NONE, *identity)
 
-    # AddPartitionsToTxn, AddOffsetsToTxn and the leaders' own questions
+    # AddPartitionsToTxn, AddOffsetsToTxn and verification by leaders
 
     def _add(self, request: AddPartitions, now: Now, decision: _Decision) -> Response:
         txn = self._known(request.transactional_id)

@@ -1,7 +1,7 @@
 """Requests, replies and effects of the transaction coordinator.
 
-Producer ids come from a durable counter that the machine cannot reach, so a request that may need a
-new one carries it; one that is not used is never handed out again.
+Producer ids come from a durable counter outside the machine, so a request that may need a new id
+carries it; an unused id is never assigned again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Partition: TypeAlias = tuple[str, int]
 
 
 class TransactionState(IntEnum):
-    """The states, with the numbers they have in the log; `label` is their name on the wire."""
+    """The states, with their numbers in the log; `label` is the name in responses."""
 
     EMPTY = 0
     ONGOING = 1
@@ -58,7 +58,7 @@ class InitProducerIdResponse:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitions:
-    """Partitions join the transaction; or, with `verify_only`, are asked whether they have."""
+    """Add partitions to the transaction; with `verify_only` check that they are in it."""
 
     transactional_id: str
     producer_id: int
@@ -66,7 +66,7 @@ class AddPartitions:
     partitions: frozenset[Partition]
     verify_only: bool = False
     version_2: bool = False
-    """Whether the producer speaks KIP-890's second version, as it does from Produce v12 on."""
+    """Whether the producer uses the second version of KIP-890, as from Produce v12 on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class EndTransaction:
     commit: bool
     version_2: bool = False
     fresh_producer_id: int = NO_PRODUCER_ID
-    """Needed with `version_2`, by a producer whose epochs are used up."""
+    """Needed with `version_2` if the epochs of the producer are used up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +99,10 @@ class EndTransactionResponse:
 
 @dataclass(frozen=True, slots=True)
 class MarkersWritten:
-    """All partitions of `markers` have theirs.
+    """The markers are written to all partitions.
 
-    It has to be the very object that asked for them: one from before a reload may equal what a
-    later transaction of the same producer asks for, and must not end that one.
+    `markers` must be the requesting object itself: a request from before a reload may be equal to
+    that of a later transaction of the same producer, and must not end that transaction.
     """
 
     markers: WriteMarkers
@@ -151,7 +151,7 @@ class ListTransactionsResponse:
 
 @dataclass(frozen=True, slots=True)
 class WriteMarkers(Effect):
-    """Write the marker to every partition, until each has it; then report `MarkersWritten`.
+    """Write the marker to every partition, with retries; then report `MarkersWritten`.
 
     A deleted partition counts as written.
     """

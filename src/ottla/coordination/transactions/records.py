@@ -2,8 +2,8 @@
 
 A key is int16 type 0 and the transactional id, never flexible. A value is int16 version, then the
 fields; version 1, which is written, is flexible and has tags, version 0 is read too. The partitions
-are null while there is no transaction. No value ends the id. A record of another type decodes to
-None and is left alone.
+are null while there is no transaction. A null value deletes the id. A record of another type
+decodes to None and is ignored.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ IN_LOG: Final = frozenset(TransactionState) - {
     TransactionState.DEAD,
     TransactionState.PREPARE_EPOCH_FENCE,
 }
-"""The two others have numbers, but are never written."""
+"""The two other states have numbers, but are never written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """All that is durable about a transactional id."""
+    """The durable state of a transactional id."""
 
     where: ClassVar[str] = "value of __transaction_state"
     producer_id: int
@@ -45,11 +45,11 @@ class Transaction:
     last_update_ms: int
     start_ms: int
     previous_producer_id: int = NO_PRODUCER_ID
-    """That of the record before this one."""
+    """The producer id of the previous record."""
     next_producer_id: int = NO_PRODUCER_ID
-    """Takes over when the markers are written, because the epochs of this one are used up."""
+    """The producer id after the markers are written, if the epochs of this one are used up."""
     client_version: int = 0
-    """2 when the last request for the transaction came from a producer that speaks it, else 0."""
+    """2 if the last request for the transaction used the second version, else 0."""
 
     def encode(self) -> bytes:
         out = Writer(flexible=True).int16(VERSION)
@@ -125,7 +125,7 @@ class TransactionRecord(NamedTuple):
 
 
 def decode(key_data: bytes, value_data: bytes | None) -> TransactionRecord | None:
-    """The record, or None when its key is of a type that is not known."""
+    """The record; None for an unknown type of key."""
     reader = Reader(key_data, "key of __transaction_state")
     if reader.int16() != KEY_TYPE:
         return None

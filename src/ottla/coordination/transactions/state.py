@@ -1,12 +1,13 @@
 """The legal steps of a transactional id: pure functions from one `Transaction` to the next.
 
-The coordinator decides who may take which step; these functions keep the identity correct:
+The coordinator decides which producer may take which step; these functions keep the identity
+correct:
 
 - An epoch that is given to a producer is `LAST_EPOCH` at most, so that one is left to fence with.
-- Only a producer that speaks version 2 has its epoch bumped by the end of its transaction. It is
-  told its new identity at once, and takes it up when the markers are written.
-- A fence is stored as from a client of the first version, even if the producer speaks the second:
-  what tells a repeated EndTxn from a fenced producer is the version in the record.
+- Only for a producer of version 2 the end of a transaction raises the epoch. The response has the
+  new identity at once; it is valid when the markers are written.
+- A fence is stored with the first version, even if the producer uses the second: the version in the
+  record distinguishes a repeated EndTxn from a fenced producer.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ def current(txn: Transaction) -> Identity:
 
 
 def is_commit(txn: Transaction) -> bool:
-    """Whether a transaction that has ended, or is about to, is committed."""
+    """Whether a transaction that has ended, or is ending, is committed."""
     return txn.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
 def is_repeated_end(txn: Transaction, asked: Identity) -> bool:
-    """Whether this producer ended the last transaction and missed the answer."""
+    """Whether this producer ended the last transaction and missed the response."""
     if txn.client_version < VERSION_2 or txn.state in UNENDED:
         return False
     if asked == (txn.producer_id, txn.producer_epoch - 1):
@@ -123,7 +124,7 @@ def prepared_version_2(
 ) -> Transaction:
     """End as a producer of version 2 does: with the next epoch, which it keeps.
 
-    A producer whose epochs are used up goes on as `fresh_producer_id`.
+    A producer whose epochs are used up continues as `fresh_producer_id`.
     """
     used_up = txn.producer_epoch >= LAST_EPOCH
     return replace(

@@ -1,12 +1,11 @@
 """Committed offsets of groups, and their expiry.
 
 Rules: metadata longer than the limit is refused for that partition alone (12); null metadata is ""
-from then on, as in Kafka. An offset expires `offsets_retention_ms` after the later of its commit
-and the moment given by its group (when it became Empty), unless the group still reads the topic; a
-commit that brought its own retention time expires by that alone. All of that is wall time, as in
-the records. Deletion and expiry are tombstones. While a transaction has an offset pending for a
-partition, the partition's committed offset does not expire, and requests for a stable offset get
-error 88 (retry).
+from then on, as in Kafka. An offset expires `offsets_retention_ms` after its commit or after its
+group became Empty, whichever is later, unless the group still reads the topic; a commit with its
+own retention time expires by that alone. All times are wall time, as in the records. Deletion and
+expiry are tombstones. While a transaction has an offset pending for a partition, the partition's
+committed offset does not expire, and requests for a stable offset get error 88 (retry).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.coordination.groups.messages import OffsetCommit, OffsetFetch, OffsetToCommit
     from ottla.coordination.groups.turn import Turn
 
-MAX_TIME_MS: Final = 2**63 - 1  # what a record can hold; a client may ask for any retention
+MAX_TIME_MS: Final = 2**63 - 1  # limit of a record; a client may request any retention
 
 
 class Offsets:
@@ -86,7 +85,7 @@ class Offsets:
         return ErrorCode.NONE
 
     def fetch(self, request: OffsetFetch) -> tuple[FetchedOffset, ...]:
-        """One entry per partition asked for; those without a commit have offset -1."""
+        """One entry per requested partition; offset -1 without a commit."""
         stored = self.groups.get(request.group_id, {})
         if request.topics is None:
             wanted = sorted(stored)
@@ -106,7 +105,7 @@ class Offsets:
         return self.pending.groups.get(group_id, {}).keys()
 
     def partitions_of(self, group_id: str) -> list[tuple[str, int]]:
-        """Those with an offset, be it a pending one."""
+        """The partitions with a committed or pending offset."""
         return sorted({*self.groups.get(group_id, ()), *self._unstable(group_id)})
 
     def delete(self, group_id: str, topic: str, partition: int, turn: Turn) -> None:
@@ -127,7 +126,7 @@ class Offsets:
     def expire(
         self, group_id: str, read_topics: frozenset[str] | None, since_ms: int, turn: Turn
     ) -> None:
-        """`read_topics` are kept (None keeps all); no offset is older than `since_ms`."""
+        """Delete expired offsets, but not of `read_topics` (None: of no topic)."""
         unstable = self._unstable(group_id)
         for (topic, partition), value in sorted(
             self.groups.get(group_id, {}).items(), key=lambda item: item[0]

@@ -1,10 +1,9 @@
-"""Offsets that were committed inside transactions which are still open.
+"""Offsets of transactions that are still open.
 
-They are kept by partition, and there by producer in the order in which they were written. That
-order decides, as it does in the log: an offset that was written after a pending one, by anybody,
-overtakes it, even when it is the first to count. What is overtaken still makes the partition
-unstable until its transaction ends. A tombstone ends pending offsets too: what is deleted does not
-come back with a commit.
+They are kept by partition, and there by producer in the order in which they were written. As in the
+log, the order decides: a later offset of any writer replaces a pending one, even if it takes effect
+first. A replaced offset still makes the partition unstable until its transaction ends. A tombstone
+drops pending offsets too: a commit does not restore deleted offsets.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class PendingOffsets:
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[Partition, dict[int, OffsetValue | None]]] = {}
-        """The newest value of each producer that has one, oldest first; None: overtaken."""
+        """The newest value of each producer, oldest first; None: replaced by a later offset."""
         self._producers: dict[int, set[OffsetKey]] = {}
 
     def add(self, producer_id: int, key: OffsetKey, value: OffsetValue) -> None:
@@ -36,7 +35,7 @@ class PendingOffsets:
         self._producers.setdefault(producer_id, set()).add(key)
 
     def overtake(self, key: OffsetKey) -> None:
-        """An offset that counts at once has been written."""
+        """Note that an offset outside a transaction was written."""
         values = self._values(key)
         for producer_id in values:
             values[producer_id] = None
@@ -46,7 +45,7 @@ class PendingOffsets:
             self._remove(producer_id, key)
 
     def end(self, producer_id: int, *, commit: bool) -> Iterator[tuple[OffsetKey, OffsetValue]]:
-        """The transaction is over; what counts from now on."""
+        """End the transaction of a producer; returns the offsets that take effect."""
         for key in tuple(self._producers.get(producer_id, ())):
             values = self._values(key)
             value = values[producer_id]

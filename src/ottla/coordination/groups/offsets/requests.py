@@ -1,9 +1,9 @@
-"""The requests about committed offsets, as a part of the group coordinator.
+"""Requests for committed offsets; a part of the group coordinator.
 
-Who may commit depends on the group: a member of its current generation or epoch, or any client
-while it has no members. A commit inside a transaction that names no member is not checked at all,
-as producers before KIP-447 do not; a member that is late is told ILLEGAL_GENERATION there, whatever
-its protocol. Share groups have no committed offsets.
+A commit is accepted from a member of the current generation or epoch, or from any client while the
+group has no members. A commit in a transaction without a member is not checked, because producers
+before KIP-447 send none; there an outdated member gets ILLEGAL_GENERATION in both protocols. Share
+groups have no committed offsets.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class OffsetRequests:
         turn.reply(token, ForgetOffsetsResponse())
 
     def _apply_marker(self, request: ApplyMarker, token: Token, turn: Turn) -> None:
-        """The marker itself is the runtime's to write."""
+        """The runtime writes the marker itself."""
         marker = request.marker
         self._offsets.end_transaction(marker.producer_id, commit=marker.commit)
         turn.reply(token, MarkerApplied())
