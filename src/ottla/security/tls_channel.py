@@ -211,26 +211,35 @@ class TlsChannel:
         self.state = State.OPEN
 
     def _read(self, sink: Sink) -> None:
-        """Until nothing is left; stops as well when the sink has closed the channel."""
-        read = self._tls.read
-        while self.state is State.OPEN:
-            buffer = sink.get_buffer(-1)
-            try:
-                count = int(read(len(buffer), buffer))
-            except ssl.SSLWantReadError:
-                return
-            except ssl.SSLZeroReturnError:
-                self._goodbye()
-                self._end(State.CLOSED)
-                return
-            except ssl.SSLError as error:
+        """Until nothing is left; stops as well when the sink has closed the channel.
+
+        A call gives one record of the peer's, and some clients (librdkafka) make one of each piece
+        of a request: 20 bytes here, a kilobyte there. The sink hears of them together.
+        """
+        tls, incoming = self._tls, self._incoming
+        try:
+            while self.state is State.OPEN:
+                buffer = sink.get_buffer(-1)
+                size, filled = len(buffer), 0
+                try:
+                    while filled < size:
+                        count = int(tls.read(size - filled, buffer[filled:]))
+                        if not count:  # an older way to say close_notify
+                            raise ssl.SSLZeroReturnError
+                        filled += count
+                        if not incoming.pending and not tls.pending():
+                            return
+                finally:
+                    if filled:
+                        sink.buffer_updated(filled)
+        except ssl.SSLWantReadError:
+            return
+        except ssl.SSLZeroReturnError:
+            self._goodbye()
+            self._end(State.CLOSED)
+        except ssl.SSLError as error:
+            if self.state is State.OPEN:  # the sink may have closed it
                 self._fail(_fault_of(error))
-                return
-            if not count:  # an older way to say close_notify
-                self._goodbye()
-                self._end(State.CLOSED)
-                return
-            sink.buffer_updated(count)
 
     def _encrypt(self, room: int) -> None:
         """One slice: a piece of a large part as it is, or small parts joined."""

@@ -257,6 +257,33 @@ def test_small_parts_share_a_record() -> None:
     assert client.channel.waiting_bytes == 0
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_records_that_came_together_are_handed_over_together(version: str) -> None:
+    """As librdkafka sends a batch: each piece of it is a record of its own."""
+    client, server = opened(*contexts(version))
+    heard: list[int] = []
+    server.sink.on_data = lambda: heard.append(len(server.sink.data))
+    encrypted = b""
+    for piece in range(6):
+        client.channel.send([bytes([piece]) * 1000])
+        encrypted += client.out()
+    server.hears([encrypted])
+    assert heard == [4096, 6000]  # a buffer of the sink, and the rest
+    assert bytes(server.sink.data) == b"".join(bytes([piece]) * 1000 for piece in range(6))
+
+
+def test_whole_records_before_a_forged_one_are_handed_over() -> None:
+    client, server = opened(*contexts())
+    client.channel.send([b"good"])
+    good = client.out()
+    client.channel.send([b"evil"])
+    forged = bytearray(client.out())
+    forged[-1] ^= 1
+    server.hears([good + bytes(forged)])
+    assert bytes(server.sink.data) == b"good"
+    assert server.channel.state is State.FAILED
+
+
 def test_a_sink_that_closes_the_channel_gets_nothing_more() -> None:
     client, server = opened(*contexts())
     client.channel.send([DATA])
