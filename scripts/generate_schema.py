@@ -48,6 +48,11 @@ NO_DEFAULT = object()
 # Ottla's own tagged fields (struct, name, type, default, tag): other implementations skip them.
 # Kafka counts its tags from 0; these begin far above, where no protocol revision will get to.
 EXTENSIONS = [
+    ("DescribeClusterRequest", "with_state", "bool", False, 10_000),
+    ("DescribeClusterBroker", "state", "int8", -1, 10_000),
+    ("DescribeClusterBroker", "lease_left_ms", "int32", -1, 10_001),
+    ("DescribeClusterBroker", "leaders", "int32", -1, 10_002),
+    ("DescribeClusterBroker", "load", "string", "", 10_003),
     ("DescribeShareGroupOffsetsRequest", "from_leader", "bool", False, 10_000),
     ("DescribeShareGroupOffsetsResponsePartition", "in_flight", "int64", -1, 10_000),
     ("DescribeShareGroupOffsetsResponsePartition", "delivery_complete_count", "int64", -1, 10_001),

@@ -57,6 +57,7 @@ from ottla.wire.schema import add_offsets_to_txn as add_offsets
 from ottla.wire.schema import add_partitions_to_txn as add_partitions
 from ottla.wire.schema import alter_client_quotas as alter_quotas
 from ottla.wire.schema import alter_configs as alter
+from ottla.wire.schema import alter_partition_reassignments as reassign
 from ottla.wire.schema import alter_share_group_offsets as alter_share
 from ottla.wire.schema import alter_user_scram_credentials as alter_users
 from ottla.wire.schema import consumer_group_describe as consumer_describe
@@ -75,6 +76,7 @@ from ottla.wire.schema import describe_share_group_offsets as describe_share
 from ottla.wire.schema import describe_topic_partitions as topic_partitions
 from ottla.wire.schema import describe_transactions as transactions
 from ottla.wire.schema import describe_user_scram_credentials as describe_users
+from ottla.wire.schema import elect_leaders as elect
 from ottla.wire.schema import incremental_alter_configs as incremental
 from ottla.wire.schema import initialize_share_group_state as initialize_state
 from ottla.wire.schema import offset_for_leader_epoch as epochs
@@ -834,6 +836,27 @@ ROWS: list[Row] = [
         [([], one(RESULT, 30))],
     ),
     Row(
+        "elect_leaders",
+        1,
+        lambda _: elect.ElectLeadersRequest(1, [elect.TopicPartitions(TOPIC, [0])]),
+        [["alter cluster"]],
+        [
+            (
+                ["describe cluster"],
+                {"error_code": 31, "replica_election_results.partition_result.error_code": 31},
+            )
+        ],
+    ),
+    Row(
+        "alter_partition_reassignments",
+        0,
+        lambda _: reassign.AlterPartitionReassignmentsRequest(
+            topics=[reassign.ReassignableTopic(TOPIC, [reassign.ReassignablePartition(0, [1])])]
+        ),
+        [["alter cluster"]],
+        [(["describe cluster"], one("error_code", 31))],
+    ),
+    Row(
         "list_partition_reassignments",
         0,
         lambda _: list_partition_reassignments.ListPartitionReassignmentsRequest(),
@@ -886,6 +909,14 @@ ROWS: list[Row] = [
         ),
         [[], ["describe cluster"]],
         [],
+    ),
+    Row(
+        "describe_cluster",
+        2,
+        lambda _: describe_cluster.DescribeClusterRequest(with_state=True),
+        [["describe cluster"]],
+        [([], one("error_code", 31))],
+        "with_state",
     ),
     Row(
         "describe_producers",

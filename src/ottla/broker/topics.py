@@ -3,8 +3,8 @@
 The rules are decisions: they are asked about the newest image of all nodes, in the transaction that
 makes the change, so that two requests at once cannot both succeed where one must fail.
 
-One node holds one replica of everything, so a replication factor of -1 or 1 is what there is;
-more replicas than brokers are refused as Kafka refuses them.
+Replicas are the nodes that may lead a partition, the preferred one first (`ottla.cluster`); a
+replication factor is their number. More of them than registered nodes are refused as in Kafka.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.cluster import Cluster
     from ottla.metadata.changes.apply import Change, Decision
-    from ottla.metadata.image import MetadataImage, Topic
+    from ottla.metadata.image import MetadataImage, Partition, Topic
 
     Assignment = tuple[tuple[int, ...], ...]
 
@@ -121,7 +121,8 @@ async def add_partitions(
             text = f"{count - have} partitions are new, {len(assignments)} assignments given."
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         if assignments is None:
-            assignment = _placed(cluster, image, count - have)
+            factor = len(topic.partitions[0].replicas)
+            assignment = _placed(cluster, image, count - have, factor, topic.partitions)
         else:
             assignment = tuple(tuple(replicas) for replicas in assignments)
             _check_brokers(image, assignment)
@@ -188,10 +189,15 @@ def _assignment(
     if partitions <= 0:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be above 0.")
     _check_count(partitions)
-    if replication_factor not in (-1, 1):
-        text = f"Replication factor {replication_factor}: Ottla keeps one replica of a partition."
+    if replication_factor == -1:
+        replication_factor = cluster.config.get_int("default.replication.factor")
+    if not 1 <= replication_factor <= len(image.brokers):
+        text = (
+            f"Replication factor {replication_factor}: 1 to {len(image.brokers)}, the number of "
+            "nodes, or -1 for the default (default.replication.factor)."
+        )
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
-    return _placed(cluster, image, partitions)
+    return _placed(cluster, image, partitions, replication_factor)
 
 
 def _check_count(partitions: int) -> None:
@@ -201,19 +207,28 @@ def _check_count(partitions: int) -> None:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, text)
 
 
-def _placed(cluster: Cluster, image: MetadataImage, count: int) -> Assignment:
-    """Partitions in turn on the brokers that are up, beginning with this one."""
-    nodes = sorted(broker.node_id for broker in image.brokers.values() if not broker.fenced)
-    if not nodes:
+def _placed(
+    cluster: Cluster,
+    image: MetadataImage,
+    count: int,
+    factor: int,
+    existing: Sequence[Partition] = (),
+) -> Assignment:
+    """Partitions spread over the nodes that are up."""
+    alive = image.alive
+    if not alive:
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "All brokers are fenced.")
-    # A node that is just being fenced no longer gets any.
-    start = nodes.index(cluster.node_id) if cluster.node_id in nodes else 0
-    return tuple((nodes[(start + index) % len(nodes)],) for index in range(count))
+    if len(image.brokers) == 1:
+        return (alive,) * count
+    # A node alone does not load it.
+    from ottla.cluster.placement import decide_placement
+
+    return decide_placement(image, count, factor, cluster.node_id, existing)
 
 
 def _check_brokers(image: MetadataImage, assignment: Assignment) -> None:
     known = set(image.brokers)
     for replicas in assignment:
-        if not replicas or not set(replicas) <= known or len(replicas) > 1:
-            text = f"Each partition takes one of brokers {sorted(known)}, not {list(replicas)}."
+        if not replicas or not set(replicas) <= known or len(set(replicas)) < len(replicas):
+            text = f"Each partition takes some of brokers {sorted(known)}, not {list(replicas)}."
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)

@@ -17,7 +17,8 @@ Release, in this order (a kill may come after each; the points are what tests ki
 Taking, in this order:
 
     FOUND    the directory is in `handover/`, or a dead sibling's lock is held
-    NOTED    a dead sibling's log has a note, made from that node's checkpoints, not clean
+    NOTED    a dead sibling's log has a note, made from that node's checkpoints, not clean, and
+             what that node's journal has of it
     RENAMED  the directory is the node's own
     ARRIVED  the own directory is synced
     ENTERED  the offsets of the note are durable in the node's checkpoints
@@ -31,6 +32,9 @@ for notes make every point safe:
 * A log of the own directory with a note has its offsets from the note, never from checkpoints.
 * A node that has to release a log which it has not closed (it was killed while it had it open)
   writes a note that is not clean.
+
+* A dead sibling's journal may have acknowledged batches that are not in its logs. Whoever takes a
+  log from a dead sibling first appends what the journal has of it: the journal does not move.
 
 So a log is trusted only if it was closed cleanly and not opened since.
 """

@@ -29,7 +29,8 @@ Start with `wanted` nodes (`decide_layout`), before any node runs:
   its logs are moved to `handover/` with a note, its partitions get other leaders and replicas
   (`retired_replicas`), and it is unregistered.
 * `Add(k)` for each of 1 to `wanted` that is not registered: it will make its directory itself, and
-  `decide_balance` gives it partitions.
+  `decide_balance` gives it partitions. Right after the first registration of new nodes a round with
+  `settled_seconds=0` and more moves spreads a directory that one node had written.
 * `Adopt(name)` for each log in `handover/` whose partition is led by a node that stays: nothing has
   to be done but to let its leader look for it; logs that no topic of the image has are strays.
 """

@@ -20,7 +20,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.metadata.changes.topics import Leadership
-from ottla.metadata.image import NO_LEADER
+from ottla.metadata.image import CLUSTER_DEFAULT, NO_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -42,10 +42,13 @@ class Place(NamedTuple):
 
 def draining(image: MetadataImage) -> frozenset[int]:
     """The nodes that an operator wants to be without partitions."""
+    if not image.broker_configs:
+        return frozenset()
+    default = image.broker_configs.get(CLUSTER_DEFAULT, {}).get(DRAIN_KEY, "false")
     return frozenset(
         node
         for node in image.brokers
-        if image.broker_configs.get(str(node), {}).get(DRAIN_KEY, "").lower() == "true"
+        if image.broker_configs.get(str(node), {}).get(DRAIN_KEY, default) == "true"
     )
 
 

@@ -36,8 +36,12 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from ottla.cluster.layout import MAX_NODES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ottla.metadata.config.broker import BrokerConfig
 
 TICK_SECONDS: Final = 0.1
 BEAT_SECONDS: Final = 0.5
@@ -178,8 +182,8 @@ class Child:
 @dataclass(frozen=True, slots=True)
 class Supervision:
     nodes: tuple[int, ...]
-    session_seconds: float = 9.0
-    restart_seconds: float = 3.0
+    session_seconds: float
+    restart_seconds: float
     children: Mapping[int, Child] = field(default_factory=dict)
     is_announced: bool = False
     stopping: float | None = None
@@ -189,6 +193,21 @@ class Supervision:
 
     def with_child(self, node: int, child: Child) -> Supervision:
         return replace(self, children={**self.children, node: child})
+
+
+def nodes_of(config: BrokerConfig, cores: int) -> int:
+    """The number of nodes that `ottla.nodes` means on a machine with so many cores."""
+    wanted = config.get_str("ottla.nodes")
+    return min(max(cores, 1), MAX_NODES) if wanted == "auto" else int(wanted)
+
+
+def supervision_of(config: BrokerConfig, nodes: int) -> Supervision:
+    """Nodes 1 to `nodes`, none of which has been started."""
+    return Supervision(
+        tuple(range(1, nodes + 1)),
+        config.get_int("broker.session.timeout.ms") / 1000,
+        config.get_int("ottla.nodes.restart.timeout.ms") / 1000,
+    )
 
 
 def back_off(fences: int) -> float:

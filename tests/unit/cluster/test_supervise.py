@@ -26,11 +26,14 @@ from ottla.cluster.supervise import (
     Spawn,
     Started,
     Stop,
-    Supervision,
     Tick,
     back_off,
     decide_supervision,
+    nodes_of,
+    supervision_of,
 )
+from ottla.metadata.config.broker import load_broker_config
+from ottla.metadata.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from ottla.cluster.supervise import Command, Event
@@ -42,7 +45,7 @@ class Shell:
     """Feeds events; the time is set by the test. Node 1 is well and sends its beats."""
 
     def __init__(self, nodes: int = 2) -> None:
-        self.state = Supervision(tuple(range(1, nodes + 1)))
+        self.state = supervision_of(load_broker_config(), nodes)
         self.now = 0.0
 
     def __call__(self, event: Event, after: float = 0.0) -> list[Command]:
@@ -211,13 +214,33 @@ def test_the_wait_is_bounded() -> None:
     assert back_off(10_000) == LAST_DELAY_SECONDS
 
 
+@pytest.mark.parametrize(
+    ("value", "cores", "nodes"),
+    [("1", 8, 1), ("4", 2, 4), ("64", 2, 64), ("auto", 6, 6), ("auto", 0, 1), ("auto", 256, 64)],
+)
+def test_the_number_of_nodes(value: str, cores: int, nodes: int) -> None:
+    assert nodes_of(load_broker_config(sets=[f"ottla.nodes={value}"]), cores) == nodes
+
+
+@pytest.mark.parametrize("value", ["0", "65", "-1", "two", ""])
+def test_a_wrong_number_of_nodes_is_refused(value: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"ottla\.nodes"):
+        load_broker_config(sets=[f"ottla.nodes={value}"])
+
+
+def test_times_are_those_of_the_configuration() -> None:
+    sets = ["broker.session.timeout.ms=2000", "ottla.nodes.restart.timeout.ms=500"]
+    state = supervision_of(load_broker_config(sets=sets), 2)
+    assert (state.nodes, state.session_seconds, state.restart_seconds) == ((1, 2), 2.0, 0.5)
+
+
 class Lives(RuleBasedStateMachine):
     """The shell's processes as a model: what is spawned, runs; what is killed, exits."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.state = Supervision((1, 2, 3))
+        self.state = supervision_of(load_broker_config(), 3)
         self.running: dict[int, str] = {}
         self.fencing: set[int] = set()
         self.killed: set[int] = set()

@@ -1,9 +1,12 @@
-"""DescribeCluster (60) and ListPartitionReassignments (46).
+"""DescribeCluster (60).
 
-DescribeCluster shows the brokers with the address of the listener the request came in on; there are
-no separate controllers, so that endpoint type is refused. ListPartitionReassignments is always
-empty; kafka-topics --describe asks for it. It needs describe on the cluster, and so do the
-authorized operations in DescribeCluster; every client may see the brokers.
+It shows the brokers with the address of the listener the request came in on; there are no separate
+controllers, so that endpoint type is refused. Fenced brokers are shown where v2 asks for them.
+
+With our tag `with_state` each broker, fenced ones as well, has its state (0 active, 1 draining, 2
+fenced) and the number of partitions it leads; that needs describe on the cluster. So do the
+operations that are asked for; the brokers everybody may see. Nodes of one machine have no leases,
+and do not know of each other's load: those tags are left out.
 """
 
 from __future__ import annotations
@@ -19,16 +22,14 @@ from ottla.wire.schema.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from ottla.wire.schema.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
 
 if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster
     from ottla.broker.serving.context import RequestContext
+    from ottla.metadata.image import MetadataImage
 
 BROKER_ENDPOINTS = 1
+ACTIVE, DRAINING, FENCED = range(3)
 
 
 def describe_cluster(
@@ -39,24 +40,51 @@ def describe_cluster(
             error_code=ErrorCode.INVALID_REQUEST,
             error_message="Only broker endpoints can be described.",
         )
+    if request.with_state:
+        try:
+            context.require_cluster(Operation.DESCRIBE)
+        except ApiError as error:
+            return DescribeClusterResponse(error_code=error.code, error_message=str(error))
     return DescribeClusterResponse(
         cluster_id=cluster.image.cluster_id,
         controller_id=cluster.node_id,
         cluster_authorized_operations=context.cluster_operations()
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
-        brokers=[
-            DescribeClusterBroker(broker.node_id, endpoint.host, endpoint.port, broker.rack)
-            for broker, endpoint in cluster.endpoints(context.peer.listener)
-        ],
+        brokers=_brokers(context, request, cluster.image),
     )
 
 
-def list_partition_reassignments(
-    context: RequestContext, request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
-    try:
-        context.require_cluster(Operation.DESCRIBE)
-    except ApiError as error:
-        return ListPartitionReassignmentsResponse(error_code=error.code, error_message=str(error))
-    return ListPartitionReassignmentsResponse(error_message=None)
+def _brokers(
+    context: RequestContext, request: DescribeClusterRequest, image: MetadataImage
+) -> list[DescribeClusterBroker]:
+    listener = context.peer.listener
+    shows_fenced = request.with_state or request.include_fenced_brokers
+    shown = [
+        DescribeClusterBroker(
+            broker.node_id,
+            broker.listeners[listener].host,
+            broker.listeners[listener].port,
+            broker.rack,
+            broker.fenced,
+        )
+        for broker in image.brokers.values()
+        if listener in broker.listeners and (shows_fenced or not broker.fenced)
+    ]
+    return _with_state(shown, image) if request.with_state else shown
+
+
+def _with_state(
+    shown: list[DescribeClusterBroker], image: MetadataImage
+) -> list[DescribeClusterBroker]:
+    # Not needed by other clients.
+    from ottla.cluster.placement import draining, leaders
+
+    away, led = draining(image), leaders(image)
+    return [
+        one._replace(
+            state=FENCED if one.is_fenced else DRAINING if one.broker_id in away else ACTIVE,
+            leaders=led[one.broker_id],
+        )
+        for one in shown
+    ]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.hosting.retention import Retention
+    from ottla.broker.running.balancing import Balancing
     from ottla.broker.running.services import Services
     from ottla.broker.serving.connections import Connections
 
@@ -27,6 +28,7 @@ SESSION_SWEEP_SECONDS: Final = 60.0  # a request would find out at once that its
 METADATA_POLL_SECONDS: Final = 0.25  # how late a node notices changes of another node
 PURGE_CHECK_SECONDS: Final = 1.0  # the grain of file.delete.delay.ms of deleted topics
 FLUSH_CHECK_SECONDS: Final = 1.0  # the grain of flush.ms
+BALANCE_CHECK_SECONDS: Final = 1.0  # how late a node that is to be drained begins
 PARTITIONS_A_TURN: Final = 1000  # a few milliseconds of the event loop
 # A frame that has begun must make progress; a client that sends a byte now and then does not
 # count as one that works.
@@ -45,8 +47,10 @@ class Jobs:
         services: Services,
         connections: Connections,
         poll: Callable[[], Awaitable[object]] | None,
+        *,
+        has_siblings: bool = False,
     ) -> None:
-        """`poll` looks for what other nodes changed, where there may be others."""
+        """`poll` looks for what others changed, where there may be others."""
         self._services = services
         self._config = services.cluster.config
         self._settings = services.settings
@@ -57,6 +61,8 @@ class Jobs:
         self._persister = services.persister
         self._retention = Lazy(partial(_retention, services), services.workers, "hosting.retention")
         self._cleaner = services.cleaner
+        self._has_siblings = has_siblings
+        self._balancing = Lazy(partial(_balancing, services), services.workers, "running.balancing")
         self._connections = connections
         self._durability = services.durability
         self._poll_store = poll
@@ -83,6 +89,8 @@ class Jobs:
         }
         if self._poll_store is not None:
             seconds[self._poll] = METADATA_POLL_SECONDS
+        if self._has_siblings:
+            seconds[self._balance] = BALANCE_CHECK_SECONDS
         door = self._services.door
         if door is not None:
             seconds[door.sweep] = SESSION_SWEEP_SECONDS
@@ -157,6 +165,11 @@ class Jobs:
         assert self._poll_store is not None
         await self._poll_store()
 
+    async def _balance(self) -> None:
+        """Move partitions between nodes."""
+        if len(self._services.cluster.image.brokers) > 1:
+            await (await self._balancing.ready()).run()
+
     async def _sweep(self) -> None:
         """Close connections that are idle, or that began a frame and do not go on."""
         now = asyncio.get_running_loop().time()
@@ -174,6 +187,13 @@ class Jobs:
             if not partition.log.online and partition not in self._offline:
                 self._offline.add(partition)
                 logger.error("%r is offline until the broker is restarted", partition)
+
+
+def _balancing(services: Services) -> Balancing:
+    # Not needed by a node alone.
+    from ottla.broker.running.balancing import Balancing
+
+    return Balancing(services.cluster, services.workers, services.clock)
 
 
 def _retention(services: Services) -> Retention:

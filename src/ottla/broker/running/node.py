@@ -129,6 +129,7 @@ class Node:
             self.services,
             self.dispatcher.connections,
             metadata.poll if shares_metadata or self._has_users() else None,
+            has_siblings=shares_metadata,
         )
         self._end_watch: Callable[[], None] = lambda: None
         self.entrance = Entrance(config, self.services, self.dispatcher, metadata)

@@ -15,8 +15,8 @@ WITHOUT_EFFECT: Final = frozenset(
     """
     add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
     alter.log.dirs.replication.quota.window.num
-    alter.log.dirs.replication.quota.window.size.seconds auto.leader.rebalance.enable
-    background.threads broker.heartbeat.interval.ms broker.session.timeout.ms
+    alter.log.dirs.replication.quota.window.size.seconds
+    background.threads broker.heartbeat.interval.ms
     controlled.shutdown.enable
     controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
     controller.quorum.append.linger.ms controller.quorum.auto.join.enable
@@ -25,7 +25,7 @@ WITHOUT_EFFECT: Final = frozenset(
     controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
     controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
     controller.quorum.voters
-    controller.socket.timeout.ms cordoned.log.dirs default.replication.factor
+    controller.socket.timeout.ms cordoned.log.dirs
     delete.records.purgatory.purge.interval.requests early.start.listeners
     fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
     follower.replication.throttled.rate group.consumer.assignment.interval.ms
@@ -44,7 +44,7 @@ WITHOUT_EFFECT: Final = frozenset(
     initial.broker.registration.timeout.ms internal.metadata.delete.delay.millis
     internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
     kafka.metrics.polling.interval.secs kafka.metrics.reporters
-    leader.imbalance.check.interval.seconds leader.replication.throttled.rate
+    leader.replication.throttled.rate
     log.cleaner.dedupe.buffer.size log.cleaner.enable log.cleaner.io.buffer.load.factor
     log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second log.cleaner.threads
     log.dir.failure.timeout.ms log.flush.start.offset.checkpoint.interval.ms

@@ -10,6 +10,7 @@ class DescribeClusterRequest(NamedTuple):
     include_cluster_authorized_operations: bool = False
     endpoint_type: int = 1
     include_fenced_brokers: bool = False
+    with_state: bool = False
 
 
 DESCRIBE_CLUSTER_REQUEST = Message(
@@ -23,6 +24,7 @@ DESCRIBE_CLUSTER_REQUEST = Message(
             Field("include_cluster_authorized_operations", "bool"),
             Field("endpoint_type", "int8", versions=(1, 2)),
             Field("include_fenced_brokers", "bool", versions=(2, 2)),
+            Field("with_state", "bool", tag=10000),
         ),
     },
 )
@@ -34,6 +36,10 @@ class DescribeClusterBroker(NamedTuple):
     port: int = 0
     rack: str | None = None
     is_fenced: bool = False
+    state: int = -1
+    lease_left_ms: int = -1
+    leaders: int = -1
+    load: str = ""
 
 
 class DescribeClusterResponse(NamedTuple):
@@ -60,6 +66,10 @@ DESCRIBE_CLUSTER_RESPONSE = Message(
             Field("port", "int32"),
             Field("rack", "string", nullable=ALWAYS),
             Field("is_fenced", "bool", versions=(2, 2)),
+            Field("state", "int8", tag=10000),
+            Field("lease_left_ms", "int32", tag=10001),
+            Field("leaders", "int32", tag=10002),
+            Field("load", "string", tag=10003),
         ),
         DescribeClusterResponse: (
             Field("throttle_time_ms", "int32"),
