@@ -48,8 +48,7 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
         nodes.start(1)
         nodes.start(2)
         wait_for(lambda: len(nodes.running[1].image.brokers) == 2)
-        first = nodes.running[1]
-        nodes.do(lambda: create_topic(first.cluster, TOPIC, partitions=1))
+        nodes.make_topics()
         yield nodes
     finally:
         nodes.close()

@@ -10,11 +10,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.running.node import Node
+from ottla.broker.topics import create_topic
 from ottla.coordination.partitioner import partition_for
 from ottla.coordination.share_state.records import ShareKey
 from ottla.metadata.changes.topics import Leadership, SetLeaders
 from ottla.metadata.config.broker import load_broker_config
 from ottla.metadata.image import NO_LEADER
+from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from tests.support.share_member import SHARE_CONFIG
 
 if TYPE_CHECKING:
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "queue"
 PATIENCE: Final = 30.0
-# Partition 0 of each internal topic goes to node 1, partition 1 to node 2. Their counts differ
-# because Java's hash modulo 2 is a mere sum: with 2 of both, some topics would have no such group.
+# The counts of partitions differ because Java's hash modulo 2 is a mere sum: with 2 of both, some
+# topics would have no such group.
 CONFIG: Final = {
     **SHARE_CONFIG,
     "offsets.topic.num.partitions": "2",
@@ -87,6 +89,18 @@ class Nodes:
             key = ShareKey(group, self.topic_id, 0)
             if partition_for(group, 2) == 0 and key.state_partition(3) == state_partition:
                 return group
+
+    def make_topics(self) -> None:
+        """TOPIC on node 1; partitions 0, 1, ... of the internal topics on nodes 1 and 2 in turn."""
+        cluster = self.running[1].cluster
+        for topic, policy, partitions in (
+            (CONSUMER_OFFSETS_TOPIC, "compact", 2),
+            (SHARE_GROUP_STATE_TOPIC, "delete", 3),
+            (TOPIC, "delete", 1),
+        ):
+            assignments = {index: (1 + index % 2,) for index in range(partitions)}
+            configs = {"cleanup.policy": policy, "retention.ms": "-1"}
+            self.call(create_topic(cluster, topic, assignments=assignments, configs=configs))
 
     def set_leader(self, topic: str, partition: int, leader: int, *, by: int) -> None:
         """Proposed by one node; the other one does not know yet."""

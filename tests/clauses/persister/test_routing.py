@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from ottla.broker.topics import create_topic
 from ottla.wire.schema.delete_groups import DeleteGroupsRequest
 from tests.clauses.persister.state import (
     COORDINATOR_NOT_AVAILABLE,
@@ -43,8 +42,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
             nodes.start(1)
             nodes.start(2)
             wait_for(lambda: len(nodes.running[1].image.brokers) == 2)
-            first = nodes.running[1]
-            nodes.do(lambda: create_topic(first.cluster, TOPIC, partitions=1))
+            nodes.make_topics()
             wait_for(lambda: nodes.running[2].image.topic(TOPIC) is not None)
             with RawClient(nodes.bootstrap()) as client:
                 assert client.produce(TOPIC, batch(b"value")).error_code == 0
@@ -203,8 +201,7 @@ def test_nodes_use_the_listener_that_is_named_for_them(
         elsewhere = f"PLAINTEXT://127.0.0.1:1,NODES://127.0.0.1:{port}"
         nodes.start(2, {**named, "advertised.listeners": elsewhere})
         wait_for(lambda: len(nodes.running[1].image.brokers) == 2)
-        first = nodes.running[1]
-        nodes.do(lambda: create_topic(first.cluster, TOPIC, assignments={0: [1]}))
+        nodes.make_topics()
         with _member(nodes, nodes.new_group()) as member:
             member.join()
             connection, _ = listener.accept()
