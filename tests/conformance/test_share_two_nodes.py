@@ -219,6 +219,27 @@ def test_48_a_queue_that_moved_redirects_its_members(nodes: Nodes) -> None:
             assert row.error_code == 0
 
 
+def test_a_start_is_resolved_from_the_newest_settings(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Node 2 leads the queue and has not looked yet when the group is set to `earliest`."""
+    first = nodes.running[1]
+    nodes.do(lambda: create_topic(first.cluster, "there", assignments={0: [2]}))
+    nodes.do(nodes.running[2].metadata.poll)
+    with RawClient(nodes.bootstrap(2)) as client:
+        assert client.produce("there", batch(b"1", b"2", b"3")).error_code == 0
+    held = nodes.running[2].jobs
+    monkeypatch.setattr(held, "_poll_store", lambda: asyncio.sleep(0))
+    for _ in range(3):
+        group = nodes.new_group()
+        with ShareMember(nodes.bootstrap(1), group, "there") as member:
+            set_group_configs(member.client, group, share_auto_offset_reset="earliest")
+            member.join()
+            wait_for(lambda: is_assigned(member))
+            with ShareMember(nodes.bootstrap(2), group, "there") as reader:
+                assert reader.first().offsets == [0, 1, 2]
+
+
 def test_59_the_lag_of_a_queue_on_the_other_node(nodes: Nodes) -> None:
     """Node 1 has the group, node 2 the queue: the end is node 2's to tell."""
     first = nodes.running[1]

@@ -52,6 +52,11 @@ class Cluster:
         with self._store_errors():
             return await self._metadata.change(*steps)
 
+    async def refresh(self) -> MetadataImage:
+        """The image with every change that any node has been told was made before this call."""
+        with self._store_errors():
+            return await self._metadata.poll()
+
     def try_out(self, *steps: Change | Decision) -> MetadataImage:
         """The image that a change would lead to."""
         return self._metadata.try_out(*steps)

@@ -118,15 +118,18 @@ class LedSharePartition:
         resolved = start < 0
         if resolved:
             try:
+                # Once in the life of a group: what another node has just set must count.
+                config = await services.configs().newest(self.key.group_id)
                 start = await resolve_start(
-                    self._config.reset,
+                    config.reset,
                     self.hosted,
                     services.tiering,
                     services.workers,
                     services.clock,
                 )
             except ApiError:
-                # The remote tier is not ready; the client gets no records and retries.
+                # The remote tier or the metadata store is not ready; the client gets no records
+                # and retries.
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
         try:
             self.machine = SharePartition(

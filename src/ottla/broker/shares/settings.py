@@ -60,6 +60,11 @@ class ShareGroupConfigs:
             config = self._known[group] = _resolve(image, group, self._cluster.config)
         return config
 
+    async def newest(self, group: str) -> ShareGroupConfig:
+        """As it was set last, on whichever node; an `ApiError` if the metadata store fails."""
+        await self._cluster.refresh()
+        return self.of(group)
+
 
 def _resolve(image: MetadataImage, group: str, broker: BrokerConfig) -> ShareGroupConfig:
     config = resolve_group_config(image, group, broker)
