@@ -27,7 +27,8 @@ from benchmarks._peers import why_no_jvm
 from benchmarks.broker import AS_KAFKA, Load, consume, create_topic, produce
 from ottla import Admin
 from ottla.security.certificates import Authority
-from tests.support.jvm import ApacheKafka, free_ports
+from tests.support.jvm import ApacheKafka
+from tests.support.ports import free_ports
 from tests.support.raw_client import RawClient, batch, produce_request
 
 if TYPE_CHECKING:

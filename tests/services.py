@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.support.ports import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -74,7 +76,7 @@ def running_redis(*options: str) -> Iterator[RedisServer]:
     if program is None:
         raise ServerMissing("redis-server is not installed: `make services` or your packages do it")
     with _temporary_directory("ottla-redis-") as directory:
-        server = RedisServer("127.0.0.1", _free_port(), directory)
+        server = RedisServer("127.0.0.1", free_port(), directory)
         command = [program, "--bind", server.host, "--port", str(server.port), "--dir"]
         command += [str(directory), "--save", "", "--appendonly", "no", *options]
         with _running(command, directory / "log") as process:
@@ -194,13 +196,6 @@ def _redis_answers(server: RedisServer) -> bool:
 def _postgres_accepts(directory: Path, log: Path) -> bool:
     ready = b"database system is ready to accept connections" in log.read_bytes()
     return ready and (directory / ".s.PGSQL.5432").exists()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _postgres_program(name: str) -> str:

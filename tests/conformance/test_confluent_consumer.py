@@ -20,6 +20,7 @@ from confluent_kafka.cimpl import NewPartitions
 from ottla import EmbeddedBroker
 from ottla.broker.coordinators import groups as group_service
 from ottla.coordination.groups.config import GroupConfig
+from tests.support.ports import free_port
 from tests.support.python_clients import SECONDS, take_confluent, until
 
 if TYPE_CHECKING:
@@ -260,8 +261,8 @@ def test_a_message_too_large_is_reported(ottla_broker: EmbeddedBroker, ottla_top
 
 def test_clients_live_through_a_restart(tmp_path: Path, group: str) -> None:
     """Same directory, same port: what was acknowledged is there, what was not is sent again."""
-    with EmbeddedBroker(tmp_path) as broker:
-        port = int(broker.bootstrap.rpartition(":")[2])
+    port = free_port()
+    with EmbeddedBroker(tmp_path, port=port) as broker:
         broker.create_topic("t", partitions=2)
         quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 50}
         producer = Producer(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ottla import EmbeddedBroker
+from tests.support.ports import free_port
 from tests.support.python_clients import SECONDS, take_kafka_python, until
 
 with warnings.catch_warnings():
@@ -236,8 +237,8 @@ def leaks_sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("leaks_sockets")
 def test_clients_live_through_a_restart(tmp_path: Path, group: str) -> None:
-    with EmbeddedBroker(tmp_path) as broker:
-        port = int(broker.bootstrap.rpartition(":")[2])
+    port = free_port()
+    with EmbeddedBroker(tmp_path, port=port) as broker:
         broker.create_topic("t")
         quick = {"reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 50}
         producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap, **quick)

@@ -21,6 +21,7 @@ from ottla.client.admin.admin import Admin
 from ottla.client.errors import KafkaError
 from ottla.client.producer.partitioner import partition_of_key
 from ottla.client.producer.types import RecordTooLarge
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -159,8 +160,8 @@ async def test_topics_are_made_only_where_that_is_allowed() -> None:
 
 async def test_restarts_lose_and_double_nothing(tmp_path: Path) -> None:
     values = [b"%d" % n for n in range(3000)]
-    broker = await asyncio.to_thread(EmbeddedBroker(tmp_path).start)
-    host, port = broker.bootstrap.split(":")
+    port = free_port()
+    broker = await asyncio.to_thread(EmbeddedBroker(tmp_path, port=port).start)
     broker.create_topic("t", partitions=3)
     done = asyncio.Event()
 
@@ -169,13 +170,13 @@ async def test_restarts_lose_and_double_nothing(tmp_path: Path) -> None:
         while not done.is_set():
             await asyncio.sleep(0.1)
             await asyncio.to_thread(current.stop)
-            current = EmbeddedBroker(tmp_path, host=host, port=int(port))
+            current = EmbeddedBroker(tmp_path, port=port)
             await asyncio.to_thread(current.start)
         return current
 
     restarting = asyncio.create_task(restart())
     try:
-        async with Producer(f"{host}:{port}", batch_size=500) as producer:
+        async with Producer(broker.bootstrap, batch_size=500) as producer:
             for start in range(0, len(values), 300):
                 part = values[start : start + 300]
                 calls = [

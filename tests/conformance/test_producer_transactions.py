@@ -43,6 +43,7 @@ from ottla.client.transactions.types import (
 from ottla.sync import Producer as SyncProducer
 from ottla.wire.error_codes import ErrorCode
 from tests.support.jvm import ApacheKafka, why_no_jvm
+from tests.support.ports import free_port
 from tests.support.raw_client import RawClient, batch, produce_request
 
 if TYPE_CHECKING:
@@ -445,7 +446,8 @@ async def produce_unannounced(place: Place, topic: str) -> None:
 
 
 async def test_a_broker_that_restarts_ends_no_transaction(tmp_path: Path) -> None:
-    broker = EmbeddedBroker(tmp_path, config=CONFIG).start()
+    port = free_port()
+    broker = EmbeddedBroker(tmp_path, port=port, config=CONFIG).start()
     place = Place(broker.bootstrap, "restarts")
     try:
         topic = await place.topic(2)
@@ -454,7 +456,6 @@ async def test_a_broker_that_restarts_ends_no_transaction(tmp_path: Path) -> Non
                 await producer.send(topic, b"before", partition=0)
                 await transaction.send_offsets("g", {TopicPartition(topic, 0): 1})
                 await asyncio.to_thread(broker.stop)
-                port = int(place.bootstrap.rpartition(":")[2])
                 broker = EmbeddedBroker(tmp_path, port=port, config=CONFIG)
                 await asyncio.to_thread(broker.start)
                 await producer.send(topic, b"after", partition=1)

@@ -7,7 +7,6 @@ a JVM. Leaders that move and answers that are lost are in tests/integration/clie
 from __future__ import annotations
 
 import asyncio
-import socket
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
@@ -22,6 +21,7 @@ from ottla.client.cluster.cluster import Client
 from ottla.client.errors import ClientClosed, KafkaError
 from ottla.client.reader.types import DataLost, Timestamp, TopicRecreated
 from ottla.wire.arrow import SCHEMA
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -212,13 +212,6 @@ async def test_a_transaction_that_was_aborted(apache_bootstrap: str) -> None:
 
 
 # -- Ottla's broker alone: it can be stopped, and told to delete -----------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def test_a_broker_that_restarts_in_the_middle(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from ottla.client.share.types import (
     UnacknowledgedRecords,
     WrongAckMode,
 )
+from tests.support.ports import free_port
 from tests.support.share_member import LOCK_MS, SHARE_CONFIG
 from tests.support.share_place import PATIENCE, Place, numbers, poll_until
 
@@ -305,10 +305,7 @@ async def test_workers_that_die_at_any_point_lose_nothing(own: Place) -> None:
 
 
 async def test_a_broker_restart(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    broker = ottla.EmbeddedBroker(tmp_path, config=SHARE_CONFIG, port=port)
+    broker = ottla.EmbeddedBroker(tmp_path, config=SHARE_CONFIG, port=free_port())
     await asyncio.to_thread(broker.start)
     try:
         broker.create_topic("t")

@@ -23,8 +23,9 @@ from ottla.broker.topics import create_topic
 from ottla.client.share.types import Acknowledged
 from ottla.errors import ClientError
 from ottla.wire.schema import API_NAMES
-from tests.support.faults_broker import free_port, soak
+from tests.support.faults_broker import soak
 from tests.support.held_broker import copy_as_killed
+from tests.support.ports import free_port
 from tests.support.share_history import History
 from tests.support.share_member import LOCK_MS, SHARE_CONFIG
 from tests.support.share_nodes import Nodes, wait_for

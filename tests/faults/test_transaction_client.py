@@ -18,7 +18,8 @@ import pytest
 
 from ottla import Admin, EmbeddedBroker, Producer, ProducerRecord, Reader, TopicPartition
 from ottla.errors import ClientError, FatalTransactionError, TransactionUnresolved
-from tests.support.faults_broker import free_port, soak
+from tests.support.faults_broker import soak
+from tests.support.ports import free_port
 from tests.support.tcp_proxy import TcpProxy
 
 if TYPE_CHECKING:

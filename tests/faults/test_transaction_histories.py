@@ -25,7 +25,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from ottla import Reader
-from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess, free_port, soak
+from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess, soak
+from tests.support.ports import free_port
 from tests.support.raw_client import LATEST, RawClient
 from tests.support.raw_offsets import RawOffsets
 from tests.support.raw_transactions import RawProducer, wait_for

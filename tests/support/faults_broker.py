@@ -10,13 +10,10 @@ import asyncio
 import json
 import logging
 import os
-import random
 import select
 import signal
-import socket
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +21,7 @@ from ottla.broker.running.run import run_broker
 from ottla.metadata.config.broker import load_broker_config
 from tests.support import loop_monitor
 from tests.support.loop_monitor import LoopMonitor
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,19 +37,6 @@ PATIENCE_SECONDS: Final = 60.0
 def soak() -> bool:
     """Whether this is one of the long runs."""
     return os.environ.get("HYPOTHESIS_PROFILE") == "soak"
-
-
-def free_port() -> int:
-    """A port that nobody listens on; the kill loops need the same one after each restart.
-
-    Not one of the ephemeral range: a client that keeps connecting to a closed port there may be
-    given that very port as its own, and is then connected to itself.
-    """
-    while True:
-        port = random.randrange(10_000, 30_000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 class BrokerProcess:

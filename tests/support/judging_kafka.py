@@ -9,7 +9,8 @@ from ottla.wire.schema.delete_acls import DeleteAclsRequest
 from ottla.wire.schema.describe_acls import DescribeAclsRequest
 from ottla.wire.schema.sasl_authenticate import SaslAuthenticateRequest
 from ottla.wire.schema.sasl_handshake import SaslHandshakeRequest
-from tests.support.jvm import ApacheKafka, free_ports
+from tests.support.jvm import ApacheKafka
+from tests.support.ports import free_ports
 from tests.support.rights import EVERYTHING, USERS, RightsPlace
 from tests.support.shared_kafka import CONFIG, QUICK
 

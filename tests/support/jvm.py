@@ -15,7 +15,6 @@ import fcntl
 import functools
 import hashlib
 import os
-import random
 import re
 import shutil
 import socket
@@ -25,6 +24,8 @@ import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
+
+from tests.support.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,9 +42,6 @@ CONNECT_TIMEOUT: Final = 5.0
 
 # A fixed cluster id lets a directory that was kept be started again.
 CLUSTER_ID: Final = "T3R0bGFUZXN0Q2x1c3Rlcg"
-
-# Listening ports are taken below the range from which systems give ports to outgoing connections.
-PORTS: Final = range(20_000, 32_000)
 
 COMPLAINT: Final = re.compile(r"\] (WARN|ERROR|FATAL) |^Caused by: |Exception: ")
 
@@ -380,18 +378,3 @@ def brokers_at(bootstrap: str) -> list[str]:
     except KafkaException:
         return []
     return [f"{one.host}:{one.port}" for one in found]
-
-
-def free_ports(count: int) -> list[int]:
-    """Distinct loopback ports that nobody listens on."""
-    found: list[int] = []
-    for port in random.sample(PORTS, len(PORTS)):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise RuntimeError(f"no {count} free ports from {PORTS[0]} to {PORTS[-1]}")

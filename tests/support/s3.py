@@ -9,12 +9,13 @@ from __future__ import annotations
 import http.client
 import os
 import shutil
-import socket
 import subprocess
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from tests.support.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +68,7 @@ def minio_server(directory: Path, *, log: Path | None = None) -> Iterator[str]:
     program = minio_program()
     if program is None:
         raise RuntimeError("MinIO is not installed; see tests/support/s3.py")
-    port, console = _free_port(), _free_port()
+    port, console = free_ports(2)
     with (log or Path(os.devnull)).open("wb") as output:
         process = subprocess.Popen(
             [
@@ -112,13 +113,6 @@ def make_bucket(endpoint: str) -> None:
     )
     client.create_bucket(Bucket=BUCKET)
     client.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _wait_until_live(process: subprocess.Popen[bytes], port: int) -> None:

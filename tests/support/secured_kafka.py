@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import ottla
 from ottla.testing.secured import certificates
-from tests.support.jvm import ApacheKafka, free_ports
+from tests.support.jvm import ApacheKafka
+from tests.support.ports import free_ports
 from tests.support.shared_kafka import CONFIG, QUICK
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tarfile
@@ -20,6 +19,7 @@ import pyspark
 
 import ottla
 from ottla.spark.java import find_java
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,13 +39,6 @@ def environment(**more: str) -> dict[str, str]:
     """The environment of a server: no path to Ottla's sources unless it is given."""
     kept = {name: one for name, one in os.environ.items() if name != "PYTHONPATH"}
     return {**kept, "JAVA_HOME": str(find_java()), "SPARK_HOME": str(SPARK_HOME), **more}
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @contextmanager

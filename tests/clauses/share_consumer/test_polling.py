@@ -12,7 +12,7 @@ import pytest
 
 from ottla import Admin, EmbeddedBroker, Producer, ProducerRecord, ShareRecord, errors
 from tests.clauses.share_consumer.queue import PATIENCE, QUICK, Queue, offsets, poll_until
-from tests.support.faults_broker import free_port
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,6 +22,7 @@ from ottla import Admin
 from ottla.broker.running.run import FILE_TABLE
 from ottla.cli.whole import app
 from ottla.log.checkpoints import CLEAN_SHUTDOWN
+from tests.support.ports import free_port
 from tests.support.share_workers import set_group
 
 READY = "ottla broker ready: "
@@ -190,8 +191,7 @@ def test_a_port_that_is_none_is_refused(option: str) -> None:
 
 
 def test_metrics_are_served(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     process = start("--listen", "127.0.0.1:0", "--ephemeral", "--metrics-port", str(port))
     produce(ready_address(process), b"counted")
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
@@ -207,8 +207,7 @@ def test_metrics_are_served(tmp_path: Path) -> None:
 
 
 def test_metrics_tell_how_the_journal_is_doing(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     process = start(
         *("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--metrics-port", str(port)),
         *("--set", "ottla.flush.mode=journal"),
@@ -236,8 +235,7 @@ def test_metrics_tell_how_the_journal_is_doing(tmp_path: Path) -> None:
 
 
 def test_metrics_tell_how_share_partitions_are_doing(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     makes_letters = "errors.deadletterqueue.auto.create.topics.enable=true"
     process = start(
         *("--listen", "127.0.0.1:0", "--ephemeral", "--metrics-port", str(port)),

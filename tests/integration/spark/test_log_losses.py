@@ -11,6 +11,7 @@ from ottla.client.reader.types import CorruptRecords
 from ottla.spark.backend import Limit
 from ottla.spark.errors import DataLoss, NoProgress
 from ottla.testing.embedded import EmbeddedBroker
+from tests.support.ports import free_port
 from tests.support.spark_source import (
     backend,
     delete_below,
@@ -102,9 +103,8 @@ def test_case_26_a_log_that_ends_before_our_place(broker: EmbeddedBroker) -> Non
 
 
 def test_case_27_a_broker_that_restarts_is_waited_out(tmp_path: Path) -> None:
-    port = 0
-    with EmbeddedBroker(tmp_path) as broker:
-        port = int(broker.bootstrap.rpartition(":")[2])
+    port = free_port()
+    with EmbeddedBroker(tmp_path, port=port) as broker:
         topic = new_topic(broker)
         fill(broker, topic, {0: 2000})
         source = backend(

@@ -42,7 +42,7 @@ from ottla.streams.errors import (
 )
 from ottla.streams.types import from_ns
 from tests.services import running_redis
-from tests.support.jvm import free_ports
+from tests.support.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

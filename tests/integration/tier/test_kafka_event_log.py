@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from ottla.tier.catalogue.kafka_event_log import (
 from ottla.tier.catalogue.topic_rlmm import TopicBasedRemoteLogMetadataManager
 from ottla.tier.store.storage_manager import RemoteStorageManager
 from ottla.tier.upkeep.copier import CopyStep, delete_segment
+from tests.support.ports import free_port
 from tests.support.tier_copies import copy_of
 from tests.support.tier_logs import NOW_MS, make_log, rolled
 from tests.support.tiering import FINISHED, TIP, becomes, segment
@@ -76,9 +76,7 @@ async def test_case_15_an_existing_topic_keeps_its_partitions(broker: EmbeddedBr
 
 
 async def test_case_16_a_follower_waits_for_its_broker(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with EmbeddedBroker(tmp_path, port=port) as running:
         bootstrap = running.bootstrap
         log = await KafkaMetadataEventLog.open(config(bootstrap))
