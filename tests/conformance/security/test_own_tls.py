@@ -10,6 +10,7 @@ import pytest
 import ottla
 from ottla.security.certificates import Authority
 from ottla.testing.secured import certificates
+from tests.support.tls import ago
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +49,16 @@ async def test_a_client_certificate_of_another_ca_case_8(
     store = tmp_path / "mallory.pem"
     store.touch(0o600)
     store.write_bytes(Authority.make("another").client("carol").store)
+    with pytest.raises(ottla.errors.BrokerUnreachable, match=REFUSED):
+        await connect(asking, ottla.Security("SSL", ssl_ca=asking.ca_file, ssl_certificate=store))
+
+
+async def test_an_expired_client_certificate_case_8(
+    asking: ottla.EmbeddedBroker, tmp_path: Path
+) -> None:
+    store = tmp_path / "carol.pem"
+    store.touch(0o600)
+    store.write_bytes(certificates()._authority.client("carol", days=1, now=ago(20)).store)
     with pytest.raises(ottla.errors.BrokerUnreachable, match=REFUSED):
         await connect(asking, ottla.Security("SSL", ssl_ca=asking.ca_file, ssl_certificate=store))
 

@@ -319,6 +319,18 @@ async def test_a_session_is_renewed_case_36() -> None:
         await connection.close()
 
 
+async def test_a_loop_that_stood_still_renews_first_case_36() -> None:
+    """The timer has not rung yet, and a request after the session's end costs the connection."""
+    async with SaslBroker(tls(), lifetime_ms=200) as broker:
+        connection = await connected(broker, security())
+        time.sleep(0.2)  # noqa: ASYNC251  # so that it stands still
+        await connection.send(HEARTBEAT, 4)
+        kinds = [type(one) for one in broker.requests]
+        assert kinds.index(HeartbeatRequest) > kinds.index(SaslHandshakeRequest, 3)
+        assert broker.connections == 1
+        await connection.close()
+
+
 async def test_requests_that_wait_for_a_renewal_are_counted_and_sent() -> None:
     async with SaslBroker(tls(), lifetime_ms=100) as broker:
         connection = await connected(broker, security())

@@ -80,6 +80,7 @@ class SecureConnection(Connection):
         self._is_renewing = False
         self._quiet: asyncio.Future[None] | None = None
         self._renewal: asyncio.TimerHandle | None = None
+        self._renew_at = self._renewed_within = 0.0
         self._renewing: asyncio.Task[None] | None = None
 
     @property
@@ -252,7 +253,9 @@ class SecureConnection(Connection):
         delay = following.renewed_after(self._random())
         if delay is not None and self._failure is None:
             loop = asyncio.get_running_loop()
-            self._renewal = loop.call_later(delay, self._renew_soon, within)
+            self._renewal = loop.call_later(delay, self._begin_renewal, within)
+            self._renew_at = self._renewal.when()
+            self._renewed_within = within
 
     async def _send_now(self, request: Any, version: int, within: float) -> Any:
         """Send a request of the login, past those that are held."""
@@ -268,12 +271,22 @@ class SecureConnection(Connection):
         finally:
             timer.cancel()
 
-    def _renew_soon(self, within: float) -> None:
+    def _post(self, request: Any, version: int, question: Question | None) -> None:
+        loop = asyncio.get_running_loop()
+        if self._renewal is not None and loop.time() >= self._renew_at:
+            # A loop that stood still runs what waits before its timers; a request that is sent
+            # after the session's end costs the connection.
+            self._renewal.cancel()
+            self._begin_renewal(self._renewed_within)
+        super()._post(request, version, question)
+
+    def _begin_renewal(self, within: float) -> None:
+        self._renewal = None
+        self._is_renewing = True
+        self._hold()
         self._renewing = asyncio.get_running_loop().create_task(self._renew(within))
 
     async def _renew(self, within: float) -> None:
-        self._is_renewing = True
-        self._hold()
         try:
             if len(self._exchange):
                 self._quiet = asyncio.get_running_loop().create_future()
